@@ -1,0 +1,51 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { and, eq, inArray, isNotNull, ne } from 'drizzle-orm';
+import { DEPLOYMENT_POOL, replicas } from '../store/schema.ts';
+import type { Deps } from './deps.ts';
+import { readRun } from './read-run.ts';
+
+/** An engine pool belongs to one run at a time. Busy: retried until its owner ends or the activity's deadline passes. */
+export const acquirePool = (deps: Deps) => async (input: { runId: string }): Promise<string[]> => {
+  const { runId } = input;
+  const config = await readRun(deps.db, runId);
+  const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
+  await releaseDeadOwners(deps, runId, pool);
+  return deps.db.transaction(async (tx) => {
+    if (config.engines.length > 0) {
+      await tx.insert(replicas).values(config.engines.map((url) => ({ url, pool, inRotation: false }))).onConflictDoNothing();
+    }
+    const members = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
+    const rows = await tx.select().from(replicas).where(members).for('update');
+    const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
+    if (busy) throw ApplicationFailure.create({ type: 'pool_busy', message: `engine ${busy.url} belongs to run ${busy.runId} until that ends` });
+    if (rows.length === 0) {
+      const message = 'no engine is registered: start the gateway with --engine URL, or name engines in the run file';
+      throw ApplicationFailure.create({ type: 'engine_unavailable', message });
+    }
+    await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(members);
+    return rows.map((row) => row.url).toSorted();
+  });
+};
+
+/** Gives the pool to whoever waits. Engines that only this run's file named are forgotten. */
+export const releasePool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
+  await deps.db.delete(replicas).where(and(eq(replicas.runId, input.runId), ne(replicas.pool, DEPLOYMENT_POOL)));
+  await deps.db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, input.runId));
+};
+
+/** A run that was terminated could not let go of its pool. */
+async function releaseDeadOwners(deps: Deps, runId: string, pool: string): Promise<void> {
+  const owned = and(eq(replicas.pool, pool), isNotNull(replicas.runId), ne(replicas.runId, runId));
+  for (const { owner } of await deps.db.selectDistinct({ owner: replicas.runId }).from(replicas).where(owned)) {
+    if (owner !== null && !(await isRunning(deps, owner))) await releasePool(deps)({ runId: owner });
+  }
+}
+
+async function isRunning(deps: Deps, runId: string): Promise<boolean> {
+  try {
+    return (await deps.temporal.workflow.getHandle(runId).describe()).status.name === 'RUNNING';
+  } catch (error) {
+    if (error instanceof Error && error.name === 'WorkflowNotFoundError') return false;
+    throw error;
+  }
+}

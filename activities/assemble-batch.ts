@@ -1,0 +1,75 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { and, eq, sql } from 'drizzle-orm';
+import { join } from 'node:path';
+import { batches, iterations, policyVersions, runs } from '../store/schema.ts';
+import type { Deps } from './deps.ts';
+import type { TrainStepInput } from './gpu-contract.ts';
+import { readRun } from './read-run.ts';
+import { collectSamples } from './batch/collect-samples.ts';
+import { writeBatch } from './batch/write-batch.ts';
+
+export type AssembledBatch = { samples: number; parentVersion: number; step: TrainStepInput };
+
+/** Makes the batch file of a take, once, and reserves the policy version that its train step will make. */
+export const assembleBatch =
+  (deps: Deps) =>
+  async (input: { runId: string; iteration: number; take: number }): Promise<AssembledBatch> => {
+    const { runId, iteration, take } = input;
+    const config = await readRun(deps.db, runId);
+    const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take));
+    const samples = await collectSamples(deps.db, config, input);
+    if (samples.length === 0) {
+      const message = `iteration ${iteration} has no trainable sample: look at its trials with "trialgate show ${runId}"`;
+      throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
+    }
+    const { sha256, path } = await writeBatch(join(deps.home, 'batches'), samples);
+    return deps.db.transaction(async (tx) => {
+      const [row] = await tx.select().from(iterations).where(here).for('update');
+      if (row?.status !== 'open') {
+        throw ApplicationFailure.create({ type: 'take_superseded', message: `take ${iteration}.${take} is ${row?.status}`, nonRetryable: true });
+      }
+      await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples: samples.length }).onConflictDoNothing();
+      let version = row.trainedVersion;
+      if (version === null) {
+        const [run] = await tx
+          .update(runs)
+          .set({ nextVersion: sql`greatest(${runs.nextVersion}, 1) + 1` })
+          .where(eq(runs.id, runId))
+          .returning({ next: runs.nextVersion });
+        version = (run?.next ?? 2) - 1;
+        await tx.update(iterations).set({ trainedVersion: version }).where(here);
+      }
+      const [parent] = await tx
+        .select()
+        .from(policyVersions)
+        .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, row.policyVersion)));
+      if (!parent) throw new Error(`run ${runId} has no policy version ${row.policyVersion}`);
+      const { optim, clip_ratio_low, clip_ratio_high, norm_adv_by_std_in_grpo, loss_agg_mode, ppo_epochs } = config;
+      const { ppo_mini_batch_size, reward_weights, keep_checkpoints, seed, max_response_length } = config;
+      return {
+        samples: samples.length,
+        parentVersion: row.policyVersion,
+        step: {
+          run_id: runId,
+          version,
+          parent_checkpoint: parent.checkpoint,
+          batch_path: path,
+          batch_sha256: sha256,
+          home: deps.home,
+          trainer: {
+            optim,
+            clip_ratio_low,
+            clip_ratio_high,
+            norm_adv_by_std_in_grpo,
+            loss_agg_mode,
+            ppo_epochs,
+            ppo_mini_batch_size,
+            reward_weights,
+            keep_checkpoints,
+            seed,
+            loss_scale_factor: max_response_length,
+          },
+        },
+      };
+    });
+  };

@@ -1,0 +1,45 @@
+import { tableFromIPC } from 'apache-arrow';
+import { createHash } from 'node:crypto';
+import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { Sample } from './sample.ts';
+import { writeBatch } from './write-batch.ts';
+
+let folder: string;
+beforeEach(async () => void (folder = await mkdtemp(join(tmpdir(), 'trialgate-batch-'))));
+afterEach(async () => rm(folder, { recursive: true }));
+
+const sample = (trialId: string): Sample => ({
+  tokenIds: Int32Array.from([5, 6, 7]),
+  lossMask: Int8Array.from([0, 1, 1]),
+  logprobs: Float32Array.from([0, -0.25, -1.5]),
+  policyVersions: [null, 3, 3],
+  temperature: 0.5,
+  rewards: { tests: 0.5, style: 1 },
+  groupId: 'r/0.1/0',
+  trialId,
+  attempt: 2,
+  callIds: ['c'],
+});
+
+test('the same samples make another file, or the name is not the content', async () => {
+  const [first, second] = [await writeBatch(folder, [sample('a')]), await writeBatch(folder, [sample('a')])];
+  expect(second).toEqual(first);
+  expect(await readdir(folder)).toEqual([`${first.sha256}.arrow`]);
+  expect(createHash('sha256').update(await readFile(first.path)).digest('hex')).toBe(first.sha256);
+});
+
+test('a value changes between the sample and the file', async () => {
+  const { path } = await writeBatch(folder, [sample('a'), sample('b')]);
+  const table = tableFromIPC(await readFile(path));
+  const row = table.get(1)?.toJSON();
+  expect(table.numRows).toBe(2);
+  expect(row).toMatchObject({ temperature: 0.5, group_id: 'r/0.1/0', trial_id: 'b', attempt: 2 });
+  expect([...row?.token_ids]).toEqual([5, 6, 7]);
+  expect([...row?.loss_mask]).toEqual([0, 1, 1]);
+  expect([...row?.logprobs]).toEqual([0, -0.25, -1.5]);
+  expect([...row?.policy_versions]).toEqual([null, 3, 3]);
+  expect(row?.rewards.toJSON()).toEqual({ style: 1, tests: 0.5 });
+});

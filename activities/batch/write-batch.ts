@@ -1,0 +1,73 @@
+import {
+  Field,
+  Float32,
+  Float64,
+  Int32,
+  Int8,
+  List,
+  Map_,
+  RecordBatchFileWriter,
+  Schema,
+  Struct,
+  Table,
+  Utf8,
+  makeBuilder,
+  Vector,
+  type DataType,
+} from 'apache-arrow';
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Sample } from './sample.ts';
+
+const list = <T extends DataType>(type: T) => new List(new Field('item', type, true));
+
+/** Writes an immutable Arrow IPC file named by its own SHA-256, a row a sample. The same samples give the same file. */
+export async function writeBatch(folder: string, samples: Sample[]): Promise<{ sha256: string; path: string }> {
+  const bytes = encode(samples);
+  const sha256 = createHash('sha256').update(bytes).digest('hex');
+  const path = join(folder, `${sha256}.arrow`);
+  if (await stat(path).then(() => true, () => false)) return { sha256, path };
+  await mkdir(folder, { recursive: true });
+  const temporary = `${path}.${randomUUID()}.tmp`;
+  const file = await open(temporary, 'wx');
+  try {
+    await file.writeFile(bytes);
+    await file.sync();
+    await rename(temporary, path);
+  } catch (error) {
+    await rm(temporary, { force: true });
+    throw error;
+  } finally {
+    await file.close();
+  }
+  return { sha256, path };
+}
+
+function encode(samples: Sample[]): Uint8Array {
+  const entry = new Struct<{ key: Utf8; value: Float64 }>([
+    new Field('key', new Utf8(), false),
+    new Field('value', new Float64(), true),
+  ]);
+  const rewards = new Map_(new Field('entries', entry, false), true);
+  const columns = {
+    token_ids: column(list(new Int32()), samples.map((s) => Array.from(s.tokenIds))),
+    loss_mask: column(list(new Int8()), samples.map((s) => Array.from(s.lossMask))),
+    logprobs: column(list(new Float32()), samples.map((s) => Array.from(s.logprobs))),
+    policy_versions: column(list(new Int32()), samples.map((s) => s.policyVersions)),
+    temperature: column(new Float32(), samples.map((s) => s.temperature)),
+    rewards: column(rewards, samples.map((s) => new Map(Object.entries(s.rewards).toSorted()))),
+    group_id: column(new Utf8(), samples.map((s) => s.groupId)),
+    trial_id: column(new Utf8(), samples.map((s) => s.trialId)),
+    attempt: column(new Int32(), samples.map((s) => s.attempt)),
+    call_ids: column(list(new Utf8()), samples.map((s) => s.callIds)),
+  };
+  const schema = new Schema(Object.entries(columns).map(([name, vector]) => new Field(name, vector.type, false)));
+  return RecordBatchFileWriter.writeAll(new Table(schema, columns)).toUint8Array(true);
+}
+
+function column(type: DataType, values: unknown[]): Vector {
+  const builder = makeBuilder({ type, nullValues: [null] });
+  for (const value of values) builder.append(value);
+  return builder.finish().toVector();
+}

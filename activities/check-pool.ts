@@ -1,0 +1,20 @@
+import { heartbeat, sleep } from '@temporalio/activity';
+import { eq } from 'drizzle-orm';
+import { replicas } from '../store/schema.ts';
+import type { Deps } from './deps.ts';
+import { readEngineLabel } from './engine-label.ts';
+
+/** Whether every replica of the run's pool is in rotation and says the label it should have. A restarted engine says `default`. */
+export const checkPool = (deps: Deps) => async (input: { runId: string }): Promise<boolean> => {
+  const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, input.runId));
+  const labels = await Promise.all(rows.map((row) => readEngineLabel(row.url)));
+  return rows.length > 0 && rows.every((row, i) => row.inRotation && row.label !== null && row.label === labels[i]);
+};
+
+/** Waits until the pool is whole again. Bounded by the activity's own timeout. */
+export const awaitPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
+  while (!(await checkPool(deps)(input))) {
+    heartbeat();
+    await sleep('1s');
+  }
+};

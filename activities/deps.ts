@@ -1,0 +1,18 @@
+import type { Client } from '@temporalio/client';
+import type { Database } from '../store/database.ts';
+import type { HostSandboxes } from './host-sandboxes.ts';
+
+/** What activities need of the process that runs them. */
+export type Deps = {
+  db: Database;
+  temporal: Client;
+  /** Where agents reach the gateway. */
+  gatewayUrl: string;
+  /** The deployment's folder: sandboxes, batches, checkpoints. */
+  home: string;
+  /** Derives the agents' keys. */
+  secret: string;
+  /** This worker's own task queue: a trial's agent and verifier run where its sandbox is. */
+  hostQueue: string;
+  sandboxes: HostSandboxes;
+};

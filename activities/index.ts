@@ -1,0 +1,50 @@
+import { acquirePool, releasePool } from './acquire-pool.ts';
+import { assembleBatch } from './assemble-batch.ts';
+import { awaitGroup } from './await-group.ts';
+import { awaitPool, checkPool } from './check-pool.ts';
+import { closeTake } from './close-take.ts';
+import type { Deps } from './deps.ts';
+import { endGroup } from './end-group.ts';
+import { openGroup } from './open-group.ts';
+import { openTake } from './open-take.ts';
+import { openTrial } from './open-trial.ts';
+import { planBase } from './plan-base.ts';
+import { planEvaluation, planGroups } from './plan-groups.ts';
+import { prepareRun } from './prepare-run.ts';
+import { beginPublication, endPublication } from './publication.ts';
+import { recordBase, recordVersion } from './record-version.ts';
+import { runAgent } from './run-agent.ts';
+import { sealTrial } from './seal-trial.ts';
+import { setRunStatus } from './set-run-status.ts';
+import { startSandbox } from './start-sandbox.ts';
+import { verifyTrial } from './verify-trial.ts';
+
+/** Every activity of the `trialgate` task queue; the last three run on their host's own. */
+export const createActivities = (deps: Deps) => ({
+  acquirePool: acquirePool(deps),
+  assembleBatch: assembleBatch(deps),
+  awaitGroup: awaitGroup(deps),
+  awaitPool: awaitPool(deps),
+  beginPublication: beginPublication(deps),
+  checkPool: checkPool(deps),
+  closeTake: closeTake(deps),
+  endGroup: endGroup(deps),
+  endPublication: endPublication(deps),
+  openGroup: openGroup(deps),
+  openTake: openTake(deps),
+  openTrial: openTrial(deps),
+  planBase: planBase(deps),
+  planEvaluation: planEvaluation(deps),
+  planGroups: planGroups(deps),
+  prepareRun: prepareRun(deps),
+  recordBase: recordBase(deps),
+  recordVersion: recordVersion(deps),
+  releasePool: releasePool(deps),
+  sealTrial: sealTrial(deps),
+  setRunStatus: setRunStatus(deps),
+  startSandbox: startSandbox(deps),
+  runAgent: runAgent(deps),
+  verifyTrial: verifyTrial(deps),
+});
+
+export type Activities = ReturnType<typeof createActivities>;

@@ -1,0 +1,50 @@
+import { eq } from 'drizzle-orm';
+import { ApplicationFailure } from '@temporalio/common';
+import { TrialgateError } from '../store/errors.ts';
+import { openAttempt } from '../store/queries/open-attempt.ts';
+import { trials, type Outcome, type Sampling } from '../store/schema.ts';
+import type { Deps } from './deps.ts';
+import type { GroupPlan } from './group-plan.ts';
+import { readRun } from './read-run.ts';
+import type { RunConfig } from './run-config.ts';
+
+export type OpenTrial = { trialId: string; attempt: number; member: number; group: GroupPlan };
+
+/** Opens an attempt, whose key its agent will carry. A trial that already has an outcome is not run again: it is returned. */
+export const openTrial = (deps: Deps) => async (input: OpenTrial): Promise<{ finished: Outcome | null; attempt: number }> => {
+  const { trialId, member, group } = input;
+  const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
+  if (row?.outcome) return { finished: row.outcome, attempt: row.attempt };
+  const config = await readRun(deps.db, group.runId);
+  // A group that is run anew after its workflow was lost starts past every attempt that is on record.
+  const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
+  try {
+    await openAttempt(deps.db, {
+      trialId,
+      attempt,
+      runId: group.runId,
+      groupId: group.id,
+      member,
+      task: group.task,
+      agent: group.agent,
+      sampling: forced(config),
+      policyVersion: group.policyVersion,
+    });
+  } catch (error) {
+    if (!(error instanceof TrialgateError)) throw error;
+    throw ApplicationFailure.create({ type: error.code, message: error.message, nonRetryable: true });
+  }
+  return { finished: null, attempt };
+};
+
+/** The trainer's softmax must reproduce what was sampled: nothing may cut or bend the distribution (rule 2). */
+const forced = (config: RunConfig): Sampling => ({
+  temperature: config.sampling.temperature,
+  top_p: config.sampling.top_p,
+  top_k: config.sampling.top_k,
+  min_p: 0,
+  presence_penalty: 0,
+  frequency_penalty: 0,
+  repetition_penalty: 1,
+  max_tokens: config.max_response_length,
+});

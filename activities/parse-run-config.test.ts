@@ -1,0 +1,30 @@
+import { expect, test } from 'vitest';
+import { parseRunConfig } from './parse-run-config.ts';
+
+const minimal = { model: 'm', tasks: ['t'], iterations: 1 };
+const fault = (changes: object): string => {
+  try {
+    parseRunConfig({ ...minimal, ...changes }, 'run.yaml');
+  } catch (error) {
+    return error instanceof Error ? error.message : '';
+  }
+  return 'accepted';
+};
+
+test.each([
+  ['an unknown key', { itterations: 3 }, 'itterations: unknown setting'],
+  ['an unknown nested key', { optim: { learning_rate: 1 } }, 'optim.learning_rate: unknown setting'],
+  ['a wrong type', { iterations: 'three' }, 'iterations: Invalid input: expected number, received string (found "three")'],
+  ['a negative count', { group_size: -4 }, 'group_size: Too small'],
+  ['a half group', { groups_per_iteration: 1.5 }, 'groups_per_iteration: '],
+  ['a group without spread', { group_size: 1 }, 'group_size: '],
+  ['nothing to train on', { tasks: [] }, 'tasks: '],
+  ['a reward treatment that does not exist', { truncated: 'ignore' }, 'truncated: '],
+  ['an engine that is no URL', { engines: ['localhost:8000'] }, 'engines.0: an engine is http://host:port or unix:/path.sock'],
+])('%s is accepted, or its error does not say where it is', (_, changes, expected) => {
+  expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);
+});
+
+test('a run file that is no object crashes instead of being refused', () => {
+  expect(() => parseRunConfig([1], 'run.json')).toThrow('run.json is not valid');
+});

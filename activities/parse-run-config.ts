@@ -1,0 +1,24 @@
+import { z } from 'zod';
+import { TrialgateError } from '../store/errors.ts';
+import { runConfig, type RunConfig } from './run-config.ts';
+
+/** @throws TrialgateError `bad_input`, a line a fault: the field, what was expected, what was found. */
+export function parseRunConfig(raw: unknown, source = 'run file'): RunConfig {
+  const parsed = runConfig.safeParse(raw);
+  if (parsed.success) return parsed.data;
+  const faults = parsed.error.issues.map((issue) => `  ${describe(issue, raw)}`);
+  throw new TrialgateError('bad_input', `${source} is not valid:\n${faults.join('\n')}`);
+}
+
+function describe(issue: z.core.$ZodIssue, raw: unknown): string {
+  const field = issue.path.join('.') || '(the whole file)';
+  if (issue.code === 'unrecognized_keys') {
+    const prefix = issue.path.length ? `${field}.` : '';
+    return `${issue.keys.map((key) => prefix + key).join(', ')}: unknown setting`;
+  }
+  const found = issue.path.reduce<unknown>(
+    (value, key) => (value !== null && typeof value === 'object' ? Reflect.get(value, key) : undefined),
+    raw,
+  );
+  return `${field}: ${issue.message} (found ${found === undefined ? 'nothing' : JSON.stringify(found)})`;
+}

@@ -1,0 +1,51 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { and, desc, eq } from 'drizzle-orm';
+import { TrialgateError } from '../store/errors.ts';
+import { iterations, runs } from '../store/schema.ts';
+import { agentsFolder } from './agents-folder.ts';
+import type { Deps } from './deps.ts';
+import { parseRunConfig } from './parse-run-config.ts';
+import { resolvePaths } from './resolve-paths.ts';
+import type { RunConfig } from './run-config.ts';
+import { loadAgent } from './sandbox/load-agent.ts';
+import { listTasks } from './tasks/list-tasks.ts';
+
+export type RunStanding = {
+  config: RunConfig;
+  /** The iteration to work on next, and the policy version it samples from. */
+  iteration: number;
+  policyVersion: number;
+};
+
+/** Validates the run file, checks what it names, and opens the run; or finds it, and says where it stands. */
+export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile: unknown }): Promise<RunStanding> => {
+  const config = await checked(input);
+  await deps.db.insert(runs).values({ id: input.runId, config }).onConflictDoNothing();
+  await deps.db.update(runs).set({ config, status: 'running', reason: null, endedAt: null }).where(eq(runs.id, input.runId));
+  const [last] = await deps.db
+    .select()
+    .from(iterations)
+    .where(and(eq(iterations.runId, input.runId)))
+    .orderBy(desc(iterations.iteration), desc(iterations.take))
+    .limit(1);
+  if (!last) return { config, iteration: 0, policyVersion: 0 };
+  const { iteration, policyVersion, trainedVersion } = last;
+  if (last.status === 'done' && trainedVersion !== null) return { config, iteration: iteration + 1, policyVersion: trainedVersion };
+  return { config, iteration, policyVersion };
+};
+
+/** A bad run file can only be mended by a person: the workflow fails at once, with the sentence. */
+async function checked({ runId, runFile }: { runId: string; runFile: unknown }): Promise<RunConfig> {
+  try {
+    if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(runId)) {
+      throw new TrialgateError('bad_input', `run id ${JSON.stringify(runId)}: use letters, digits, '.', '_' and '-', at most 64`);
+    }
+    const config = resolvePaths(parseRunConfig(runFile));
+    for (const agent of config.agents) await loadAgent(agentsFolder, agent);
+    await listTasks([...config.tasks, ...config.evaluation.tasks]);
+    return config;
+  } catch (error) {
+    if (!(error instanceof TrialgateError)) throw error;
+    throw ApplicationFailure.create({ type: error.code, message: error.message, nonRetryable: true });
+  }
+}

@@ -1,0 +1,90 @@
+import { and, eq, inArray } from 'drizzle-orm';
+import { policyVersions, publications, replicas } from '../store/schema.ts';
+import type { Database } from '../store/database.ts';
+import type { Deps } from './deps.ts';
+import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
+import { versionLabel } from './label.ts';
+import { readRun } from './read-run.ts';
+
+/** Takes the pool out of rotation, so that no call starts under a label that is about to change. */
+export const beginPublication = (deps: Deps) => async (input: { runId: string; version: number }): Promise<PublishInput> => {
+  const { db } = deps;
+  const config = await readRun(db, input.runId);
+  const [target, base] = await Promise.all([readVersion(db, input.runId, input.version), readVersion(db, input.runId, 0)]);
+  const label = versionLabel(input.runId, input.version);
+  const rows = await db
+    .update(replicas)
+    .set({ inRotation: false, label, updatedAt: new Date() })
+    .where(eq(replicas.runId, input.runId))
+    .returning({ url: replicas.url });
+  const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
+  const urls = rows.map((row) => row.url).toSorted();
+  return {
+    label,
+    checkpoint: target.checkpoint,
+    checkpoint_sha256: target.checkpointSha256,
+    replicas: urls,
+    min_replicas: Math.min(config.min_replicas ?? urls.length, urls.length),
+    canary: target.canary,
+    canary_tolerance: input.version === 0 ? null : base.canaryTolerance,
+    previous: parent && {
+      label: versionLabel(input.runId, parent.version),
+      checkpoint: parent.checkpoint,
+      checkpoint_sha256: parent.checkpointSha256,
+      checksums: await readChecksums(db, input.runId, parent.version),
+    },
+  };
+};
+
+/** Writes what each replica confirmed and puts those into rotation. Returns how many there are. */
+export const endPublication =
+  (deps: Deps) =>
+  async (input: { runId: string; version: number; reports: ReplicaReport[] }): Promise<{ confirmed: number }> => {
+    const { runId, version } = input;
+    const label = versionLabel(runId, version);
+    const confirmed = input.reports.flatMap(({ ok, url, label: read, checksum, canary_difference }) =>
+      ok && read === label && checksum !== null && canary_difference !== null
+        ? [{ runId, version, replica: url, label, checksum, canaryDifference: canary_difference }]
+        : [],
+    );
+    if (confirmed.length === 0) return { confirmed: 0 };
+    await deps.db.transaction(async (tx) => {
+      for (const row of confirmed) {
+        const { checksum, canaryDifference } = row;
+        await tx
+          .insert(publications)
+          .values(row)
+          .onConflictDoUpdate({
+            target: [publications.runId, publications.version, publications.replica],
+            set: { checksum, canaryDifference, confirmedAt: new Date() },
+          });
+      }
+      const urls = confirmed.map((row) => row.replica);
+      await tx.update(replicas).set({ inRotation: true, updatedAt: new Date() }).where(inArray(replicas.url, urls));
+      if (version === 0) {
+        const canaryTolerance = Math.max(...confirmed.map((row) => row.canaryDifference));
+        await tx
+          .update(policyVersions)
+          .set({ canaryTolerance })
+          .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, 0)));
+      }
+    });
+    return { confirmed: confirmed.length };
+  };
+
+async function readVersion(db: Database, runId: string, version: number) {
+  const [row] = await db
+    .select()
+    .from(policyVersions)
+    .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, version)));
+  if (!row) throw new Error(`run ${runId} has no policy version ${version}`);
+  return row;
+}
+
+async function readChecksums(db: Database, runId: string, version: number): Promise<Record<string, string>> {
+  const rows = await db
+    .select()
+    .from(publications)
+    .where(and(eq(publications.runId, runId), eq(publications.version, version)));
+  return Object.fromEntries(rows.map((row) => [row.replica, row.checksum]));
+}

@@ -1,0 +1,64 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { and, desc, eq } from 'drizzle-orm';
+import type { Database } from '../store/database.ts';
+import { attemptKey } from '../store/keys.ts';
+import { readTrial } from '../store/queries/read-trial.ts';
+import { calls } from '../store/schema.ts';
+import { agentsFolder } from './agents-folder.ts';
+import type { Deps } from './deps.ts';
+import { isolation } from './sandbox/isolation.ts';
+import { loadAgent } from './sandbox/load-agent.ts';
+import { runAgent as runInSandbox } from './sandbox/run-agent.ts';
+import { whileHeartbeating } from './while-heartbeating.ts';
+
+export type AgentEnd = {
+  /** Null: it ended by itself and is to be verified. */
+  outcome: 'agent_error' | 'truncated' | 'infra_error' | null;
+  reason?: string;
+  seconds: Record<string, number>;
+};
+export type AgentTurn = { trialId: string; attempt: number; seconds: number; agent: string };
+
+/** Runs the agent where its sandbox is. It knows a base URL, a key and its task, nothing else. */
+export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentEnd> => {
+  const { trialId, attempt, seconds } = input;
+  const agent = await loadAgent(agentsFolder, input.agent);
+  const result = await deps.sandboxes.use(input, ({ sandbox, task }) =>
+    whileHeartbeating(async (signal) =>
+      runInSandbox({
+        agent,
+        agentsFolder,
+        task,
+        sandbox,
+        isolation: await isolation(),
+        baseUrl: `${deps.gatewayUrl}/${trialId}/v1`,
+        apiKey: attemptKey(deps.secret, trialId, attempt),
+        model: 'policy',
+        seconds,
+        signal,
+      }),
+    ),
+  );
+  if (!result) return { outcome: 'infra_error', reason: 'this worker does not hold the sandbox', seconds: {} };
+  const spent = { agent: result.process.seconds };
+  const reason = result.reason ?? undefined;
+  if (result.ending === 'cancelled') throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
+  if (result.ending === 'infra_error' || (result.ending === 'agent_error' && (await diedOfUs(deps.db, trialId, attempt)))) {
+    await deps.sandboxes.close(input);
+    return { outcome: 'infra_error', reason, seconds: spent };
+  }
+  const exhausted = (await readTrial(deps.db, trialId))?.usage.exhausted;
+  if (exhausted) return { outcome: 'truncated', reason: exhausted, seconds: spent };
+  return { outcome: result.ending === 'done' ? null : 'agent_error', reason, seconds: spent };
+};
+
+/** Whether the last thing the agent saw before it died was a server error of ours. */
+async function diedOfUs(db: Database, trialId: string, attempt: number): Promise<boolean> {
+  const [last] = await db
+    .select({ httpStatus: calls.httpStatus })
+    .from(calls)
+    .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt)))
+    .orderBy(desc(calls.seq))
+    .limit(1);
+  return last !== undefined && last.httpStatus >= 500;
+}

@@ -1,0 +1,81 @@
+import { z } from 'zod';
+
+const seconds = z.number().positive();
+const count = z.int().min(1);
+const fraction = z.number().min(0).max(1);
+
+/** What becomes of a trial that did not end by itself: its verified reward, reward 0, or not trained on. */
+const treatment = z.enum(['score', 'zero', 'mask']);
+
+/**
+ * The run file. Keys that verl or TRL also have carry their name and meaning:
+ * `max_prompt_length`, `clip_ratio_low`, `loss_agg_mode`, `norm_adv_by_std_in_grpo`, `ppo_epochs`, `reward_weights`.
+ */
+export const runConfig = z.strictObject({
+  /** A Hugging Face folder or name. */
+  model: z.string().min(1),
+  /** Task folders, or folders of them. */
+  tasks: z.array(z.string().min(1)).min(1),
+  /** Names under `agents/`. A group's trials share one agent; groups take turns. */
+  agents: z.array(z.string().min(1)).min(1).default(['oneshot']),
+  iterations: z.int().min(0),
+  groups_per_iteration: count.default(8),
+  group_size: z.int().min(2).default(8),
+  /** In tokens. A call whose prompt is longer is refused and its trial ends as `truncated`. */
+  max_prompt_length: count.default(512),
+  /** In tokens, a call. */
+  max_response_length: count.default(128),
+  sampling: z
+    .strictObject({
+      temperature: z.number().positive().default(1),
+      top_p: fraction.default(1),
+      /** -1 switches it off. */
+      top_k: z.int().min(-1).default(-1),
+    })
+    .prefault({}),
+  optim: z
+    .strictObject({
+      lr: z.number().positive().default(3e-5),
+      betas: z.tuple([fraction, fraction]).default([0.9, 0.999]),
+      eps: z.number().positive().default(1e-8),
+      weight_decay: z.number().min(0).default(0),
+      clip_grad: z.number().positive().default(1),
+    })
+    .prefault({}),
+  clip_ratio_low: fraction.default(0.2),
+  clip_ratio_high: z.number().min(0).default(0.2),
+  loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).default('token-mean'),
+  norm_adv_by_std_in_grpo: z.boolean().default(true),
+  ppo_epochs: count.default(1),
+  /** In samples; absent: the whole batch is one optimiser step. */
+  ppo_mini_batch_size: count.nullable().default(null),
+  /** Weights of named rewards; a name without one counts 1. */
+  reward_weights: z.record(z.string(), z.number()).default({}),
+  truncated: treatment.default('score'),
+  agent_error: treatment.default('score'),
+  /** How often a trial may start anew after failures that are not its own. */
+  max_attempts: count.default(4),
+  deadlines: z
+    .strictObject({ trial: seconds.default(600), group: seconds.default(1800), iteration: seconds.default(7200), train: seconds.default(21600) })
+    .prefault({}),
+  evaluation: z
+    .strictObject({
+      tasks: z.array(z.string().min(1)).default([]),
+      /** Trials a task. */
+      samples: count.default(16),
+      /** Before the first iteration. */
+      before: z.boolean().default(true),
+      /** After the last one. */
+      after: z.boolean().default(true),
+    })
+    .prefault({}),
+  /** Engines that already run; empty: the deployment's own. */
+  engines: z.array(z.string().regex(/^(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock')).default([]),
+  /** How many replicas must confirm a publication; absent: all. */
+  min_replicas: count.nullable().default(null),
+  /** How many of the newest checkpoints stay on disk. */
+  keep_checkpoints: z.int().min(2).default(2),
+  seed: z.int().default(0),
+});
+
+export type RunConfig = z.output<typeof runConfig>;

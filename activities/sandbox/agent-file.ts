@@ -1,0 +1,22 @@
+import { z } from 'zod';
+
+/** An agent as data. `command` and `env` may hold {python} {agents} {work} {model} {base_url} {api_key}. */
+export const agentFile = z.strictObject({
+  name: z.string().regex(/^[a-z0-9][a-z0-9-]*$/, 'lower-case letters, digits and dashes'),
+  description: z.string().min(1),
+  command: z.array(z.string().min(1)).min(1),
+  /** Besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL and OPENAI_API_KEY. */
+  env: z.record(z.string(), z.string()).default({}),
+  limits: z
+    .strictObject({
+      /** At most the task's own. */
+      seconds: z.number().positive().optional(),
+      memory_mb: z.number().positive().optional(),
+      processes: z.int().min(1).default(64),
+      /** stdout and stderr together. */
+      output_bytes: z.int().min(1).default(1_048_576),
+    })
+    .prefault({}),
+});
+
+export type Agent = z.output<typeof agentFile>;

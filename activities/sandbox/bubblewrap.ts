@@ -1,0 +1,63 @@
+import { existsSync, lstatSync, readlinkSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type { Python } from './find-python.ts';
+
+/** What a process sees at `inside`; without bubblewrap it sees `host` under its own name. */
+export type Mount = { host: string; inside: string; writable: boolean };
+
+export type BubblewrapOptions = {
+  bwrap: string;
+  /** Root gives the sandbox a user of its own; anyone else needs a user namespace. */
+  uid: number | null;
+  python: Python | null;
+  mounts: Mount[];
+  cwd: string;
+  statusFd?: number;
+};
+
+const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'];
+const ETC = [
+  'alternatives',
+  'ca-certificates',
+  'hosts',
+  'ld.so.cache',
+  'localtime',
+  'nsswitch.conf',
+  'pki',
+  'resolv.conf',
+  'ssl/certs',
+  'ssl/openssl.cnf',
+].map((name) => `/etc/${name}`);
+
+/** The command line, up to and including what comes before the process's own. */
+export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, statusFd }: BubblewrapOptions): string[] {
+  const user =
+    uid === null
+      ? ['--unshare-user', '--uid', '65534', '--gid', '65534', '--cap-drop', 'ALL']
+      : ['--cap-drop', 'ALL', '--cap-add', 'CAP_SETUID', '--cap-add', 'CAP_SETGID'];
+  const drop = uid === null ? [] : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--inh-caps=-all'];
+  return [
+    bwrap,
+    ...['--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try', '--hostname', 'sandbox'],
+    ...['--die-with-parent', '--new-session', ...user],
+    ...(statusFd === undefined ? [] : ['--json-status-fd', String(statusFd)]),
+    ...SYSTEM.flatMap(likeHost),
+    ...ETC.flatMap((path) => ['--ro-bind-try', path, path]),
+    ...['--proc', '/proc', '--dev', '/dev'],
+    ...(python?.prefix ? readable(python.prefix) : []),
+    ...mounts.flatMap(({ host, inside, writable }) => [writable ? '--bind' : '--ro-bind', host, inside]),
+    ...['--remount-ro', '/', '--chdir', cwd, '--', ...drop],
+  ];
+}
+
+function likeHost(path: string): string[] {
+  if (!existsSync(path)) return [];
+  return lstatSync(path).isSymbolicLink() ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path];
+}
+
+/** bubblewrap makes the folders above a mount for itself alone; the sandbox's user must be able to pass. */
+function readable(path: string): string[] {
+  const above = [];
+  for (let folder = dirname(path); folder !== '/'; folder = dirname(folder)) above.unshift('--perms', '0755', '--dir', folder);
+  return [...above, '--ro-bind', path, path];
+}

@@ -1,0 +1,80 @@
+import { chmod, chown, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { TrialgateError } from '../../store/errors.ts';
+import type { Task } from '../tasks/load-task.ts';
+import { copyFiles } from './copy-files.ts';
+import { destroySandbox, removeNamed } from './destroy-sandbox.ts';
+import { hostWork } from './errors.ts';
+import { sandboxName } from './names.ts';
+import { claimUid } from './own-uid.ts';
+import { writeOwner } from './owner.ts';
+import { openSandboxesFolder } from './sandboxes-folder.ts';
+
+/** A trial attempt's place on this host. Plain data: it may travel between activities of the same host. */
+export type Sandbox = {
+  name: string;
+  /** The deployment's folder. */
+  home: string;
+  root: string;
+  /** The agent's cwd. */
+  work: string;
+  /** The agent's HOME. */
+  agentHome: string;
+  tmp: string;
+  logs: string;
+  /** Its own user, where root runs the worker. */
+  uid: number | null;
+};
+
+export type SandboxRequest = { home: string; trialId: string; attempt: number; task: Task; signal?: AbortSignal };
+
+/** What building an image would use; it is not the task's content. */
+const IMAGE_FILES = ['Dockerfile', 'docker-compose.yaml', 'docker-compose.yml', '.dockerignore'];
+
+/**
+ * Makes the folder of one attempt: the task's environment files and its instruction. What an earlier call left is
+ * removed first, its processes too.
+ * @throws SandboxError when this host cannot give one (disk full, no permission)
+ */
+export async function createSandbox({ home, trialId, attempt, task, signal }: SandboxRequest): Promise<Sandbox> {
+  const name = sandboxName(trialId, attempt);
+  await destroySandbox({ home, trialId, attempt });
+  return hostWork(`sandbox ${name}`, async () => {
+    signal?.throwIfAborted();
+    const sandbox = await emptySandbox(home, name);
+    try {
+      const limits = { bytes: task.environment.storageMb * 2 ** 20, files: 100_000 };
+      await copyFiles(join(task.folder, 'environment'), sandbox.work, limits, IMAGE_FILES).catch(
+        (error: NodeJS.ErrnoException) => {
+          if (error.code !== 'ENOENT') throw error;
+        },
+      );
+      await writeFile(join(sandbox.work, 'instruction.md'), task.instruction);
+      await handOver(sandbox.root, sandbox.uid);
+      return sandbox;
+    } catch (error) {
+      await removeNamed(home, name);
+      if (error instanceof RangeError) throw new TrialgateError('bad_input', `${task.folder}/environment: ${error.message}`);
+      throw error;
+    }
+  });
+}
+
+/** Folders without content, and a user to own them. */
+export async function emptySandbox(home: string, name: string): Promise<Sandbox> {
+  const parent = await openSandboxesFolder(home);
+  const uid = await claimUid(home, name);
+  await writeOwner(home, name, uid);
+  const root = join(parent, name);
+  const inside = { work: join(root, 'work'), agentHome: join(root, 'home'), tmp: join(root, 'tmp'), logs: join(root, 'logs') };
+  for (const folder of Object.values(inside)) await mkdir(folder, { recursive: true });
+  await chmod(root, 0o700);
+  return { name, home, root, uid, ...inside };
+}
+
+/** Makes the sandbox's user the owner of all in it. */
+export async function handOver(folder: string, uid: number | null): Promise<void> {
+  if (uid === null) return;
+  const entries = await readdir(folder, { withFileTypes: true, recursive: true });
+  await Promise.all([folder, ...entries.map((entry) => join(entry.parentPath, entry.name))].map((path) => chown(path, uid, uid)));
+}

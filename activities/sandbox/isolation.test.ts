@@ -1,0 +1,69 @@
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { detectIsolation } from './isolation.ts';
+import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
+
+const all = await isolations();
+const bubblewrap = all.find(({ kind }) => kind === 'bubblewrap');
+const user = all.find(({ kind }) => kind === 'user');
+
+test('without bubblewrap nothing says so', async () => {
+  expect((await detectIsolation({ bwrap: null })).statement).toMatch(/bubblewrap is not here/);
+  expect((await detectIsolation({ bwrap: '/bin/false' })).kind).not.toBe('bubblewrap');
+});
+
+describe.skipIf(!bubblewrap)('under bubblewrap (skipped where it is absent or does not work)', () => {
+  const isolation = bubblewrap ?? all[0];
+  if (!isolation) return;
+
+  test("an agent sees another trial's folder, the deployment's folder, the repository or the host's processes", async () => {
+    await using folder = await temporaryHome();
+    const sandbox = await sandboxWith(folder.home, {});
+    await sandboxWith(folder.home, { 'theirs.txt': 'secret' }, undefined, 'other');
+    const script = `ls ${folder.home} ${process.cwd()}/activities /root/.ssh /home; ls -d /proc/[0-9]*; ls -A /tmp; ls /`;
+    const { stdout } = await shell(isolation, sandbox, script);
+    expect(stdout).not.toMatch(/theirs|sandboxes|activities/);
+    expect(stdout.match(/\/proc\/\d+/g)?.length).toBeLessThan(6);
+    expect(stdout).not.toContain('trialgate-sandbox-');
+    expect(stdout).toMatch(/^app$/m);
+  });
+
+  test("an agent reaches the engine's socket", async () => {
+    await using folder = await temporaryHome();
+    const socket = join(folder.home, 'engine.sock');
+    const engine = createServer().listen(socket);
+    await once(engine, 'listening');
+    onTestFinished(() => void engine.close());
+    const sandbox = await sandboxWith(folder.home, {});
+    const connect = `python3 -c "import socket; socket.socket(socket.AF_UNIX).connect('${socket}')"`;
+    expect((await shell(isolation, sandbox, connect)).stderr).toContain('No such file');
+  });
+
+  test('an agent writes to the system, gains capabilities or mounts', async () => {
+    await using folder = await temporaryHome();
+    const sandbox = await sandboxWith(folder.home, {});
+    const script = 'touch /usr/x /x /etc/x; mount -t tmpfs none /tmp; grep CapEff /proc/self/status; id -u';
+    const { stdout, stderr } = await shell(isolation, sandbox, script);
+    expect(stdout).toContain('CapEff:\t0000000000000000');
+    expect(stdout).not.toMatch(/^0$/m);
+    expect(stderr.match(/Read-only|Permission denied/g)?.length).toBeGreaterThanOrEqual(3);
+  });
+});
+
+describe.skipIf(!user)('as a user of its own (skipped unless root)', () => {
+  const isolation = user ?? all[0];
+  if (!isolation) return;
+
+  test("an agent reads another trial's folder or connects to a socket of root's", async () => {
+    await using folder = await temporaryHome();
+    const sandbox = await sandboxWith(folder.home, {});
+    const other = await sandboxWith(folder.home, { 'theirs.txt': 'secret' }, undefined, 'other');
+    await writeFile(join(folder.home, 'secrets.json'), '{}', { mode: 0o600 });
+    const { stdout, stderr } = await shell(isolation, sandbox, `cat ${other.work}/theirs.txt ${folder.home}/secrets.json; id -u`);
+    expect(stdout.trim()).toBe(String(sandbox.uid));
+    expect(stderr.match(/Permission denied/g)?.length).toBe(2);
+  });
+});

@@ -1,0 +1,85 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { TrialgateError } from '../../store/errors.ts';
+import { bubblewrapArgv } from './bubblewrap.ts';
+import { findPython, pythonCandidates, type Python } from './find-python.ts';
+
+/**
+ * How far a sandbox is apart from its host. `bubblewrap`: its own files and processes. `user`: a user of its own (as
+ * root). `none`: limits and an environment of its own, no more.
+ */
+export type Isolation = {
+  kind: 'bubblewrap' | 'user' | 'none';
+  bwrap: string | null;
+  /** Whether each sandbox gets its own user id. */
+  ownUser: boolean;
+  python: Python;
+  /** What to log once, for people. */
+  statement: string;
+};
+
+const run = promisify(execFile);
+const PROBE_UID = 65534;
+const installed = fileURLToPath(new URL('../../.trialgate/tools/bwrap', import.meta.url));
+
+let detected: Promise<Isolation> | null = null;
+
+/** The strongest isolation that works here; tried once a process. */
+export function isolation(): Promise<Isolation> {
+  return (detected ??= detectIsolation());
+}
+
+/** @throws TrialgateError `missing_prerequisite` when no Python can be run in a sandbox */
+export async function detectIsolation(options: { bwrap?: string | null } = {}): Promise<Isolation> {
+  const bwrap = options.bwrap === undefined ? findBubblewrap() : options.bwrap;
+  const root = process.getuid?.() === 0;
+  const choices: Omit<Isolation, 'python'>[] = [];
+  if (bwrap && root) choices.push({ kind: 'bubblewrap', bwrap, ownUser: true, statement: STATEMENTS.bubblewrap });
+  if (bwrap) choices.push({ kind: 'bubblewrap', bwrap, ownUser: false, statement: STATEMENTS.bubblewrap });
+  if (root) choices.push({ kind: 'user', bwrap: null, ownUser: true, statement: STATEMENTS.user });
+  choices.push({ kind: 'none', bwrap: null, ownUser: false, statement: STATEMENTS.none });
+
+  const pythons: Python[] = [];
+  for (const candidate of pythonCandidates()) {
+    const python = await findPython(candidate);
+    if (python && !pythons.some(({ executable }) => executable === python.executable)) pythons.push(python);
+  }
+  for (const choice of choices) {
+    for (const python of pythons) if (await works(choice, python)) return { ...choice, python };
+  }
+  throw new TrialgateError(
+    'missing_prerequisite',
+    'no Python 3.9 or newer runs in a sandbox: install python3, or set TRIALGATE_PYTHON to one that every user can reach',
+  );
+}
+
+async function works({ kind, bwrap, ownUser }: Omit<Isolation, 'python'>, python: Python): Promise<boolean> {
+  const user = ownUser ? PROBE_UID : null;
+  const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/' }) : [];
+  const [command, ...args] = [...wrap, python.executable, '-I', '-S', '-c', 'import json'];
+  const ids = kind === 'user' ? { uid: PROBE_UID, gid: PROBE_UID } : {};
+  try {
+    await run(command ?? '', args, { timeout: 20_000, cwd: '/', env: { PATH: '/usr/bin:/bin' }, ...ids });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function findBubblewrap(): string | null {
+  const folders = (process.env.PATH ?? '').split(delimiter).filter(Boolean);
+  return [...folders.map((folder) => join(folder, 'bwrap')), installed].find((path) => existsSync(path)) ?? null;
+}
+
+const STATEMENTS = {
+  bubblewrap: 'Sandboxes run under bubblewrap: each sees its own files and processes; the network is shared.',
+  user:
+    'bubblewrap is not here or does not work: each sandbox is a plain process of a user of its own, and sees the files ' +
+    'of this machine that every user may read. Install bubblewrap to close that off.',
+  none:
+    'bubblewrap is not here or does not work: sandboxes are plain processes of this user, and see all its files. ' +
+    'Run only agents and models that you trust, or install bubblewrap.',
+};

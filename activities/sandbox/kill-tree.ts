@@ -1,0 +1,86 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Isolation } from './isolation.ts';
+import { isDead, userHasProcesses, processTable, processesWith, treeOf } from './process-table.ts';
+
+/** Every process of a sandbox carries it, and passes it on to what it starts. */
+export const MARKER = 'TRIALGATE_SANDBOX';
+
+export type Tree = {
+  /** The leader of the process group. */
+  pid: number;
+  /** The sandbox's own user. */
+  uid: number | null;
+  /** The marker's value. */
+  marker: string;
+  /** A pid namespace takes everything in it along. */
+  namespaced: boolean;
+};
+
+/** Kills a process, its group, its descendants, and those that left the group; returns when none is left. */
+export async function killTree({ pid, uid, marker, namespaced }: Tree): Promise<void> {
+  const descendants = namespaced || uid !== null ? [] : treeOf(processTable(), pid, null).map((row) => row.pid);
+  kill(-pid);
+  descendants.forEach((one) => kill(one));
+  if (!namespaced) await killMarked(uid, marker);
+}
+
+/** After bubblewrap has ended: waits until the first process of its pid namespace, and so every one, is dead. */
+export async function namespaceGone(bubblewrapStatus: string): Promise<void> {
+  const first = /"child-pid":\s*(\d+)/.exec(bubblewrapStatus)?.[1];
+  if (first) await gone(() => isDead(Number(first)));
+}
+
+const running = new Map<string, Set<Tree>>();
+
+/** Notes a process that this worker runs, so that its sandbox can be ended from elsewhere. */
+export function noteRunning(tree: Tree): () => void {
+  const trees = running.get(tree.marker) ?? new Set();
+  running.set(tree.marker, trees.add(tree));
+  return () => {
+    trees.delete(tree);
+    if (trees.size === 0) running.delete(tree.marker);
+  };
+}
+
+/** Kills what this worker still runs in a sandbox, and what a dead worker may have left there. */
+export async function killSandbox(marker: string, uid: number | null, { kind }: Isolation): Promise<void> {
+  await Promise.all([...(running.get(marker) ?? [])].map(killTree));
+  // A worker's death takes bubblewrap's processes along.
+  if (kind !== 'bubblewrap') await killMarked(kind === 'user' ? uid : null, marker);
+}
+
+async function killMarked(uid: number | null, marker: string): Promise<void> {
+  if (uid !== null) return killUser(uid);
+  for (let round = 0; round < 50; round += 1) {
+    const left = processesWith(`${MARKER}=${marker}`);
+    if (left.length === 0) return;
+    // Stopped first, so that none starts another while the rest is looked for.
+    if (round < 5) left.forEach((pid) => kill(pid, 'SIGSTOP'));
+    if (round >= 2) left.forEach((pid) => kill(pid));
+    await sleep(2);
+  }
+}
+
+/** `kill -1` as that user is atomic: a process that forks cannot outrun it. */
+async function killUser(uid: number): Promise<void> {
+  if (process.getuid?.() !== 0) return;
+  const killer = spawn('/bin/sh', ['-c', 'kill -KILL -1'], { uid, gid: uid, stdio: 'ignore', env: {} });
+  await once(killer, 'exit').catch(() => null);
+  await gone(() => !userHasProcesses(uid));
+}
+
+/** A killed process is there for some moments more. */
+async function gone(isGone: () => boolean): Promise<void> {
+  for (let round = 0; round < 200 && !isGone(); round += 1) await sleep(2);
+}
+
+function kill(pid: number, signal: NodeJS.Signals = 'SIGKILL'): void {
+  if (Math.abs(pid) <= 1) return; // Would be our own group, or everyone.
+  try {
+    process.kill(pid, signal);
+  } catch {
+    // It is gone already.
+  }
+}

@@ -1,0 +1,46 @@
+import { createHash } from 'node:crypto';
+import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { SandboxError } from './errors.ts';
+import { isolation } from './isolation.ts';
+import { processTable } from './process-table.ts';
+import { sandboxesFolder } from './sandboxes-folder.ts';
+
+/** systemd's range for dynamic users: below 65536, so that it is mapped in containers too. */
+const FIRST = 61184;
+const COUNT = 4336;
+
+/**
+ * A user id that no other sandbox of this deployment has: root gives each sandbox its own,
+ * so that the limit on processes counts it alone, its folder is closed to the others, and what it left behind is found.
+ */
+export async function claimUid(home: string, name: string): Promise<number | null> {
+  if (process.getuid?.() !== 0) return null;
+  const folder = await claims(home);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const start = createHash('sha256').update(`${home}/${name}`).digest().readUInt32BE() % COUNT;
+  // Without bubblewrap a sandbox is ended by its user: it must not be one that another deployment has given out too.
+  const plain = (await isolation()).kind !== 'bubblewrap';
+  const busy = new Set(plain ? processTable().map((row) => row.uid) : []);
+  for (let step = 0; step < COUNT; step += 1) {
+    const uid = FIRST + ((start + step) % COUNT);
+    if (!busy.has(uid) && (await claim(join(folder, String(uid)), name))) return uid;
+  }
+  throw new SandboxError(`no free user id for a sandbox: ${COUNT} are open`);
+}
+
+export async function releaseUid(home: string, uid: number | null): Promise<void> {
+  if (uid !== null) await rm(join(await claims(home), String(uid)), { force: true });
+}
+
+const claims = async (home: string): Promise<string> => join(await sandboxesFolder(home), '.uids');
+
+async function claim(file: string, name: string): Promise<boolean> {
+  try {
+    await writeFile(file, name, { flag: 'wx' });
+    return true;
+  } catch (error) {
+    if (!(error instanceof Error) || !('code' in error) || error.code !== 'EEXIST') throw error;
+    return (await readFile(file, 'utf8').catch(() => null)) === name;
+  }
+}

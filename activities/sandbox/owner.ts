@@ -1,0 +1,50 @@
+import { readFileSync } from 'node:fs';
+import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { sandboxesFolder } from './sandboxes-folder.ts';
+
+/** Which worker made a sandbox: another worker's are removed only when that one is dead. */
+const owner = z.object({ host: z.string(), pid: z.int(), started: z.string(), uid: z.int().nullable() });
+export type Owner = z.output<typeof owner>;
+
+const owners = async (home: string): Promise<string> => join(await sandboxesFolder(home), '.owners');
+
+export async function writeOwner(home: string, name: string, uid: number | null): Promise<void> {
+  const folder = await owners(home);
+  await mkdir(folder, { recursive: true, mode: 0o700 });
+  const me: Owner = { host: hostname(), pid: process.pid, started: startOf(process.pid) ?? '', uid };
+  await writeFile(join(folder, name), JSON.stringify(me));
+}
+
+export async function readOwner(home: string, name: string): Promise<Owner | null> {
+  try {
+    return owner.parse(JSON.parse(await readFile(join(await owners(home), name), 'utf8')));
+  } catch {
+    return null;
+  }
+}
+
+export async function removeOwner(home: string, name: string): Promise<void> {
+  await rm(join(await owners(home), name), { force: true });
+}
+
+export async function ownedNames(home: string): Promise<string[]> {
+  return readdir(await owners(home)).catch(() => []);
+}
+
+/** A worker on another host is taken to live. */
+export function isAlive({ host, pid, started }: Owner): boolean {
+  return host !== hostname() || startOf(pid) === started;
+}
+
+/** The kernel's start time of a process: with it a pid that was given out again is told apart. */
+function startOf(pid: number): string | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,51 @@
+import { constants } from 'node:fs';
+import { open } from 'node:fs/promises';
+import { join } from 'node:path';
+import { VerifierError } from './errors.ts';
+
+const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
+const MAX_BYTES = 65_536;
+
+/**
+ * What the tests wrote: `reward.txt` (one number, named `reward`), else `reward.json` (names to numbers), each 0 to 1.
+ * @param context what is known about the run, for the error
+ * @throws VerifierError that names the file and what was found in it
+ */
+export async function readRewards(folder: string, context: string): Promise<Record<string, number>> {
+  const text = await readSmall(join(folder, 'reward.txt'));
+  if (text !== null) return { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) };
+  const json = await readSmall(join(folder, 'reward.json'));
+  if (json === null) throw new VerifierError(`no reward: neither reward.txt nor reward.json was written. ${context}`);
+  const entries = Object.entries(parseObject(json, context));
+  if (entries.length === 0) throw new VerifierError(`reward.json holds no reward. ${context}`);
+  return Object.fromEntries(entries.map(([name, value]) => [name, checked(`reward.json: ${name}`, value, context)]));
+}
+
+function checked(where: string, value: unknown, context: string): number {
+  if (typeof value === 'number' && value >= 0 && value <= 1) return value;
+  const found = typeof value === 'number' ? String(value) : JSON.stringify(value);
+  throw new VerifierError(`${where}: a reward is a number from 0 to 1, found ${found.slice(0, 100)}. ${context}`);
+}
+
+function parseObject(json: string, context: string): object {
+  try {
+    const value: unknown = JSON.parse(json);
+    if (value !== null && typeof value === 'object' && !Array.isArray(value)) return value;
+  } catch {
+    // Said below: text that is no JSON is as wrong as JSON that is no object.
+  }
+  throw new VerifierError(`reward.json is not an object of numbers, found ${JSON.stringify(json.slice(0, 100))}. ${context}`);
+}
+
+/** Null when there is no such regular file. The tests' user wrote it: a link is not followed. */
+async function readSmall(path: string): Promise<string | null> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null);
+  if (!file) return null;
+  try {
+    if (!(await file.stat()).isFile()) return null;
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_BYTES), 0, MAX_BYTES, 0);
+    return buffer.toString('utf8', 0, bytesRead);
+  } finally {
+    await file.close();
+  }
+}

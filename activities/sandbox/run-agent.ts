@@ -1,0 +1,113 @@
+import { join } from 'node:path';
+import type { Task } from '../tasks/load-task.ts';
+import type { Agent } from './agent-file.ts';
+import { baseEnvironment } from './base-environment.ts';
+import { copyFiles } from './copy-files.ts';
+import { handOver, type Sandbox } from './create-sandbox.ts';
+import { hostWork } from './errors.ts';
+import type { Isolation } from './isolation.ts';
+import { passable, sandboxUser } from './sandbox-user.ts';
+import { runProcess, type EndReason, type ProcessResult } from './run-process.ts';
+
+/** The exit status by which an agent says that the gateway, not its task, made it stop (EX_TEMPFAIL). */
+const GATEWAY_FAILED = 75;
+
+export type AgentRun = {
+  agent: Agent;
+  /** Where agents' own files are; read-only for the agent. */
+  agentsFolder: string;
+  task: Task;
+  sandbox: Sandbox;
+  isolation: Isolation;
+  /** `{gateway}/{trial_id}/v1` */
+  baseUrl: string;
+  apiKey: string;
+  model: string;
+  /** The trial's deadline, where it is shorter than the task's. */
+  seconds?: number;
+  signal: AbortSignal;
+  onHeartbeat?: (secondsSoFar: number) => void;
+};
+
+export type AgentResult = {
+  /** `done`: to be verified. `agent_error`: crashed, or used up a limit. */
+  ending: 'done' | 'agent_error' | 'infra_error' | 'cancelled';
+  /** For people; null when done. */
+  reason: string | null;
+  process: ProcessResult;
+};
+
+/** Runs the agent in its sandbox until it ends; afterwards nothing of it runs any more. */
+export async function runAgent(run: AgentRun): Promise<AgentResult> {
+  const { agent, task, sandbox, isolation } = run;
+  const wrapped = isolation.kind === 'bubblewrap';
+  const place = wrapped
+    ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', agents: '/agents' }
+    : { work: sandbox.work, home: sandbox.agentHome, tmp: sandbox.tmp, logs: sandbox.logs, agents: await reachable(run) };
+  const values: Record<string, string> = {
+    python: isolation.python.executable,
+    agents: place.agents,
+    work: place.work,
+    model: run.model,
+    base_url: run.baseUrl,
+    api_key: run.apiKey,
+  };
+  const fill = (text: string): string => text.replace(/\{([a-z_]+)\}/g, (whole, name) => values[name] ?? whole);
+  const { limits } = agent;
+  const result = await runProcess({
+    argv: agent.command.map(fill),
+    cwd: place.work,
+    env: {
+      ...baseEnvironment(isolation.python, place),
+      OPENAI_BASE_URL: run.baseUrl,
+      OPENAI_API_KEY: run.apiKey,
+      ...task.environment.env,
+      ...Object.fromEntries(Object.entries(agent.env).map(([name, value]) => [name, fill(value)])),
+    },
+    limits: {
+      seconds: Math.min(task.agent.timeoutSec, limits.seconds ?? Infinity, run.seconds ?? Infinity),
+      memoryMb: Math.min(task.environment.memoryMb, limits.memory_mb ?? Infinity),
+      outputBytes: limits.output_bytes,
+      processes: limits.processes,
+      fileMb: task.environment.storageMb,
+    },
+    isolation,
+    uid: sandboxUser(isolation, sandbox),
+    mounts: [
+      { host: sandbox.work, inside: place.work, writable: true },
+      { host: sandbox.agentHome, inside: place.home, writable: true },
+      { host: sandbox.tmp, inside: place.tmp, writable: true },
+      { host: sandbox.logs, inside: place.logs, writable: true },
+      { host: run.agentsFolder, inside: place.agents, writable: false },
+    ],
+    marker: sandbox.name,
+    signal: run.signal,
+    onHeartbeat: run.onHeartbeat,
+  });
+  return { ...judge(result), process: result };
+}
+
+/** The agents' folder, or a copy of it where the sandbox's user could not come to it. */
+async function reachable({ agentsFolder, sandbox, isolation }: AgentRun): Promise<string> {
+  if (sandboxUser(isolation, sandbox) === null || passable(agentsFolder)) return agentsFolder;
+  const copy = join(sandbox.root, 'agents');
+  await hostWork(`sandbox ${sandbox.name}`, () => copyFiles(agentsFolder, copy, { bytes: 64 * 2 ** 20, files: 10_000 }));
+  await hostWork(`sandbox ${sandbox.name}`, () => handOver(copy, sandbox.uid));
+  return copy;
+}
+
+const LIMITS: Record<Exclude<EndReason, 'exited' | 'cancelled'>, string> = {
+  timed_out: 'used up its time',
+  out_of_memory: 'used up its memory',
+  output_limit: 'printed too much',
+  process_limit: 'started too many processes',
+};
+
+function judge({ reason, exitCode, signal, stderr }: ProcessResult): Omit<AgentResult, 'process'> {
+  if (reason === 'cancelled') return { ending: 'cancelled', reason: 'cancelled' };
+  if (reason !== 'exited') return { ending: 'agent_error', reason: `the agent ${LIMITS[reason]}` };
+  if (exitCode === 0) return { ending: 'done', reason: null };
+  const last = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
+  if (exitCode === GATEWAY_FAILED) return { ending: 'infra_error', reason: `the agent could not reach its model: ${last}` };
+  return { ending: 'agent_error', reason: `the agent ended with ${signal ?? `exit code ${exitCode}`}: ${last}` };
+}

@@ -1,0 +1,100 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import type { Sandbox } from './create-sandbox.ts';
+import { MARKER } from './kill-tree.ts';
+import { processesWith } from './process-table.ts';
+import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
+
+const living = (): number => processesWith(`${MARKER}=t.1`).length;
+
+async function fresh(): Promise<Sandbox> {
+  const folder = await temporaryHome();
+  onTestFinished(() => folder[Symbol.asyncDispose]());
+  return sandboxWith(folder.home, {});
+}
+
+describe.each(await isolations())('$kind', (isolation) => {
+  test('an abort leaves a grandchild alive that moved to its own session', async () => {
+    const sandbox = await fresh();
+    const controller = new AbortController();
+    const running = shell(isolation, sandbox, 'setsid bash -c "(sleep 60; true) & sleep 60" & (sleep 60; true) & wait', {
+      signal: controller.signal,
+    });
+    while (living() < 4) await sleep(20);
+    const before = performance.now();
+    controller.abort();
+    const result = await running;
+    expect(result.reason).toBe('cancelled');
+    expect(performance.now() - before).toBeLessThan(1000);
+    expect(living()).toBe(0);
+  });
+
+  test('what was left in the background outlives a process that ended well', async () => {
+    const result = await shell(isolation, await fresh(), 'setsid nohup sleep 60 >/dev/null 2>&1 & sleep 0.1; echo ok');
+    expect(result).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
+    expect(living()).toBe(0);
+  });
+
+  test('a background process that holds the output open makes its end wait', async () => {
+    const result = await shell(isolation, await fresh(), 'sleep 60 & echo ok');
+    expect(result).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
+    expect(result.seconds).toBeLessThan(3);
+  });
+
+  test('a process runs on past its time', async () => {
+    const result = await shell(isolation, await fresh(), 'trap "" TERM; while :; do sleep 1; done', { seconds: 0.3 });
+    expect(result.reason).toBe('timed_out');
+    expect(result.seconds).toBeLessThan(1.5);
+    expect(living()).toBe(0);
+  });
+
+  test('a flood of output fills the memory of the worker', async () => {
+    const result = await shell(isolation, await fresh(), 'yes', { outputBytes: 5000 });
+    expect(result.reason).toBe('output_limit');
+    expect(result.stdout.length).toBe(5000);
+  });
+
+  test('one process takes more memory than it may', async () => {
+    const result = await shell(isolation, await fresh(), 'exec python3 -c "x = bytearray(300 * 2**20)"', { memoryMb: 100 });
+    expect(result.exitCode === 1 ? result.stderr : result.reason).toMatch(/MemoryError|out_of_memory/);
+  });
+
+  test('many processes together take more memory than they may', async () => {
+    const eater = 'python3 -c "x = bytearray(b\'x\') * (60 * 2**20); import time; time.sleep(8)"';
+    const result = await shell(isolation, await fresh(), `for i in 1 2 3 4; do ${eater} & done; wait`, { memoryMb: 100 });
+    expect(result.reason).toBe('out_of_memory');
+    expect(living()).toBe(0);
+  });
+
+  // Nothing counts the processes of root itself; as such, only a sandbox without a user of its own ever runs.
+  test.skipIf(isolation.kind === 'none' && process.getuid?.() === 0)('a fork bomb takes the machine down', async () => {
+    const result = await shell(isolation, await fresh(), 'f() { sleep 20 & f | f & }; f; sleep 20', { seconds: 2, processes: 20 });
+    expect(['timed_out', 'process_limit', 'output_limit']).toContain(result.reason);
+    expect(living()).toBe(0);
+  });
+
+  test('a file grows past its limit', async () => {
+    const result = await shell(isolation, await fresh(), 'head -c 20000000 /dev/zero > big; stat -c %s big', { fileMb: 1 });
+    expect(Number(result.stdout)).toBeLessThanOrEqual(2 ** 20);
+  });
+
+  test("a secret of the worker's environment reaches the agent", async () => {
+    process.env.TRIALGATE_SECRET = 'the-secret-of-this-test';
+    onTestFinished(() => void delete process.env.TRIALGATE_SECRET);
+    const all = 'env; cat /proc/*/environ 2>/dev/null | tr "\\0" "\\n"';
+    const result = await shell(isolation, await fresh(), all, { env: { MINE: '1' }, outputBytes: 10_000_000 });
+    expect(result.stdout).toContain('MINE=1');
+    // A plain process of the same user can read what the worker can: the statement in the log says so.
+    if (isolation.kind !== 'none') expect(result.stdout).not.toContain('the-secret-of-this-test');
+  });
+
+  test('an unknown command is taken for a fault of the host', async () => {
+    const result = await shell(isolation, await fresh(), 'exec no-such-command');
+    expect(result).toMatchObject({ reason: 'exited', exitCode: 127 });
+  });
+
+  test('an abort before the start is missed', async () => {
+    const result = await shell(isolation, await fresh(), 'echo ran', { signal: AbortSignal.abort() });
+    expect(result).toMatchObject({ reason: 'cancelled', stdout: '' });
+  });
+});

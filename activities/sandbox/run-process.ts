@@ -1,0 +1,125 @@
+import { spawn } from 'node:child_process';
+import { Readable } from 'node:stream';
+import { BoundedOutput } from './bounded-output.ts';
+import { bubblewrapArgv, type Mount } from './bubblewrap.ts';
+import { SandboxError } from './errors.ts';
+import type { Isolation } from './isolation.ts';
+import { killTree, MARKER, namespaceGone, noteRunning } from './kill-tree.ts';
+import { limited, type Limits } from './limits.ts';
+import { watchTree, type Excess } from './tree-watch.ts';
+
+export type ProcessSpec = {
+  argv: string[];
+  /** As the process sees it. */
+  cwd: string;
+  /** The whole environment. */
+  env: Record<string, string>;
+  limits: Limits;
+  isolation: Isolation;
+  /** The sandbox's own user, where root runs this. */
+  uid: number | null;
+  /** What it sees under bubblewrap; without it, its cwd and arguments are the host's paths. */
+  mounts: Mount[];
+  /** Names its processes, so that they are found again. */
+  marker: string;
+  signal: AbortSignal;
+  onHeartbeat?: (secondsSoFar: number) => void;
+};
+
+export type EndReason = 'exited' | 'timed_out' | 'output_limit' | 'cancelled' | Excess;
+
+export type ProcessResult = {
+  reason: EndReason;
+  exitCode: number | null;
+  signal: NodeJS.Signals | null;
+  stdout: string;
+  stderr: string;
+  seconds: number;
+};
+
+/**
+ * Runs one process to its end within its limits. When it returns, the process and all that it started are dead,
+ * whatever ended it; an abort takes effect at once.
+ * @throws SandboxError when the sandbox itself could not be started
+ */
+export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
+  const started = performance.now();
+  const elapsed = (): number => (performance.now() - started) / 1000;
+  if (spec.signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0 };
+
+  const namespaced = spec.isolation.kind === 'bubblewrap';
+  const child = launch(spec);
+  const exit = await new Promise<Exit>((resolve, reject) => {
+    let reason: EndReason = 'exited';
+    const tree = { pid: child.pid ?? 0, uid: spec.uid, marker: spec.marker, namespaced };
+    const end = (why: EndReason): void => {
+      if (reason !== 'exited') return;
+      reason = why;
+      if (child.pid) void killTree(tree);
+    };
+    const output = new BoundedOutput(spec.limits.outputBytes, () => end('output_limit'));
+    const [stdout, stderr] = [output.collect(child.stdout), output.collect(child.stderr)];
+    const status = new BoundedOutput(65536, () => {}).collect(child.status);
+    const deadline = setTimeout(() => end('timed_out'), spec.limits.seconds * 1000);
+    const pulse = setInterval(() => spec.onHeartbeat?.(elapsed()), 1000);
+    const unwatch = child.pid ? watchTree({ ...spec.limits, pid: child.pid, uid: spec.uid, onExcess: end }) : () => {};
+    const cancel = (): void => end('cancelled');
+    spec.signal.addEventListener('abort', cancel, { once: true });
+
+    const forget = noteRunning(tree);
+    const release = (): void => {
+      clearTimeout(deadline);
+      clearInterval(pulse);
+      unwatch();
+      spec.signal.removeEventListener('abort', cancel);
+    };
+    const settle = async (exitCode: number | null, signal: NodeJS.Signals | null): Promise<void> => {
+      release();
+      await killTree(tree);
+      forget();
+      await drained([child.stdout, child.stderr, child.status]);
+      await namespaceGone(status());
+      resolve({ reason, exitCode, signal, stdout: stdout(), stderr: stderr(), status: status() });
+    };
+    child.process.once('error', (error) => {
+      release();
+      forget();
+      reject(new SandboxError(`the sandbox could not be started: ${error.message}`, { cause: error }));
+    });
+    child.process.once('exit', (code, signal) => void settle(code, signal).catch(reject));
+  });
+  const { status, ...result } = exit;
+  // bubblewrap reports the exit code of a command that it got to run; nothing else can write there.
+  if (namespaced && result.reason === 'exited' && !status.includes('exit-code')) {
+    throw new SandboxError(`bubblewrap could not start the sandbox: ${result.stderr.trim().slice(-500)}`);
+  }
+  return { ...result, seconds: elapsed() };
+}
+
+type Exit = Omit<ProcessResult, 'seconds'> & { status: string };
+
+function launch({ argv, cwd, env, limits, isolation, uid, mounts, marker }: ProcessSpec) {
+  const { bwrap, python, kind } = isolation;
+  const wrapped = kind === 'bubblewrap' && bwrap !== null;
+  const wrap = wrapped ? bubblewrapArgv({ bwrap, uid, python, mounts, cwd, statusFd: 3 }) : [];
+  const [command = '', ...args] = [...wrap, ...limited(argv, limits, isolation)];
+  const child = spawn(command, args, {
+    cwd: wrapped ? '/' : cwd,
+    env: { ...env, [MARKER]: marker },
+    stdio: ['ignore', 'pipe', 'pipe', wrapped ? 'pipe' : 'ignore'],
+    detached: true,
+    ...(!wrapped && uid !== null ? { uid, gid: uid } : {}),
+  });
+  const [stdout, stderr] = [child.stdout, child.stderr];
+  if (!stdout || !stderr) throw new SandboxError('the sandbox has no output pipes');
+  const status = child.stdio[3];
+  return { process: child, pid: child.pid, stdout, stderr, status: status instanceof Readable ? status : Readable.from([]) };
+}
+
+/** What was written before the end is read; a pipe that something outside still holds open does not keep us. */
+async function drained(streams: Readable[]): Promise<void> {
+  const closed = streams.map((stream) => new Promise<void>((resolve) => void (stream.closed ? resolve() : stream.once('close', resolve))));
+  const patience = setTimeout(() => streams.forEach((stream) => stream.destroy()), 500);
+  await Promise.all(closed);
+  clearTimeout(patience);
+}

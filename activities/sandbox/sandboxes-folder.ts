@@ -1,0 +1,27 @@
+import { createHash } from 'node:crypto';
+import { mkdir, stat } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { SandboxError } from './errors.ts';
+import { isolation } from './isolation.ts';
+import { passable } from './sandbox-user.ts';
+
+/**
+ * Where sandboxes are. `HOME/sandboxes`, unless root has no bubblewrap and sandbox users could not come there (a HOME
+ * in /root): then a folder below the system's temporary one.
+ */
+export async function sandboxesFolder(home: string): Promise<string> {
+  const { kind } = await isolation();
+  if (kind !== 'user' || passable(home)) return join(home, 'sandboxes');
+  return join(tmpdir(), `trialgate-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`, 'sandboxes');
+}
+
+/** Makes it: sandbox users may pass, not look around. */
+export async function openSandboxesFolder(home: string): Promise<string> {
+  const folder = await sandboxesFolder(home);
+  await mkdir(folder, { recursive: true, mode: 0o711 });
+  if ((await stat(folder)).uid !== process.getuid?.()) {
+    throw new SandboxError(`${folder} belongs to another user: remove it, or set TRIALGATE_HOME to a folder of your own`);
+  }
+  return folder;
+}

@@ -1,0 +1,74 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { chmodSync, mkdirSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { loadTask, type Task } from '../../tasks/load-task.ts';
+import { createSandbox, type Sandbox } from '../create-sandbox.ts';
+import { detectIsolation, type Isolation } from '../isolation.ts';
+import type { Limits } from '../limits.ts';
+import { runProcess, type ProcessResult } from '../run-process.ts';
+import { sandboxUser } from '../sandbox-user.ts';
+
+export const limits: Limits = { seconds: 10, memoryMb: 512, outputBytes: 100_000, processes: 32, fileMb: 10 };
+
+/** Every isolation that this machine and user can give. */
+export async function isolations(): Promise<Isolation[]> {
+  const [best, plain] = [await detectIsolation(), await detectIsolation({ bwrap: null })];
+  const none: Isolation = { ...plain, kind: 'none', ownUser: false };
+  return [...new Map([best, plain, none].map((one) => [one.kind, one])).values()];
+}
+
+/** A deployment's folder that sandbox users can reach; removed on disposal. */
+export async function temporaryHome(): Promise<{ home: string } & AsyncDisposable> {
+  const home = await mkdtemp(join(tmpdir(), 'trialgate-sandbox-'));
+  chmodSync(home, 0o755);
+  return { home, [Symbol.asyncDispose]: () => rm(home, { recursive: true, force: true }) };
+}
+
+export async function writeFiles(folder: string, files: Record<string, string>): Promise<void> {
+  for (const [path, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(folder, path)), { recursive: true });
+    await writeFile(join(folder, path), text);
+  }
+}
+
+/** A task whose tests are the given shell script. */
+export async function taskWith(home: string, testScript: string, files: Record<string, string> = {}): Promise<Task> {
+  const folder = join(home, 'task');
+  await mkdir(folder, { recursive: true });
+  await writeFiles(folder, {
+    'task.toml': '[verifier]\ntimeout_sec = 2\n',
+    'instruction.md': 'Do it.',
+    'tests/test.sh': testScript,
+    ...files,
+  });
+  return loadTask(folder);
+}
+
+export async function sandboxWith(home: string, files: Record<string, string>, task?: Task, trialId = 't'): Promise<Sandbox> {
+  const sandbox = await createSandbox({ home, trialId, attempt: 1, task: task ?? (await taskWith(home, 'true')) });
+  await writeFiles(sandbox.work, files);
+  return sandbox;
+}
+
+type Options = Partial<Limits> & { signal?: AbortSignal; env?: Record<string, string> };
+
+/** Runs a bash script where an agent would run. */
+export function shell(isolation: Isolation, sandbox: Sandbox, script: string, options: Options = {}): Promise<ProcessResult> {
+  const { signal = new AbortController().signal, env = {}, ...some } = options;
+  const inside = isolation.kind === 'bubblewrap' ? '/app' : sandbox.work;
+  return runProcess({
+    argv: ['bash', '-c', script],
+    cwd: inside,
+    env: { PATH: `${dirname(isolation.python.executable)}:/usr/bin:/bin`, ...env },
+    limits: { ...limits, ...some },
+    isolation,
+    uid: sandboxUser(isolation, sandbox),
+    mounts: [
+      { host: sandbox.work, inside, writable: true },
+      { host: sandbox.tmp, inside: '/tmp', writable: true },
+    ],
+    marker: sandbox.name,
+    signal,
+  });
+}

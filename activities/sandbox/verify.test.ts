@@ -1,0 +1,109 @@
+import { existsSync, symlinkSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { sandboxWith, isolations, taskWith, temporaryHome } from './testing/fixtures.ts';
+import { verify, type Verdict } from './verify.ts';
+import type { Isolation } from './isolation.ts';
+
+async function verdict(isolation: Isolation, script: string, files: Record<string, string> = {}): Promise<Verdict> {
+  await using folder = await temporaryHome();
+  const task = await taskWith(folder.home, script);
+  const sandbox = await sandboxWith(folder.home, files, task);
+  try {
+    return await verify({ task, sandbox, isolation, signal: new AbortController().signal });
+  } finally {
+    expect(await readdir(join(folder.home, 'sandboxes'))).not.toContain('t.1.verify');
+  }
+}
+
+const all = await isolations();
+
+describe.each(all)('$kind', (isolation) => {
+  test.each([
+    ['nan', 'reward.txt: a reward is a number from 0 to 1, found "nan"'],
+    ['inf', 'found "inf"'],
+    ['2.0', 'found 2'],
+    ['-0.1', 'found -0.1'],
+    ['1e999', 'found Infinity'],
+    ['passed', 'found "passed"'],
+    ['0x1', 'found "0x1"'],
+    ['', 'found ""'],
+    ['1 1', 'found "1 1"'],
+  ])('reward.txt with %j counts as a reward', async (text, message) => {
+    const writing = `echo '${text}' > $LOGS_DIR/verifier/reward.txt`;
+    await expect(verdict(isolation, writing)).rejects.toMatchObject({ name: 'VerifierError', message: expect.stringContaining(message) });
+  });
+
+  test.each([
+    ['{"a": 1, "b": "0.5"}', 'reward.json: b: a reward is a number from 0 to 1, found "0.5"'],
+    ['{"a": 1.5}', 'reward.json: a'],
+    ['{"a": {"b": 1}}', 'reward.json: a'],
+    ['{"a": NaN}', 'not an object of numbers'],
+    ['[1]', 'not an object of numbers'],
+    ['{}', 'holds no reward'],
+  ])('reward.json with %s counts as a reward', async (json, message) => {
+    const writing = `echo '${json}' > $LOGS_DIR/verifier/reward.json`;
+    await expect(verdict(isolation, writing)).rejects.toMatchObject({ name: 'VerifierError', message: expect.stringContaining(message) });
+  });
+
+  test('named rewards get lost', async () => {
+    expect((await verdict(isolation, `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`)).rewards).toEqual({ tests: 0.5, style: 1 });
+  });
+
+  test('tests that write no reward, or crash, pass', async () => {
+    await expect(verdict(isolation, 'echo "no pytest here" >&2; exit 3')).rejects.toThrow(/no reward.*exit code 3 \(no pytest here\)/);
+  });
+
+  test('tests that hang hold the trial up', async () => {
+    const before = performance.now();
+    await expect(verdict(isolation, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 60')).rejects.toThrow(/timed_out/);
+    expect(performance.now() - before).toBeLessThan(4000);
+  });
+
+  test('a link instead of a reward file shows a file of the host', async () => {
+    await expect(verdict(isolation, 'echo 1 > $WORK_DIR/one; ln -s $WORK_DIR/one $LOGS_DIR/verifier/reward.txt')).rejects.toThrow(/no reward/);
+  });
+
+  test("links and pipes in the agent's work are followed", async () => {
+    await using folder = await temporaryHome();
+    const task = await taskWith(folder.home, 'ls -R $WORK_DIR; echo 1 > $LOGS_DIR/verifier/reward.txt');
+    const sandbox = await sandboxWith(folder.home, { 'solution.py': '', 'deep/er/file.txt': '' }, task);
+    symlinkSync('/etc/passwd', join(sandbox.work, 'passwd'));
+    symlinkSync('/etc', join(sandbox.work, 'etc'));
+    const { skipped, stdoutTail } = await verify({ task, sandbox, isolation, signal: new AbortController().signal });
+    expect(skipped.toSorted()).toEqual(['etc', 'passwd']);
+    expect(stdoutTail).toContain('file.txt');
+    expect(stdoutTail).not.toContain('passwd');
+  });
+
+  test("what the agent changed in its folders reaches the verifier, its tests or the agent's own copy", async () => {
+    await using folder = await temporaryHome();
+    const task = await taskWith(folder.home, 'echo changed > $WORK_DIR/a.txt; ls $LOGS_DIR/verifier $TESTS_DIR; echo 1 > $LOGS_DIR/verifier/reward.txt');
+    const sandbox = await sandboxWith(folder.home, { 'a.txt': 'mine', '../logs/verifier/reward.txt': '1' }, task);
+    const { stdoutTail } = await verify({ task, sandbox, isolation, signal: new AbortController().signal });
+    expect(stdoutTail).not.toContain('reward');
+    expect(existsSync(join(sandbox.work, 'tests'))).toBe(false);
+  });
+
+  test('an abort is taken for a verdict', async () => {
+    await using folder = await temporaryHome();
+    const task = await taskWith(folder.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 60');
+    const sandbox = await sandboxWith(folder.home, {}, task);
+    const before = performance.now();
+    await expect(verify({ task, sandbox, isolation, signal: AbortSignal.timeout(300) })).rejects.toThrow(/abort|timeout/i);
+    expect(performance.now() - before).toBeLessThan(1300);
+  });
+});
+
+test.skipIf(!all.some(({ kind }) => kind === 'bubblewrap'))("a foreign task's absolute paths are not there (needs bubblewrap)", async () => {
+  const isolation = all.find(({ kind }) => kind === 'bubblewrap');
+  if (!isolation) return;
+  const script = 'test -f /app/instruction.md && test -f /tests/test.sh && echo 0.25 > /logs/verifier/reward.txt';
+  expect((await verdict(isolation, script)).rewards).toEqual({ reward: 0.25 });
+});
+
+test('without bubblewrap a task with absolute paths fails without a hint', async () => {
+  const plain = all.find(({ kind }) => kind === 'none');
+  if (plain) await expect(verdict(plain, 'echo 1 > /logs/verifier/reward.txt')).rejects.toThrow(/TESTS_DIR, LOGS_DIR and WORK_DIR/);
+});

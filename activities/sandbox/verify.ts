@@ -1,0 +1,125 @@
+import { chmod, mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Task } from '../tasks/load-task.ts';
+import { baseEnvironment } from './base-environment.ts';
+import { copyFiles } from './copy-files.ts';
+import { emptySandbox, handOver, type Sandbox } from './create-sandbox.ts';
+import { removeNamed } from './destroy-sandbox.ts';
+import { hostWork, VerifierError } from './errors.ts';
+import type { Isolation } from './isolation.ts';
+import { verifierName } from './names.ts';
+import { readRewards } from './read-rewards.ts';
+import { sandboxUser } from './sandbox-user.ts';
+import { runProcess, type ProcessResult } from './run-process.ts';
+
+export type Verification = {
+  task: Task;
+  /** Whose work is judged; its agent has ended. */
+  sandbox: Sandbox;
+  isolation: Isolation;
+  signal: AbortSignal;
+  onHeartbeat?: (secondsSoFar: number) => void;
+};
+
+export type Verdict = {
+  /** Named rewards between 0 and 1. */
+  rewards: Record<string, number>;
+  stdoutTail: string;
+  /** Of the agent's work: links, devices and the like, which are not judged. */
+  skipped: string[];
+  seconds: number;
+};
+
+const WORK_LIMITS = { bytes: 256 * 2 ** 20, files: 10_000 };
+const LIMITS = { outputBytes: 4 * 2 ** 20, processes: 128 };
+
+/**
+ * Judges the agent's work in a clean place: a copy of its regular files, the task's tests, empty logs, none of them
+ * ever within the agent's reach. Only what the tests write as reward counts.
+ * @throws VerifierError when there is no valid reward; SandboxError when the host failed; the signal's reason on abort
+ */
+export async function verify({ task, sandbox, isolation, signal, onHeartbeat }: Verification): Promise<Verdict> {
+  const name = verifierName(sandbox.name);
+  await removeNamed(sandbox.home, name);
+  try {
+    signal.throwIfAborted();
+    const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () => prepare(task, sandbox, name));
+    signal.throwIfAborted();
+    const result = await runTests(task, clean, isolation, signal, onHeartbeat);
+    signal.throwIfAborted();
+    const stdoutTail = result.stdout.slice(-4000);
+    if (result.reason !== 'exited') throw new VerifierError(`${task.name}: the verifier ended early (${result.reason}) after ${result.seconds.toFixed(1)} s`);
+    const rewards = await readRewards(join(clean.logs, 'verifier'), describe(task, result, isolation));
+    return { rewards, stdoutTail, skipped, seconds: result.seconds };
+  } finally {
+    await removeNamed(sandbox.home, name);
+  }
+}
+
+type CleanPlace = Sandbox & { tests: string };
+
+async function prepare(task: Task, sandbox: Sandbox, name: string): Promise<{ clean: CleanPlace; skipped: string[] }> {
+  const clean = await emptySandbox(sandbox.home, name);
+  const tests = join(clean.root, 'tests');
+  const { skipped } = await copyFiles(sandbox.work, clean.work, WORK_LIMITS).catch((error: unknown) => {
+    if (error instanceof RangeError) throw new VerifierError(`${task.name}: the agent's work cannot be judged: ${error.message}`);
+    throw error;
+  });
+  const bundle = await copyFiles(join(task.folder, 'tests'), tests, WORK_LIMITS);
+  if (bundle.skipped.length) throw new VerifierError(`${task.folder}/tests holds links or special files: ${bundle.skipped.join(', ')}`);
+  await mkdir(join(clean.logs, 'verifier'));
+  await chmod(clean.root, 0o700);
+  await handOver(clean.root, clean.uid);
+  return { clean: { ...clean, tests }, skipped };
+}
+
+async function runTests(
+  task: Task,
+  clean: CleanPlace,
+  isolation: Isolation,
+  signal: AbortSignal,
+  onHeartbeat?: (secondsSoFar: number) => void,
+): Promise<ProcessResult> {
+  const place =
+    isolation.kind === 'bubblewrap'
+      ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', tests: '/tests' }
+      : { work: clean.work, home: clean.agentHome, tmp: clean.tmp, logs: clean.logs, tests: clean.tests };
+  return runProcess({
+    argv: ['bash', join(place.tests, 'test.sh')],
+    cwd: place.work,
+    env: {
+      ...baseEnvironment(isolation.python, place),
+      TESTS_DIR: place.tests,
+      LOGS_DIR: place.logs,
+      WORK_DIR: place.work,
+      ...task.environment.env,
+      ...task.verifier.env,
+    },
+    limits: {
+      ...LIMITS,
+      seconds: task.verifier.timeoutSec,
+      memoryMb: task.environment.memoryMb,
+      fileMb: task.environment.storageMb,
+    },
+    isolation,
+    uid: sandboxUser(isolation, clean),
+    mounts: [
+      { host: clean.work, inside: place.work, writable: true },
+      { host: clean.agentHome, inside: place.home, writable: true },
+      { host: clean.tmp, inside: place.tmp, writable: true },
+      { host: clean.logs, inside: place.logs, writable: true },
+      // Writable, since it is a copy for this run alone: tests may hide their answers before they run foreign code.
+      { host: clean.tests, inside: place.tests, writable: true },
+    ],
+    marker: clean.name,
+    signal,
+    onHeartbeat,
+  });
+}
+
+function describe(task: Task, { exitCode, signal, stderr }: ProcessResult, isolation: Isolation): string {
+  const said = stderr.trim().split('\n').at(-1)?.slice(0, 300);
+  const absolute =
+    isolation.kind === 'bubblewrap' ? '' : '; without bubblewrap a test finds its folders in TESTS_DIR, LOGS_DIR and WORK_DIR, not at /tests, /logs and /app';
+  return `${task.name}: tests/test.sh ended with ${signal ?? `exit code ${exitCode}`}${said ? ` (${said})` : ''}${absolute}`;
+}

@@ -1,0 +1,26 @@
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { TrialgateError } from '../../store/errors.ts';
+import { isTask, loadTask } from './load-task.ts';
+import { locate } from './locate.ts';
+
+/**
+ * The tasks that the folders name, in the form the folders were given (so they can be stored and loaded elsewhere).
+ * A folder is a task, or holds tasks; those come sorted. Every task is loaded, so that a broken one is refused early.
+ * @throws TrialgateError `bad_input`
+ */
+export async function listTasks(folders: string[]): Promise<string[]> {
+  const lists = await Promise.all(folders.map(listFolder));
+  const tasks = [...new Set(lists.flat())];
+  await Promise.all(tasks.map(loadTask));
+  return tasks;
+}
+
+async function listFolder(folder: string): Promise<string[]> {
+  const root = await locate(folder);
+  if (await isTask(root)) return [folder];
+  const entries = await readdir(root, { withFileTypes: true });
+  const tasks = entries.filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).map((entry) => entry.name);
+  if (tasks.length === 0) throw new TrialgateError('bad_input', `tasks: ${root} is neither a task nor a folder of tasks`);
+  return tasks.toSorted().map((name) => join(folder, name));
+}

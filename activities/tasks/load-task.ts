@@ -1,0 +1,71 @@
+import { readFile, stat } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { parse, TomlError } from 'smol-toml';
+import { TrialgateError } from '../../store/errors.ts';
+import { locate } from './locate.ts';
+import { taskFile } from './task-file.ts';
+
+/** One task: a folder in Harbor's format. */
+export type Task = {
+  name: string;
+  /** Absolute. */
+  folder: string;
+  instruction: string;
+  agent: { timeoutSec: number };
+  verifier: { timeoutSec: number; env: Record<string, string> };
+  environment: { cpus: number; memoryMb: number; storageMb: number; env: Record<string, string> };
+};
+
+/** @throws TrialgateError `bad_input` that names the file, and the line or field. */
+export async function loadTask(folder: string): Promise<Task> {
+  const root = await locate(folder);
+  const file = join(root, 'task.toml');
+  const parsed = taskFile.safeParse(parseToml(await required(file), file));
+  if (!parsed.success) {
+    const faults = parsed.error.issues.map((issue) => `${issue.path.join('.') || '(top level)'}: ${issue.message}`);
+    throw new TrialgateError('bad_input', `${file}: ${faults.join('; ')}`);
+  }
+  const instruction = await required(join(root, 'instruction.md'));
+  await required(join(root, 'tests', 'test.sh'));
+  const { task, agent, verifier, environment } = parsed.data;
+  return {
+    name: task.name ?? basename(root),
+    folder: root,
+    instruction,
+    agent: { timeoutSec: agent.timeout_sec },
+    verifier: { timeoutSec: verifier.timeout_sec, env: verifier.env },
+    environment: {
+      cpus: environment.cpus,
+      memoryMb: environment.memory_mb,
+      storageMb: environment.storage_mb,
+      env: environment.env,
+    },
+  };
+}
+
+/** Whether the folder is meant as a task, broken or not. */
+export async function isTask(folder: string): Promise<boolean> {
+  for (const file of ['task.toml', 'instruction.md']) {
+    if ((await stat(join(folder, file)).catch(() => null))?.isFile()) return true;
+  }
+  return false;
+}
+
+function parseToml(text: string, file: string): unknown {
+  try {
+    return parse(text);
+  } catch (error) {
+    if (!(error instanceof TomlError)) throw error;
+    const fault = error.message.split('\n')[0];
+    throw new TrialgateError('bad_input', `${file}:${error.line}:${error.column}: ${fault}`, { cause: error });
+  }
+}
+
+async function required(file: string): Promise<string> {
+  const text = await readFile(file, 'utf8').catch((error: NodeJS.ErrnoException) => {
+    const why = error.code === 'ENOENT' ? 'is missing' : `cannot be read (${error.code})`;
+    throw new TrialgateError('bad_input', `${file} ${why}; a task needs task.toml, instruction.md and tests/test.sh`);
+  });
+  if (text.trim() === '' && !file.endsWith('.toml')) throw new TrialgateError('bad_input', `${file} is empty`);
+  return text;
+}

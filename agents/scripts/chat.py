@@ -1,0 +1,73 @@
+"""A chat completion over plain HTTP: all that the bundled agents know of a model."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+BASE_URL = os.environ["OPENAI_BASE_URL"]
+if BASE_URL.startswith("http://"):
+    sys.modules["ssl"] = None  # type: ignore[assignment]  # spares a third of the start-up: 64 agents share few cores
+
+import http.client
+import urllib.parse
+
+TRIES = 3
+EXIT_GATEWAY_FAILED = 75  # EX_TEMPFAIL
+MAX_TOKENS = 128
+
+Message = dict[str, str]
+
+
+class Exhausted(Exception):
+    """A budget or the context window is used up: what there is, is the answer."""
+
+
+def ask(messages: list[Message]) -> str:
+    """Returns the reply's text. Leaves the process when the gateway fails, or refuses what no retry can mend."""
+    failure = ""
+    for attempt in range(TRIES):
+        if attempt:
+            time.sleep(0.2 * 4**attempt)
+        try:
+            status, body = _post(messages, attempt)
+        except (OSError, http.client.HTTPException) as error:
+            failure = f"{type(error).__name__}: {error}"
+            continue
+        if status == 200:
+            return _text(body)
+        failure = f"{status}: {body[:500].decode('utf-8', 'replace')}"
+        if status == 429 or (status == 400 and b"context" in body):
+            raise Exhausted(failure)
+        if status < 500:
+            sys.exit(f"the gateway refused: {failure}")
+    print(f"the gateway failed {TRIES} times: {failure}", file=sys.stderr)
+    sys.exit(EXIT_GATEWAY_FAILED)
+
+
+def _text(body: bytes) -> str:
+    try:
+        return json.loads(body)["choices"][0]["message"]["content"] or ""
+    except (ValueError, KeyError, IndexError, TypeError):
+        print(f"the gateway's answer is not a chat completion: {body[:300]!r}", file=sys.stderr)
+        sys.exit(EXIT_GATEWAY_FAILED)
+
+
+def _post(messages: list[Message], attempt: int) -> tuple[int, bytes]:
+    url = urllib.parse.urlsplit(BASE_URL)
+    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
+    connection = kind(url.hostname or "", url.port)
+    headers = {
+        "authorization": f"Bearer {os.environ['OPENAI_API_KEY']}",
+        "content-type": "application/json",
+        "x-stainless-retry-count": str(attempt),
+    }
+    body = json.dumps({"model": "policy", "messages": messages, "max_tokens": MAX_TOKENS, "temperature": 1})
+    try:
+        connection.request("POST", f"{url.path}/chat/completions", body, headers)
+        response = connection.getresponse()
+        return response.status, response.read()
+    finally:
+        connection.close()

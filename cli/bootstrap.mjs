@@ -1,0 +1,68 @@
+// `npm run quickstart` and `npm test` on a fresh clone: npm packages first, then the verb under the project's own Node.
+import { spawn } from 'node:child_process';
+import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { MISSING_PREREQUISITE, OLDEST_NODE, olderThan, runMain } from './launch.mjs';
+
+const at = (relative) => fileURLToPath(new URL(`../${relative}`, import.meta.url));
+const node = at('node_modules/.bin/node');
+
+const REASONS = [
+  [/ENOSPC|no space left/i, 'the disk is full: free some space'],
+  [/EACCES|EPERM/, 'a folder cannot be written (node_modules, or npm\'s cache): check who owns it'],
+  [/ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET_TIMEOUT|network|E40[13]/i,
+    'the package registry is out of reach: check the network, a proxy, and `npm config get registry`'],
+  [/EUSAGE|lock file/i, 'package.json and package-lock.json disagree: run `npm install` once'],
+];
+
+if (olderThan(OLDEST_NODE)) fail(`Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`);
+else if (process.platform !== 'linux') fail(`Trialgate runs on Linux; this is ${process.platform}`);
+else if (installed() || (await install())) await runMain(node, process.argv.slice(2));
+
+function installed() {
+  const done = at('node_modules/.package-lock.json');
+  return existsSync(node) && existsSync(done) && statSync(done).mtimeMs >= statSync(at('package-lock.json')).mtimeMs;
+}
+
+/** @returns {Promise<boolean>} whether the packages are there; otherwise a sentence was printed. */
+async function install() {
+  const started = Date.now();
+  const line = setInterval(() => tell(started), process.stderr.isTTY ? 500 : 15_000);
+  tell(started);
+  const { code, output } = await npmCi();
+  clearInterval(line);
+  if (process.stderr.isTTY) process.stderr.write('\n');
+  if (code === 0) return true;
+  if (code === 130) return (process.exitCode = 130), false;
+  mkdirSync(at('.trialgate/logs'), { recursive: true });
+  writeFileSync(at('.trialgate/logs/npm.log'), output);
+  const reason = REASONS.find(([pattern]) => pattern.test(output))?.[1] ?? output.trim().split('\n').at(-1);
+  fail(`\`npm ci\` failed: ${reason} (all of its output: .trialgate/logs/npm.log)`);
+  return false;
+}
+
+function tell(started) {
+  const text = `npm packages … ${Math.round((Date.now() - started) / 1000)} s`;
+  process.stderr.write(process.stderr.isTTY ? `\r${text}` : `${text}\n`);
+}
+
+function npmCi() {
+  const child = spawn('npm', ['ci', '--no-audit', '--no-fund'], { cwd: at('.'), stdio: ['ignore', 'pipe', 'pipe'] });
+  let output = '';
+  let stopped = false;
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(name, () => ((stopped = true), child.kill(name)));
+  child.stdout.on('data', (data) => (output += data));
+  child.stderr.on('data', (data) => (output += data));
+  return new Promise((resolve) => {
+    child.on('error', (error) => resolve({ code: 1, output: `npm cannot be started: ${error.message}` }));
+    child.on('close', (code) => {
+      for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.removeAllListeners(name);
+      resolve({ code: stopped ? 130 : (code ?? 1), output });
+    });
+  });
+}
+
+function fail(sentence) {
+  console.error(`error: ${sentence}`);
+  process.exitCode = MISSING_PREREQUISITE;
+}

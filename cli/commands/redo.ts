@@ -1,0 +1,24 @@
+import type { Command } from 'commander';
+import { addSettings, settingsOf } from '../options.ts';
+
+export function register(root: Command): void {
+  addSettings(root.command('redo <run>'), ['home'])
+    .description("run the run's last iteration again under a new take; the old take's rows stay, superseded")
+    .option('--detach', 'return at once')
+    .addHelpText('after', '\nExamples:\n  $ npx trialgate redo first')
+    .action(async (runId: string, options: { detach?: boolean }, command: Command) => {
+      const { config } = await settingsOf(command);
+      const [{ redoRun }, { withDeployment }, { watchRun }, { untilSignalled }] = await Promise.all([
+        import('../run/redo-run.ts'),
+        import('../run/connect.ts'),
+        import('../run/watch-run.ts'),
+        import('../signals.ts'),
+      ]);
+      const signal = untilSignalled();
+      await withDeployment(config, async (connected) => {
+        await redoRun(connected.client, runId);
+        console.error(`run ${runId} does its last iteration again`);
+        if (!options.detach) await watchRun(connected, runId, signal);
+      });
+    });
+}

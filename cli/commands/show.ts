@@ -1,0 +1,14 @@
+import type { Command } from 'commander';
+import { addSettings, settingsOf } from '../options.ts';
+
+export function register(root: Command): void {
+  addSettings(root.command('show [run-or-trial]'), ['home', 'database_url'])
+    .description("a run's iterations, a trial's transcript; without a name: the runs there are")
+    .option('--json', 'as JSON; docs/show.md documents it')
+    .addHelpText('after', '\nExamples:\n  $ npx trialgate show\n  $ npx trialgate show first --json\n  $ npx trialgate show first-0.1-3-5')
+    .action(async (id: string | undefined, options: { json?: boolean }, command: Command) => {
+      const { config } = await settingsOf(command);
+      const [{ show }, { withStore }] = await Promise.all([import('../show/show.ts'), import('../run/connect.ts')]);
+      console.log(await withStore(config, (db) => show(db, id, options.json ?? false)));
+    });
+}

@@ -1,0 +1,21 @@
+import type { Command } from 'commander';
+import { addSettings, settingsOf } from '../options.ts';
+
+export function register(root: Command): void {
+  addSettings(root.command('supervise'))
+    .description('start everything and keep it up in the foreground, until a signal; `up` runs this in the background')
+    .addHelpText('after', '\nExample:\n  $ npx trialgate supervise')
+    .action(async (_options: unknown, command: Command) => {
+      const { config } = await settingsOf(command);
+      const [{ runSupervisorInForeground }, { stackLog }, { untilSignalled }, { Interrupted }] = await Promise.all([
+        import('../supervisor/supervise.ts'),
+        import('../supervisor/stack-log.ts'),
+        import('../signals.ts'),
+        import('../exit.ts'),
+      ]);
+      const signal = untilSignalled();
+      await runSupervisorInForeground({ config, onChange: stackLog() }, signal).catch((error: unknown) => {
+        if (!(error instanceof Interrupted)) throw error;
+      });
+    });
+}

@@ -1,0 +1,19 @@
+import type { Command } from 'commander';
+import { addSettings, settingsOf } from '../options.ts';
+
+export function register(root: Command): void {
+  addSettings(root.command('train <file>'), ['home'])
+    .description('train as a run file says (YAML or JSON), and watch until it ends')
+    .option('--run <id>', 'its name (default: the file name and the time)')
+    .option('--iterations <n>', 'instead of what the file says')
+    .option('--detach', 'start it and return')
+    .option('--json', 'print the run record at the end')
+    .addHelpText('after', '\nExamples:\n  $ npx trialgate train run.yaml\n  $ npx trialgate train run.yaml --run first --iterations 10 --detach')
+    .action(async (file: string, options: Options, command: Command) => {
+      const { config } = await settingsOf(command);
+      const [{ trainFile }, { untilSignalled }] = await Promise.all([import('../run/train-file.ts'), import('../signals.ts')]);
+      await trainFile(file, { ...options, deployment: config }, untilSignalled());
+    });
+}
+
+type Options = { run?: string; iterations?: string; detach?: boolean; json?: boolean };

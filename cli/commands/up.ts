@@ -1,0 +1,38 @@
+import type { Command } from 'commander';
+import { addSettings, settingsOf } from '../options.ts';
+
+export function register(root: Command): void {
+  addSettings(root.command('up'))
+    .description('start everything in the background and return when it is ready')
+    .option('--no-install', 'do not install what is missing')
+    .option('--json', 'print the state as JSON at the end')
+    .addHelpText('after', '\nExamples:\n  $ npx trialgate up\n  $ npx trialgate up --gateway-port 0 --engines http://127.0.0.1:8000')
+    .action(async (options: { json?: boolean; install: boolean }, command: Command) => {
+      const { config, flags } = await settingsOf(command);
+      const [{ untilSignalled }, { up }, { stackProgress }, { printStatus }] = await Promise.all([
+        import('../signals.ts'),
+        import('../supervisor/up.ts'),
+        import('../progress.ts'),
+        import('../supervisor/print.ts'),
+      ]);
+      const signal = untilSignalled();
+      if (options.install) {
+        const { installWithProgress } = await import('../install/install.ts');
+        await installWithProgress({ device: config.device, python: config.python }, signal);
+      }
+      const progress = stackProgress();
+      const configFile: unknown = command.opts()['config'];
+      try {
+        const { state, already } = await up(
+          { home: config.home, flags, configFile: typeof configFile === 'string' ? configFile : undefined, onChange: progress.show },
+          signal,
+        );
+        progress.end();
+        if (options.json) return console.log(JSON.stringify(state, null, 2));
+        console.log(already ? 'Trialgate is already up:' : 'Trialgate is up:');
+        printStatus(state);
+      } finally {
+        progress.end();
+      }
+    });
+}

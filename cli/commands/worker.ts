@@ -1,0 +1,19 @@
+import { Option, type Command } from 'commander';
+import { addSettings, settingsOf } from '../options.ts';
+
+export function register(root: Command): void {
+  addSettings(root.command('worker'), ['temporal_address', 'database_url', 'gateway_url', 'home', 'secret'])
+    .description('run workflows, activities or both in the foreground')
+    .addOption(new Option('--only <part>', 'one of the two').choices(['workflows', 'activities']))
+    .addHelpText('after', '\nExamples:\n  $ npx trialgate worker\n  $ npx trialgate worker --only activities --temporal-address 127.0.0.1:7233')
+    .action(async (options: { only?: 'workflows' | 'activities' }, command: Command) => {
+      const { config } = await settingsOf(command);
+      const [{ runWorker }, { connectionsOf }, { untilSignalled }] = await Promise.all([
+        import('../worker.ts'),
+        import('../config/connections.ts'),
+        import('../signals.ts'),
+      ]);
+      const { temporalAddress, databaseUrl, gatewayUrl, secret } = connectionsOf(config);
+      await runWorker({ only: options.only, temporalAddress, databaseUrl, gatewayUrl, home: config.home, secret }, untilSignalled());
+    });
+}

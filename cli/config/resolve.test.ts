@@ -1,0 +1,79 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { TrialgateError } from '../../store/errors.ts';
+import { resolveConfig } from './resolve.ts';
+
+let cwd: string;
+beforeAll(() => (cwd = mkdtempSync(path.join(os.tmpdir(), 'config-'))));
+afterAll(() => rmSync(cwd, { recursive: true }));
+
+function yaml(content: string): void {
+  writeFileSync(path.join(cwd, 'trialgate.yaml'), content);
+}
+
+function faultOf(options: Parameters<typeof resolveConfig>[0]): string {
+  try {
+    resolveConfig({ cwd, env: {}, ...options });
+  } catch (error) {
+    if (error instanceof TrialgateError && error.code === 'bad_input') return error.message;
+    throw error;
+  }
+  throw new Error('nothing was refused');
+}
+
+describe('precedence', () => {
+  it('lets a weaker source win over a stronger one', () => {
+    yaml('gateway_port: 1001\ntemporal_port: 1002\npostgres_port: 1003\n');
+    const env = { TRIALGATE_TEMPORAL_PORT: '2002', TRIALGATE_POSTGRES_PORT: '2003' };
+    const { config, origins } = resolveConfig({ cwd, env, flags: { postgres_port: '3003' } });
+    expect([config.max_model_len, config.gateway_port, config.temporal_port, config.postgres_port]).toEqual([2048, 1001, 2002, 3003]);
+    expect([origins.max_model_len, origins.gateway_port, origins.temporal_port, origins.postgres_port]).toEqual([
+      'default', 'trialgate.yaml:1', 'TRIALGATE_TEMPORAL_PORT', '--postgres-port',
+    ]);
+  });
+
+  it('takes an empty variable for a value', () => {
+    yaml('');
+    expect(resolveConfig({ cwd, env: { TRIALGATE_GATEWAY_PORT: '' } }).config.gateway_port).toBe(8700);
+  });
+});
+
+describe('bad values', () => {
+  it('does not name the file and line', () => {
+    yaml('# a comment\ngateway_port: 99999\n');
+    expect(faultOf({})).toBe('trialgate.yaml:2: `gateway_port`: expected a port (0 to 65535), found 99999');
+  });
+
+  it('does not name the variable', () => {
+    yaml('');
+    expect(faultOf({ env: { TRIALGATE_DEVICE: 'gpu' } })).toBe('TRIALGATE_DEVICE: `device`: expected auto, cpu or cuda, found "gpu"');
+  });
+
+  it('does not name the variable whose JSON is broken', () => {
+    expect(faultOf({ env: { TRIALGATE_ENGINES: '["http://a' } })).toMatch(/^TRIALGATE_ENGINES: expected a JSON list or URLs/);
+  });
+
+  it('passes over an unknown key, a broken file, a file that is not there', () => {
+    yaml('gatway_port: 1\n');
+    expect(faultOf({})).toMatch(/^trialgate\.yaml:1: unknown setting `gatway_port`/);
+    yaml('a: [1\n');
+    expect(faultOf({})).toMatch(/^trialgate\.yaml:\d: not valid YAML/);
+    expect(faultOf({ file: 'none.yaml' })).toMatch(/none\.yaml/);
+  });
+
+  it('prints a secret in the complaint about it', () => {
+    yaml('');
+    expect(faultOf({ env: { TRIALGATE_SECRET: 'hunter2' } })).not.toContain('hunter2');
+  });
+
+  it('leaves out a fault because another source overrides it', () => {
+    expect(faultOf({ env: { TRIALGATE_GATEWAY_PORT: 'x' }, flags: { gateway_port: '1' } })).toMatch(/^TRIALGATE_GATEWAY_PORT/);
+  });
+});
+
+it('does not give an address without a port its own', () => {
+  yaml('');
+  expect(resolveConfig({ cwd, env: { TRIALGATE_TEMPORAL_ADDRESS: 'temporal.example' } }).config.temporal_address).toBe('temporal.example:7233');
+});

@@ -1,0 +1,42 @@
+import path from 'node:path';
+import { TrialgateError } from '../../store/errors.ts';
+import { deployment, type Deployment } from './schema.ts';
+import { SETTING_KEYS, settingOf, type SettingKey } from './settings.ts';
+import { defaults, fromEnvironment, fromFile, fromFlags, type Given, type Source } from './sources.ts';
+
+export type Flags = Partial<Record<SettingKey, string>>;
+export type Resolved = { config: Deployment; origins: Partial<Record<SettingKey, string>> };
+
+/**
+ * The deployment's settings: defaults < YAML file < environment < flags. Every value that was given is checked, also one
+ * that another source overrides.
+ * @throws TrialgateError `bad_input`, a line a fault: the flag, variable or file and line, what was expected, what was found.
+ */
+export function resolveConfig(
+  options: { flags?: Flags; file?: string; env?: NodeJS.ProcessEnv; cwd?: string } = {},
+): Resolved {
+  const cwd = options.cwd ?? process.cwd();
+  const env = options.env ?? process.env;
+  const sources = [defaults(), fromFile(cwd, options.file), fromEnvironment(env), fromFlags(options.flags ?? {})];
+  const faults = sources.flatMap(faultsOf);
+  if (faults.length) throw new TrialgateError('bad_input', faults.join('\n'));
+  const winners: Source = Object.assign({}, ...sources);
+  const values = Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.value]));
+  const config = deployment.parse(values);
+  config.home = path.resolve(cwd, config.home);
+  return { config, origins: Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.from])) };
+}
+
+function faultsOf(source: Source): string[] {
+  return SETTING_KEYS.flatMap((key) => {
+    const given = source[key];
+    return given ? faultsOfValue(key, given) : [];
+  });
+}
+
+function faultsOfValue(key: SettingKey, { value, from }: Given): string[] {
+  const parsed = deployment.shape[key].safeParse(value);
+  if (parsed.success) return [];
+  const found = settingOf(key).secret ? 'something else' : JSON.stringify(value);
+  return parsed.error.issues.map((issue) => `${from}: \`${key}\`: expected ${issue.message}, found ${found}`);
+}

@@ -1,0 +1,46 @@
+import { z } from 'zod';
+import type { SettingKey } from './settings.ts';
+
+const port = z.int('a port (0 to 65535)').min(0, 'a port (0 to 65535)').max(65535, 'a port (0 to 65535)');
+const text = z.string('text').min(1, 'text that is not empty');
+
+const url = (protocols: string[], expected: string) =>
+  text.refine((value) => URL.canParse(value) && protocols.includes(new URL(value).protocol), expected);
+
+const httpUrl = url(['http:', 'https:'], 'a URL such as http://127.0.0.1:8700').transform(withoutTrailingSlash);
+
+export const engineUrl = text
+  .regex(/^(https?:\/\/[^/\s]+|unix:\/.+)/, 'an engine: http://host:port or unix:/absolute/path.sock')
+  .transform(withoutTrailingSlash);
+
+/** What a deployment is, checked. Defaults stand in settings.ts, where their origin can be told. */
+export const deployment = z.strictObject({
+  home: text,
+  device: z.enum(['auto', 'cpu', 'cuda'], 'auto, cpu or cuda'),
+  python: text.optional(),
+  database_url: url(['postgres:', 'postgresql:'], 'a URL such as postgres://user:password@host:5432/name').optional(),
+  temporal_address: text
+    .regex(/^[^\s:/]+(:\d{1,5})?$|^\[[0-9a-fA-F:]+\](:\d{1,5})?$/, 'an address such as 127.0.0.1:7233')
+    .transform((address) => (/:\d+$/.test(address) ? address : `${address}:7233`))
+    .optional(),
+  gateway_url: httpUrl.optional(),
+  gateway_host: text,
+  gateway_port: port,
+  temporal_port: port,
+  temporal_ui_port: port.min(1, 'a port (1 to 65535)').optional(),
+  postgres_port: port,
+  admin_key: z.string('text').min(8, 'at least 8 characters').optional(),
+  secret: z.string('text').min(16, 'at least 16 characters').optional(),
+  engines: z.array(engineUrl, 'a list of engine URLs'),
+  model: text,
+  max_model_len: z.int('a number of tokens').min(16, 'at least 16 tokens'),
+}) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;
+
+type OptionalKey =
+  | 'python' | 'database_url' | 'temporal_address' | 'gateway_url' | 'temporal_ui_port' | 'admin_key' | 'secret';
+
+export type Deployment = z.output<typeof deployment>;
+
+function withoutTrailingSlash(value: string): string {
+  return value.replace(/\/+$/, '');
+}

@@ -1,0 +1,39 @@
+import { INSTALLS } from '../folders.ts';
+
+/** Where a setting of a deployment comes from, and how it is shown. Its key is the YAML key; see `variableOf` and `flagOf`. */
+export type Setting = {
+  about: string;
+  placeholder: string;
+  default?: unknown;
+  secret?: true;
+  /** How text (a flag, a variable) becomes a value; plain text without it. */
+  from?: 'number' | 'boolean' | 'list';
+};
+
+/** The settings of a deployment. This file stays free of imports that are slow to load: `--help` reads it. */
+export const SETTINGS = {
+  home: { about: 'folder of the deployment: data, logs, checkpoints', placeholder: 'DIR', default: INSTALLS.root },
+  device: { about: 'auto, cpu or cuda', placeholder: 'DEVICE', default: 'auto' },
+  python: { about: 'Python 3.11 or newer that the installer uses', placeholder: 'PATH' },
+  database_url: { about: 'a PostgreSQL that already runs, instead of our own', placeholder: 'URL', secret: true },
+  temporal_address: { about: 'a Temporal that already runs, instead of our own', placeholder: 'HOST:PORT' },
+  gateway_url: { about: 'where agents reach the gateway, when not at its host and port', placeholder: 'URL' },
+  gateway_host: { about: 'address that the gateway listens on', placeholder: 'HOST', default: '127.0.0.1' },
+  gateway_port: { about: 'port of the gateway; 0: any free one', placeholder: 'PORT', default: 8700, from: 'number' },
+  temporal_port: { about: 'port of Temporal; 0: any free one', placeholder: 'PORT', default: 7233, from: 'number' },
+  temporal_ui_port: { about: "port of Temporal's web page; absent: no page", placeholder: 'PORT', from: 'number' },
+  postgres_port: { about: 'port of PostgreSQL; 0: any free one', placeholder: 'PORT', default: 5433, from: 'number' },
+  admin_key: { about: "key of the gateway's session routes; generated when absent", placeholder: 'KEY', secret: true },
+  secret: { about: "derives the agents' keys; generated when absent", placeholder: 'SECRET', secret: true },
+  engines: { about: 'engines that already run, instead of our own vLLM', placeholder: 'URL,URL', default: [], from: 'list' },
+  model: { about: 'model that our own vLLM starts with', placeholder: 'NAME_OR_DIR', default: INSTALLS.smallModel },
+  max_model_len: { about: 'longest sequence of our own vLLM, in tokens', placeholder: 'TOKENS', default: 2048, from: 'number' },
+} as const satisfies Record<string, Setting>;
+
+export type SettingKey = keyof typeof SETTINGS;
+
+export const SETTING_KEYS = Object.keys(SETTINGS).filter((key): key is SettingKey => key in SETTINGS);
+
+export const settingOf = (key: SettingKey): Setting => SETTINGS[key];
+export const variableOf = (key: SettingKey): string => `TRIALGATE_${key.toUpperCase()}`;
+export const flagOf = (key: SettingKey): string => `--${key.replaceAll('_', '-')}`;

@@ -1,0 +1,89 @@
+import { readFileSync } from 'node:fs';
+import path from 'node:path';
+import { isMap, isScalar, LineCounter, parseDocument } from 'yaml';
+import { TrialgateError } from '../../store/errors.ts';
+import { SETTING_KEYS, flagOf, settingOf, variableOf, type SettingKey } from './settings.ts';
+
+/** A value as it was given, and where: `from` names the default, the file and line, the variable or the flag. */
+export type Given = { value: unknown; from: string };
+export type Source = Partial<Record<SettingKey, Given>>;
+
+export function defaults(): Source {
+  return collect((key) => {
+    const value = settingOf(key).default;
+    return value === undefined ? undefined : { value, from: 'default' };
+  });
+}
+
+export function fromEnvironment(env: NodeJS.ProcessEnv): Source {
+  return collect((key) => {
+    const text = env[variableOf(key)];
+    return text ? { value: valueOfText(key, text, variableOf(key)), from: variableOf(key) } : undefined;
+  });
+}
+
+/** `flags` as commander gives them: text by setting key. */
+export function fromFlags(flags: Partial<Record<SettingKey, string>>): Source {
+  return collect((key) => {
+    const text = flags[key];
+    return text === undefined ? undefined : { value: valueOfText(key, text, flagOf(key)), from: flagOf(key) };
+  });
+}
+
+/** Reads the file named with --config, or `trialgate.yaml` in `cwd` where there is one. */
+export function fromFile(cwd: string, named: string | undefined): Source {
+  const file = path.resolve(cwd, named ?? 'trialgate.yaml');
+  let content: string;
+  try {
+    content = readFileSync(file, 'utf8');
+  } catch (cause) {
+    if (!named) return {};
+    throw new TrialgateError('bad_input', `cannot read the configuration ${file}: ${messageOf(cause)}`);
+  }
+  return parseFile(path.relative(cwd, file) || file, content);
+}
+
+function parseFile(name: string, content: string): Source {
+  const lines = new LineCounter();
+  const document = parseDocument(content, { lineCounter: lines, prettyErrors: false });
+  const lineAt = (offset: number | undefined): string => `${name}:${lines.linePos(offset ?? 0).line}`;
+  const fault = document.errors[0];
+  if (fault) throw new TrialgateError('bad_input', `${lineAt(fault.pos[0])}: not valid YAML: ${fault.message}`);
+  if (document.contents === null) return {};
+  if (!isMap(document.contents)) {
+    throw new TrialgateError('bad_input', `${name}:1: expected settings such as \`gateway_port: 8700\``);
+  }
+  const source: Source = {};
+  for (const pair of document.contents.items) {
+    const key = isScalar(pair.key) ? String(pair.key.value) : '';
+    const from = lineAt(isScalar(pair.key) ? pair.key.range?.[0] : undefined);
+    const known = SETTING_KEYS.find((each) => each === key);
+    if (!known) throw new TrialgateError('bad_input', `${from}: unknown setting \`${key}\`; known are ${SETTING_KEYS.join(', ')}`);
+    source[known] = { value: document.toJS()[known], from };
+  }
+  return source;
+}
+
+function valueOfText(key: SettingKey, text: string, from: string): unknown {
+  const kind = settingOf(key).from;
+  if (kind === 'number') return /^-?\d+(\.\d+)?$/.test(text.trim()) ? Number(text) : text;
+  if (kind === 'boolean') return text === 'true' || text === '1' ? true : text === 'false' || text === '0' ? false : text;
+  if (kind !== 'list') return text;
+  if (!text.trim().startsWith('[')) return text.split(',').map((part) => part.trim()).filter(Boolean);
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new TrialgateError('bad_input', `${from}: expected a JSON list or URLs with commas between, found ${text} (${messageOf(cause)})`);
+  }
+}
+
+function collect(give: (key: SettingKey) => Given | undefined): Source {
+  const source: Source = {};
+  for (const key of SETTING_KEYS) {
+    const given = give(key);
+    if (given) source[key] = given;
+  }
+  return source;
+}
+
+const messageOf = (cause: unknown): string => (cause instanceof Error ? cause.message : String(cause));

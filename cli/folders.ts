@@ -1,0 +1,34 @@
+import path from 'node:path';
+
+/** The repository: installs live in it, whatever the deployment's folder is. */
+export const REPOSITORY = path.dirname(import.meta.dirname);
+
+const installs = path.join(REPOSITORY, '.trialgate');
+
+export const INSTALLS = {
+  root: installs,
+  venv: path.join(installs, 'venv'),
+  python: path.join(installs, 'venv/bin/python'),
+  temporal: path.join(installs, 'venv/bin/temporal'),
+  models: path.join(installs, 'models'),
+  smallModel: path.join(installs, 'models/SmolLM2-135M-Instruct'),
+  tools: path.join(installs, 'tools'),
+  stamps: path.join(installs, 'stamps'),
+  gpuWorkers: path.join(REPOSITORY, 'gpu-workers'),
+  node: path.join(REPOSITORY, 'node_modules/.bin/node'),
+  main: path.join(REPOSITORY, 'cli/main.ts'),
+};
+
+/** What one deployment keeps: all of it under `home`. */
+export function homeFolders(home: string) {
+  return {
+    home,
+    logs: path.join(home, 'logs'),
+    postgres: path.join(home, 'postgres'),
+    temporalDb: path.join(home, 'temporal.db'),
+    cache: path.join(home, 'cache'),
+    run: path.join(home, 'run'),
+    state: path.join(home, 'state.json'),
+    secrets: path.join(home, 'secrets.json'),
+  };
+}

@@ -1,0 +1,95 @@
+import { mkdirSync, statfsSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TrialgateError } from '../../store/errors.ts';
+import { INSTALLS } from '../folders.ts';
+import { progressLine } from '../progress.ts';
+import { deviceOf } from '../supervisor/device.ts';
+import { takeLock, type Lock } from '../supervisor/lock.ts';
+import { forget, isDone, markDone } from './stamps.ts';
+import { discardTorn, stepsFor, type Step } from './steps.ts';
+
+export type InstallOptions = { device: 'auto' | 'cpu' | 'cuda'; python?: string };
+export type InstallProgress = { step: number; steps: number; title: string; line: string };
+
+export const INSTALL_LOG = path.join(INSTALLS.root, 'logs/install.log');
+export const NEEDED_GB = { cpu: 6, cuda: 16 };
+
+/**
+ * Installs what is not there yet; done steps are stamped and not done again. An interrupted install is repaired by the next call.
+ * @returns the titles of the steps that were done now. @throws TrialgateError `missing_prerequisite` in a sentence.
+ */
+export async function install(
+  options: InstallOptions & { onProgress?: (progress: InstallProgress) => void },
+  signal: AbortSignal,
+): Promise<string[]> {
+  const device = deviceOf(options.device);
+  if (openSteps(options, device).length === 0) return [];
+  const tell = (progress: InstallProgress): void => options.onProgress?.(progress);
+  const lock = await waitForLock(signal, () => tell({ step: 0, steps: 0, title: 'waiting', line: 'another install is under way' }));
+  try {
+    discardTorn();
+    requireDisk(device);
+    const open = openSteps(options, device);
+    for (const [position, step] of open.entries()) {
+      const at = { step: position + 1, steps: open.length, title: step.title };
+      tell({ ...at, line: '' });
+      forget(step.name);
+      await step.run(signal, (line) => tell({ ...at, line }));
+      markDone(step);
+    }
+    return open.map(({ title }) => title);
+  } finally {
+    await lock.release();
+  }
+}
+
+/** The same with its progress on the terminal, and a sentence at the end when something was installed. */
+export async function installWithProgress(options: InstallOptions, signal: AbortSignal): Promise<void> {
+  const line = progressLine();
+  const started = Date.now();
+  const onProgress = ({ step, steps, title, line: detail }: InstallProgress): void => {
+    const head = steps ? `install ${step}/${steps}: ${title}` : title;
+    line.show(detail ? `${head}: ${detail}` : head, head);
+  };
+  try {
+    const done = await install({ ...options, onProgress }, signal);
+    line.end();
+    if (done.length) console.error(`installed in ${Math.round((Date.now() - started) / 1000)} s: ${done.join(', ')}`);
+  } finally {
+    line.end();
+  }
+}
+
+/** The steps that an install would do now. */
+export function openSteps(options: InstallOptions, device = deviceOf(options.device)): Step[] {
+  const steps = stepsFor(device, options.python, INSTALL_LOG);
+  const first = steps.findIndex((step) => !isDone(step));
+  // A new environment is empty: what was installed into the old one is open again.
+  return first === 0 ? steps : steps.filter((step) => !isDone(step));
+}
+
+/** Gigabytes free where installs go. */
+export function freeGigabytes(folder: string): number {
+  const { bavail, bsize } = statfsSync(folder);
+  return (bavail * bsize) / 1e9;
+}
+
+function requireDisk(device: 'cpu' | 'cuda'): void {
+  mkdirSync(INSTALLS.root, { recursive: true });
+  const free = freeGigabytes(INSTALLS.root);
+  if (free >= NEEDED_GB[device]) return;
+  throw new TrialgateError(
+    'missing_prerequisite',
+    `the disk of ${INSTALLS.root} has ${free.toFixed(1)} GB free and the install needs about ${NEEDED_GB[device]} GB: free some space and call again`,
+  );
+}
+
+async function waitForLock(signal: AbortSignal, onWait: () => void): Promise<Lock> {
+  for (;;) {
+    const lock = await takeLock(INSTALLS.root, 'install');
+    if (lock) return lock;
+    onWait();
+    await sleep(500, undefined, { signal });
+  }
+}

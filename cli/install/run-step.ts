@@ -1,0 +1,74 @@
+import { spawn } from 'node:child_process';
+import { appendFileSync, mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { TrialgateError } from '../../store/errors.ts';
+
+export type Output = { code: number; text: string };
+
+/** What a step tells while it runs: one short line for people. */
+export type Tell = (line: string) => void;
+
+/** Runs a command, all of its output also into `log`. Aborting ends its process group. */
+export async function runLogged(
+  log: string,
+  command: string[],
+  options: { signal?: AbortSignal; tell?: Tell; env?: NodeJS.ProcessEnv; cwd?: string } = {},
+): Promise<Output> {
+  mkdirSync(path.dirname(log), { recursive: true });
+  appendFileSync(log, `$ ${command.join(' ')}\n`);
+  options.signal?.throwIfAborted();
+  const [file = '', ...args] = command;
+  const env = options.env ?? { ...process.env, PIP_DISABLE_PIP_VERSION_CHECK: '1', PYTHONUNBUFFERED: '1', PIP_ROOT_USER_ACTION: 'ignore' };
+  const child = spawn(file, args, { env, cwd: options.cwd, detached: true, stdio: ['ignore', 'pipe', 'pipe'] });
+  const end = (): void => {
+    if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, 'SIGKILL');
+  };
+  options.signal?.addEventListener('abort', end, { once: true });
+  let text = '';
+  const take = (data: Buffer): void => {
+    appendFileSync(log, data);
+    text = (text + data.toString('utf8')).slice(-200_000);
+    const line = data.toString('utf8').trim().split(/[\r\n]+/).at(-1)?.trim();
+    if (line) options.tell?.(shorten(line));
+  };
+  child.stdout.on('data', take);
+  child.stderr.on('data', take);
+  const code = await new Promise<number>((resolve) => {
+    child.once('error', (error) => {
+      text += error.message;
+      resolve(127);
+    });
+    child.once('close', (status) => resolve(status ?? 137));
+  });
+  options.signal?.removeEventListener('abort', end);
+  options.signal?.throwIfAborted();
+  return { code, text };
+}
+
+/** The package or file that pip is at. */
+function shorten(line: string): string {
+  const known = /^(Collecting|Downloading|Using cached|Building wheel for|Installing collected packages|Resolved|Prepared|Installed)\b:?\s*(\S+)?(.*)$/.exec(line);
+  if (!known) return line.slice(0, 60);
+  const [, verb = '', what = '', rest = ''] = known;
+  if (verb.startsWith('Installing')) return `unpacking ${rest.split(',').length + 1} packages`;
+  const size = /\([\d.]+ [kMG]B\)/.exec(rest)?.[0] ?? '';
+  return `${verb} ${what.split('/').at(-1)?.replace(/-py\d.*$|-cp\d.*$/, '')} ${size}`.trim().slice(0, 60);
+}
+
+const NETWORK = /NewConnectionError|Temporary failure in name resolution|Name or service not known|Max retries exceeded|ConnectTimeout|Connection (refused|reset|timed out)|Network is unreachable|ReadTimeout|ProxyError|SSLError|dns error|error sending request|Could not resolve/i;
+const NO_BUILD = /No matching distribution found for (\S+)/;
+
+/** The sentence for a step that failed. */
+export function failure(step: string, { text }: Output, log: string): TrialgateError {
+  const missing = NO_BUILD.exec(text)?.[1];
+  const lines = text.trim().split('\n').filter((line) => line.trim());
+  const last = lines.findLast((line) => /error/i.test(line)) ?? lines.at(-1) ?? 'no output';
+  const reason = /No space left on device|ENOSPC/i.test(text)
+    ? 'the disk is full: free some space and call again'
+    : NETWORK.test(text)
+      ? 'the package index is out of reach: check the network, a proxy, and `pip config list`; then call again'
+      : missing
+        ? `the package index has no ${missing} for this Python: check \`pip config list\` and TRIALGATE_PYTHON`
+        : last.trim().slice(0, 300);
+  return new TrialgateError('missing_prerequisite', `${step} failed: ${reason} (all output: ${log})`);
+}

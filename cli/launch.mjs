@@ -1,0 +1,36 @@
+// Plain JavaScript for Node 20 without packages: what stands before the project's own Node.
+import { spawn } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+
+export const OLDEST_NODE = [20, 0];
+export const MISSING_PREREQUISITE = 3;
+
+/** @param {number[]} wanted [major, minor] */
+export function olderThan([major, minor]) {
+  const [ours, oursMinor] = process.versions.node.split('.').map(Number);
+  return ours < major || (ours === major && oursMinor < minor);
+}
+
+/** Whether this Node runs main.ts as it is, types stripped. */
+export const runsTypeScript = () => !olderThan([22, 18]);
+
+/**
+ * Runs `cli/main.ts` under `node` and ends as it ends. Signals are passed on; should this process be killed, the channel between
+ * the two closes and main.ts stops by itself.
+ */
+export function runMain(node, args) {
+  const main = fileURLToPath(new URL('./main.ts', import.meta.url));
+  const child = spawn(node, [main, ...args], { stdio: ['inherit', 'inherit', 'inherit', 'ipc'] });
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(name, () => child.kill(name));
+  return new Promise((resolve) => {
+    child.on('error', (error) => {
+      console.error(`error: cannot start ${node}: ${error.message}. Run \`npm ci\` in the repository.`);
+      process.exitCode = MISSING_PREREQUISITE;
+      resolve();
+    });
+    child.on('exit', (code, signal) => {
+      process.exitCode = code ?? (signal === 'SIGINT' ? 130 : 143);
+      resolve();
+    });
+  });
+}

@@ -1,0 +1,51 @@
+import { Command, CommanderError } from 'commander';
+import { verbs } from './commands/verbs.ts';
+import { EXIT, report } from './exit.ts';
+
+const EXAMPLES = `
+Examples:
+  $ npm run quickstart                 install, start, train a small model, stop
+  $ npx trialgate doctor               what is missing on this machine
+  $ npx trialgate up                   start everything in the background
+  $ npx trialgate train run.yaml       train
+  $ npx trialgate show RUN             its iterations, rewards, policy versions
+  $ npx trialgate down                 stop everything
+
+Settings: flags, TRIALGATE_… variables, trialgate.yaml; \`trialgate config\` shows them all.
+Exit codes: 0 done, 2 bad input, 3 missing prerequisite, 4 run failed, 130 interrupted.`;
+
+export function program(): Command {
+  const root = new Command('trialgate')
+    .description('Trains a language model on the work of agents that know nothing about training.')
+    .addHelpText('after', EXAMPLES)
+    .showHelpAfterError('(--help shows how)')
+    .exitOverride();
+  for (const register of verbs) register(root);
+  return root;
+}
+
+/** Runs the verb in `argv` and returns the exit code. */
+export async function main(argv: string[]): Promise<number> {
+  try {
+    await program().parseAsync(argv, { from: 'user' });
+    return Number(process.exitCode ?? EXIT.done);
+  } catch (error) {
+    if (!(error instanceof CommanderError)) return report(error);
+    return error.exitCode === 0 ? EXIT.done : EXIT.badInput;
+  }
+}
+
+/** What the process does that was started as `trialgate`. */
+export async function start(): Promise<void> {
+  stopWithLauncher();
+  process.exitCode = await main(process.argv.slice(2));
+}
+
+/** The launcher's channel closes when the launcher is killed: stop as if it had passed a signal on. */
+function stopWithLauncher(): void {
+  if (!process.channel) return;
+  process.on('disconnect', () => process.kill(process.pid, 'SIGTERM'));
+  process.channel.unref();
+}
+
+if (import.meta.main) await start();

@@ -1,0 +1,41 @@
+import type { Command } from 'commander';
+import type { Flags, Resolved } from './config/resolve.ts';
+import { SETTINGS, flagOf, settingOf, variableOf, type SettingKey } from './config/settings.ts';
+
+export const ALL_SETTINGS = Object.keys(SETTINGS).filter((key): key is SettingKey => key in SETTINGS);
+
+/** Adds `--config` and a flag a setting; `aliases` are the short names of a process verb, such as `--port`. */
+export function addSettings(
+  command: Command,
+  keys: readonly SettingKey[] = ALL_SETTINGS,
+  aliases: Partial<Record<SettingKey, string>> = {},
+): Command {
+  command.option('--config <file>', 'configuration file (default: trialgate.yaml where there is one)');
+  for (const key of keys) {
+    const { about, placeholder } = settingOf(key);
+    const fallback = settingOf(key).default;
+    const shown = fallback === undefined || Array.isArray(fallback) ? '' : `, default ${String(fallback)}`;
+    command.option(`${aliases[key] ?? flagOf(key)} <${placeholder}>`, `${about} (${variableOf(key)}${shown})`);
+  }
+  return command;
+}
+
+/** The settings in force for a verb whose options came from `addSettings`. */
+export async function settingsOf(
+  command: Command,
+  aliases: Partial<Record<SettingKey, string>> = {},
+  more: Flags = {},
+): Promise<Resolved & { flags: Flags }> {
+  const { resolveConfig } = await import('./config/resolve.ts');
+  const options: Record<string, unknown> = command.opts();
+  const flags: Flags = { ...more };
+  for (const key of ALL_SETTINGS) {
+    const value = options[attributeOf(aliases[key] ?? flagOf(key))];
+    if (typeof value === 'string') flags[key] = value;
+  }
+  const file = options['config'];
+  return { ...resolveConfig({ flags, file: typeof file === 'string' ? file : undefined }), flags };
+}
+
+/** commander's name of a flag's value: `--gateway-port` is `gatewayPort`. */
+const attributeOf = (flag: string): string => flag.replace(/^--/, '').replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());

@@ -1,0 +1,35 @@
+import { Client, Connection } from '@temporalio/client';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import { connectionsOf } from '../config/connections.ts';
+import type { Deployment } from '../config/schema.ts';
+
+export type Connected = { client: Client; db: Database };
+
+/** The deployment's Temporal and store, while `body` needs them. */
+export async function withDeployment<T>(config: Deployment, body: (connected: Connected) => Promise<T>): Promise<T> {
+  const { temporalAddress, databaseUrl } = connectionsOf(config);
+  const connection = await Connection.connect({ address: temporalAddress, connectTimeout: '5s' }).catch((cause: unknown) => {
+    throw new TrialgateError('missing_prerequisite', `Temporal does not answer at ${temporalAddress}: start the stack with "npx trialgate up"`, { cause });
+  });
+  const db = openDatabase(databaseUrl, { maxConnections: 4 });
+  try {
+    return await body({ client: new Client({ connection }), db });
+  } finally {
+    await db.$client.end();
+    await connection.close();
+  }
+}
+
+/** The store alone. */
+export async function withStore<T>(config: Deployment, body: (db: Database) => Promise<T>): Promise<T> {
+  const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 2 });
+  try {
+    await db.$client.query('select 1').catch((cause: unknown) => {
+      throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer: start the stack with "npx trialgate up"', { cause });
+    });
+    return await body(db);
+  } finally {
+    await db.$client.end();
+  }
+}

@@ -1,0 +1,103 @@
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { eq } from 'drizzle-orm';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { calls, runs } from '../../store/schema.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+import { connectionsOf } from '../config/connections.ts';
+import { REPOSITORY } from '../folders.ts';
+import { auditRun } from '../testing/audit-run.ts';
+import { TestDeployment } from '../testing/deployment.ts';
+import { Witness } from '../testing/witness.ts';
+import { withDeployment } from './connect.ts';
+
+let deployment: TestDeployment;
+let db: Database;
+
+beforeAll(async () => {
+  deployment = await TestDeployment.create();
+  await deployment.up();
+  db = openDatabase(connectionsOf(deployment.config).databaseUrl);
+});
+afterAll(async () => {
+  await db?.$client.end();
+  await deployment?.remove();
+});
+
+const RUN = 'killed';
+/** Each is killed in an iteration of its own, in the phase where it hurts. */
+const KILLS = [
+  ['gateway', 'rollout'],
+  ['activity-worker', 'rollout'],
+  ['workflow-worker', 'rollout'],
+  ['gpu-worker', 'train'],
+  ['vllm', 'rollout'],
+  ['vllm', 'publish'],
+  ['temporal', 'rollout'],
+  ['postgres', 'rollout'],
+  ['everything', 'rollout'],
+] as const;
+
+async function startTraining(): Promise<void> {
+  const file = join(deployment.home, 'killed.json');
+  const config = {
+    model: 'SmolLM2-135M-Instruct',
+    tasks: [join(REPOSITORY, 'tasks/train')],
+    agents: ['oneshot', 'repair'],
+    iterations: KILLS.length,
+    groups_per_iteration: 2,
+    group_size: 4,
+    max_response_length: 64,
+    max_attempts: 10,
+    evaluation: { before: false, after: false },
+  };
+  await writeFile(file, JSON.stringify(config));
+  await deployment.trialgate('train', file, '--run', RUN, '--detach');
+}
+
+const status = () =>
+  withDeployment(deployment.config, ({ client }) => client.workflow.getHandle(RUN).query<RunStatusReport>('status')).catch(() => null);
+
+async function reached(iteration: number, phase: string): Promise<void> {
+  for (let i = 0; i < 1200; i++) {
+    const report = await status();
+    if (report?.phase === 'blocked') throw new Error(`blocked: ${report.reason}`);
+    if (report && (report.iteration > iteration || (report.iteration === iteration && report.phase === phase))) return;
+    await sleep(250);
+  }
+  throw new Error(`iteration ${iteration} never came to ${phase}`);
+}
+
+async function ended(): Promise<string> {
+  for (let i = 0; i < 600; i++) {
+    const [run] = await db.select().from(runs).where(eq(runs.id, RUN)).catch(() => []);
+    if (run && run.status !== 'running') return `${run.status} ${run.reason ?? ''}`.trim();
+    await sleep(500);
+  }
+  return 'still running';
+}
+
+test('a SIGKILL of any process, or of all, costs finished work or repeats it', { timeout: 900_000 }, async () => {
+  const witness = new Witness(deployment);
+  await startTraining();
+  for (const [iteration, [victim, phase]] of KILLS.entries()) {
+    await reached(iteration, phase);
+    // Into the middle of the phase: agents are talking, the step computes, the engine is paused.
+    await sleep(phase === 'publish' ? 100 : 2000);
+    console.log(`iteration ${iteration}: killing ${victim} in ${(await status())?.phase}`);
+    if (victim !== 'everything') deployment.kill(victim);
+    else {
+      deployment.killEverything();
+      await deployment.up();
+    }
+  }
+  expect(await ended()).toBe('completed');
+  const seen = await witness.stop();
+  const recorded = await db.select({ response: calls.response }).from(calls).where(eq(calls.status, 'completed'));
+  const ids = new Set(recorded.map(({ response }) => String(JSON.parse(response?.toString() ?? '{}').id)));
+  expect(seen.length).toBeGreaterThan(10);
+  expect(seen.filter((id) => !ids.has(id))).toEqual([]);
+  expect(await auditRun(db, RUN, KILLS.length)).toEqual([]);
+});

@@ -1,0 +1,27 @@
+import { join } from 'node:path';
+import type { Deployment } from '../config/schema.ts';
+import { REPOSITORY } from '../folders.ts';
+import { installWithProgress } from '../install/install.ts';
+import { stackProgress } from '../progress.ts';
+import { livingState } from '../supervisor/state.ts';
+import { startStack } from '../supervisor/stack.ts';
+import { trainFile, wholeNumber } from './train-file.ts';
+
+/** Everything once, in this terminal: what was started here is stopped at the end, and at Ctrl-C. */
+export async function quickstart(
+  deployment: Deployment,
+  options: { iterations: string; json?: boolean },
+  signal: AbortSignal,
+): Promise<void> {
+  wholeNumber(options.iterations);
+  const train = () => trainFile(join(REPOSITORY, 'quickstart.yaml'), { deployment, cancelOnAbort: true, ...options }, signal);
+  await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
+  if (livingState(deployment.home)?.status === 'ready') return void (await train());
+  const progress = stackProgress();
+  const stack = await startStack({ config: deployment, onChange: progress.show }, signal).finally(progress.end);
+  try {
+    await train();
+  } finally {
+    await stack.stop();
+  }
+}

@@ -1,0 +1,25 @@
+import { readFile } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { parseDocument } from 'yaml';
+import { parseRunConfig } from '../../activities/parse-run-config.ts';
+import { resolvePaths } from '../../activities/resolve-paths.ts';
+import type { RunConfig } from '../../activities/run-config.ts';
+import { TrialgateError } from '../../store/errors.ts';
+
+/**
+ * A run file, YAML or JSON, with every default filled in. Its relative paths are meant from its own folder.
+ * @throws TrialgateError `bad_input` naming the file, and the line or the field.
+ */
+export async function readRunFile(path: string, changes: Partial<RunConfig> = {}): Promise<RunConfig> {
+  const text = await readFile(path, 'utf8').catch((error: unknown) => {
+    throw new TrialgateError('bad_input', `cannot read the run file ${path}`, { cause: error });
+  });
+  const document = parseDocument(text);
+  const [fault] = document.errors;
+  if (fault) throw new TrialgateError('bad_input', `${path}: ${fault.message}`);
+  const raw: unknown = document.toJS();
+  if (raw === null || typeof raw !== 'object' || Array.isArray(raw)) {
+    throw new TrialgateError('bad_input', `${path}: expected settings such as "iterations: 3", found ${JSON.stringify(raw)}`);
+  }
+  return resolvePaths(parseRunConfig({ ...raw, ...changes }, path), dirname(resolve(path)));
+}

@@ -1,0 +1,51 @@
+import { basename, extname } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Deployment } from '../config/schema.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import { readRunRecord } from '../show/run-record.ts';
+import { runTable } from '../show/run-table.ts';
+import { withDeployment, type Connected } from './connect.ts';
+import { readRunFile } from './read-run-file.ts';
+import { startRun } from './start-run.ts';
+import { watchRun } from './watch-run.ts';
+
+export type TrainOptions = { deployment: Deployment; run?: string; iterations?: string; detach?: boolean; json?: boolean; cancelOnAbort?: boolean };
+
+/** Starts a run and watches it. Ctrl-C ends the watching, not the run, unless `cancelOnAbort`. */
+export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
+  const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations) });
+  const runId = options.run ?? nameOf(file);
+  await withDeployment(options.deployment, async (connected) => {
+    await startRun(connected.client, runId, config);
+    console.error(`run ${runId} started: npx trialgate show ${runId}`);
+    if (options.detach) return;
+    try {
+      await watchRun(connected, runId, signal);
+    } catch (error) {
+      if (signal.aborted && options.cancelOnAbort) await cancelRun(connected, runId);
+      else if (signal.aborted) console.error(`run ${runId} goes on without being watched; "npx trialgate show ${runId}" tells how it stands`);
+      throw error;
+    }
+    const record = await readRunRecord(connected.db, runId);
+    console.log(options.json ? JSON.stringify(record, null, 2) : runTable(record));
+  });
+  return runId;
+}
+
+/** Its agents are stopped; what is finished is kept. Bounded: whoever pressed Ctrl-C waits. */
+async function cancelRun({ client }: Connected, runId: string): Promise<void> {
+  const handle = client.workflow.getHandle(runId);
+  console.error(`cancelling run ${runId}; to go on with it: npx trialgate up, then npx trialgate resume ${runId}`);
+  await handle.cancel().catch(() => {});
+  await Promise.race([handle.result().catch(() => {}), sleep(20_000, undefined, { ref: false })]);
+}
+
+export function wholeNumber(text: string): number {
+  if (/^\d+$/.test(text)) return Number(text);
+  throw new TrialgateError('bad_input', `--iterations: expected a number such as 3, found ${JSON.stringify(text)}`);
+}
+
+const nameOf = (file: string): string => {
+  const stem = basename(file, extname(file)).replace(/[^A-Za-z0-9._-]/g, '-').replace(/^[^A-Za-z0-9]+/, '') || 'run';
+  return `${stem.slice(0, 40)}-${new Date().toISOString().slice(2, 19).replace(/[-:T]/g, '')}`;
+};

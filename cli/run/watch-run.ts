@@ -1,0 +1,64 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TrialgateError } from '../../store/errors.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+import { progressLine } from '../progress.ts';
+import { readRunRecord } from '../show/run-record.ts';
+import type { Connected } from './connect.ts';
+import { readProgress } from './run-progress.ts';
+
+const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
+
+/**
+ * Shows a run until it ends. The store is asked for the trials, the workflow for its phase; while either is away, what was
+ * known last stays on the screen.
+ * @throws TrialgateError when the run failed, was cancelled, or is blocked
+ */
+export async function watchRun({ client, db }: Connected, runId: string, signal: AbortSignal): Promise<void> {
+  const line = progressLine();
+  const handle = client.workflow.getHandle(runId);
+  let iterationsTold = 0;
+  try {
+    for (;;) {
+      const report = await handle.query<RunStatusReport>('status').catch(() => null);
+      const progress = await readProgress(db, runId).catch(() => null);
+      if (progress) {
+        const phase = report?.phase ?? progress.status;
+        line.show(`${runId}: ${progress.title}, ${phase}: ${progress.trials}`, `${runId}: ${progress.title}, ${phase}`);
+        iterationsTold = await tellIterations(iterationsTold);
+        if (ENDED.includes(progress.status)) return conclude(runId, progress.status, progress.reason);
+      } else if (await endedEarly()) {
+        return conclude(runId, 'failed', await reasonOf());
+      }
+      await sleep(1000, undefined, { signal });
+    }
+  } finally {
+    line.end();
+  }
+
+  async function tellIterations(told: number): Promise<number> {
+    const record = await readRunRecord(db, runId).catch(() => null);
+    const done = record?.iterations.filter((row) => row.status === 'done') ?? [];
+    for (const row of done.slice(told)) {
+      const mean = row.reward ? row.reward.mean.toFixed(3) : '–';
+      line.tell(`iteration ${row.iteration}: reward mean ${mean}, policy ${row.trained_version} published`);
+    }
+    return done.length;
+  }
+  async function endedEarly(): Promise<boolean> {
+    const description = await handle.describe().catch(() => null);
+    return description !== null && description.status.name !== 'RUNNING';
+  }
+  async function reasonOf(): Promise<string> {
+    let error = await handle.result().then(() => null, (failure: unknown) => failure);
+    while (error instanceof Error && error.cause instanceof Error) error = error.cause;
+    return error instanceof Error ? error.message : 'it ended before it began';
+  }
+}
+
+function conclude(runId: string, status: string, reason: string | null): void {
+  if (status === 'completed') return;
+  if (status === 'blocked') {
+    throw new TrialgateError('engine_unavailable', `run ${runId} is blocked: ${reason}\nMend that, then: npx trialgate resume ${runId}`);
+  }
+  throw new TrialgateError(status === 'failed' ? 'bad_input' : 'engine_unavailable', `run ${runId} ${status}: ${reason}`);
+}

@@ -1,0 +1,120 @@
+import { asc, eq } from 'drizzle-orm';
+import { readRun } from '../../activities/read-run.ts';
+import { weightedReward } from '../../activities/reward.ts';
+import type { Database } from '../../store/database.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import { attempts, batches, groups, iterations, policyVersions, publications, runs, trials, type Outcome } from '../../store/schema.ts';
+import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
+
+export type Summary = {
+  groups: number;
+  trials: Partial<Record<Outcome | 'open', number>>;
+  /** Attempts that failed and were run again. */
+  repeated_attempts: number;
+  reward: RewardStatistics | null;
+  /** Share of rewarded trials whose reward is 1 or more. */
+  pass_rate: number | null;
+};
+
+export type RunRecord = {
+  run: string;
+  status: string;
+  reason: string | null;
+  created_at: string;
+  ended_at: string | null;
+  evaluations: (Summary & { policy_version: number; seconds: number | null })[];
+  iterations: (Summary & {
+    iteration: number;
+    take: number;
+    status: string;
+    policy_version: number;
+    trained_version: number | null;
+    batch: { sha256: string; samples: number } | null;
+    checkpoint: { path: string; sha256: string } | null;
+    replicas: { replica: string; label: string; checksum: string; canary_difference: number; confirmed_at: string }[];
+    metrics: Record<string, number>;
+    seconds: Record<string, number>;
+  })[];
+  config: unknown;
+};
+
+/** A trial that no attempt could finish is without an outcome, so that a resumed run tries it again. */
+const INFRA = 'infra_error';
+
+/** Everything that `show RUN --json` prints; the format is documented in docs/show.md. */
+export async function readRunRecord(db: Database, runId: string): Promise<RunRecord> {
+  const [run] = await db.select().from(runs).where(eq(runs.id, runId));
+  if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists what there is`);
+  const { reward_weights: weights } = await readRun(db, runId);
+  const [takes, versions, confirmed, files, members, repeated] = await Promise.all([
+    db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(asc(iterations.iteration), asc(iterations.take)),
+    db.select().from(policyVersions).where(eq(policyVersions.runId, runId)),
+    db.select().from(publications).where(eq(publications.runId, runId)),
+    db.select().from(batches).where(eq(batches.runId, runId)),
+    db.select({ group: groups, trial: trials }).from(groups).leftJoin(trials, eq(trials.groupId, groups.id)).where(eq(groups.runId, runId)),
+    db
+      .select({ trialId: attempts.trialId })
+      .from(attempts)
+      .innerJoin(trials, eq(trials.id, attempts.trialId))
+      .where(eq(trials.runId, runId)),
+  ]);
+  const attemptsOf = tally(repeated.map((row) => row.trialId));
+
+  const summaryOf = (rows: typeof members): Summary => {
+    const present = rows.flatMap(({ trial, group }) => (trial ? [{ ...trial, outcome: trial.outcome ?? (group.endedAt ? INFRA : 'open') }] : []));
+    const rewards = present.flatMap(({ rewards: named }) => (named ? [weightedReward(named, weights)] : []));
+    return {
+      groups: new Set(rows.map(({ group }) => group.id)).size,
+      trials: tally(present.map(({ outcome }) => outcome)),
+      repeated_attempts: present.reduce((sum, { id }) => sum + Math.max(0, (attemptsOf[id] ?? 1) - 1), 0),
+      reward: statisticsOf(rewards),
+      pass_rate: rewards.length ? rewards.filter((reward) => reward >= 1).length / rewards.length : null,
+    };
+  };
+  const evaluated = [...new Set(members.flatMap(({ group }) => (group.kind === 'eval' ? [group.policyVersion] : [])))];
+
+  return {
+    run: run.id,
+    status: run.status,
+    reason: run.reason,
+    created_at: run.createdAt.toISOString(),
+    ended_at: run.endedAt?.toISOString() ?? null,
+    evaluations: evaluated.toSorted((a, b) => a - b).map((version) => {
+      const rows = members.filter(({ group }) => group.kind === 'eval' && group.policyVersion === version);
+      return { policy_version: version, ...summaryOf(rows), seconds: spanOf(rows.map(({ group }) => group)) };
+    }),
+    iterations: takes.map((row) => {
+      const { iteration, take } = row;
+      const version = versions.find((each) => each.iteration === iteration && each.take === take);
+      const batch = files.find((each) => each.iteration === iteration && each.take === take);
+      return {
+        iteration,
+        take,
+        status: row.status,
+        policy_version: row.policyVersion,
+        trained_version: version?.version ?? null,
+        ...summaryOf(members.filter(({ group }) => group.iteration === iteration && group.take === take)),
+        batch: batch ? { sha256: batch.sha256, samples: batch.samples } : null,
+        checkpoint: version ? { path: version.checkpoint, sha256: version.checkpointSha256 } : null,
+        replicas: confirmed
+          .filter((each) => each.version === version?.version)
+          .map(({ replica, label, checksum, canaryDifference, confirmedAt }) => ({
+            replica,
+            label,
+            checksum,
+            canary_difference: canaryDifference,
+            confirmed_at: confirmedAt.toISOString(),
+          })),
+        metrics: version?.metrics ?? {},
+        seconds: row.seconds,
+      };
+    }),
+    config: run.config,
+  };
+}
+
+function spanOf(rows: { openedAt: Date; endedAt: Date | null }[]): number | null {
+  if (rows.some((row) => row.endedAt === null)) return null;
+  const start = Math.min(...rows.map((row) => row.openedAt.getTime()));
+  return (Math.max(...rows.map((row) => row.endedAt?.getTime() ?? 0)) - start) / 1000;
+}

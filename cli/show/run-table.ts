@@ -1,0 +1,39 @@
+import type { RunRecord, Summary } from './run-record.ts';
+import { table } from './table.ts';
+
+const PHASES = ['rollout', 'batch', 'train', 'publish'];
+
+/** A run as a person reads it: the base model on held-out tasks, each iteration, the trained model on held-out tasks. */
+export function runTable(record: RunRecord): string {
+  const done = record.iterations.filter((row) => row.status !== 'superseded');
+  const rows = done.map((row) => [
+    `${row.iteration}${row.take > 1 ? ` (take ${row.take})` : ''}`,
+    outcomes(row),
+    ...rewards(row),
+    String(row.policy_version),
+    ...PHASES.map((phase) => (phase in row.seconds ? (row.seconds[phase] ?? 0).toFixed(1) : '–')),
+  ]);
+  const header = ['iteration', 'trials by outcome', 'reward mean', 'median', 'std', 'pass rate', 'policy'];
+  const [before, ...later] = record.evaluations;
+  return [
+    ...(before ? [evaluation(before)] : []),
+    rows.length ? table([...header, ...PHASES.map((phase) => `${phase} s`)], rows) : 'no iteration yet',
+    ...later.map(evaluation),
+  ].join('\n\n');
+}
+
+function evaluation(row: RunRecord['evaluations'][number]): string {
+  const name = row.policy_version === 0 ? 'base model (policy 0)' : `policy ${row.policy_version}`;
+  const [mean, median, std, pass] = rewards(row);
+  return `held-out tasks, ${name}: reward mean ${mean}, median ${median}, std ${std}, pass rate ${pass} (${outcomes(row)})`;
+}
+
+const outcomes = (row: Summary): string =>
+  Object.entries(row.trials)
+    .map(([outcome, count]) => `${count} ${outcome}`)
+    .join(', ') || 'none';
+
+function rewards({ reward, pass_rate }: Summary): [string, string, string, string] {
+  if (!reward || pass_rate === null) return ['–', '–', '–', '–'];
+  return [reward.mean.toFixed(3), reward.median.toFixed(3), reward.std.toFixed(3), `${(100 * pass_rate).toFixed(0)}%`];
+}

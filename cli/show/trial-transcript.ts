@@ -1,0 +1,65 @@
+import { asc, eq } from 'drizzle-orm';
+import { z } from 'zod';
+import type { Database } from '../../store/database.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import { attempts, calls, trials } from '../../store/schema.ts';
+
+const request = z.looseObject({ messages: z.array(z.looseObject({ role: z.string(), content: z.unknown() })).default([]) });
+const reply = z.looseObject({
+  choices: z.array(z.looseObject({ message: z.looseObject({ content: z.unknown(), tool_calls: z.unknown() }).partial() })).default([]),
+});
+
+export type TrialRecord = Awaited<ReturnType<typeof readTrialRecord>>;
+
+/** A trial with its attempts and calls, as `show TRIAL --json` prints it. */
+export async function readTrialRecord(db: Database, trialId: string) {
+  const [trial] = await db.select().from(trials).where(eq(trials.id, trialId));
+  if (!trial) throw new TrialgateError('not_found', `there is no trial ${trialId}`);
+  const [tried, made] = await Promise.all([
+    db.select().from(attempts).where(eq(attempts.trialId, trialId)).orderBy(asc(attempts.attempt)),
+    db.select().from(calls).where(eq(calls.trialId, trialId)).orderBy(asc(calls.startedAt), asc(calls.seq)),
+  ]);
+  return {
+    ...trial,
+    attempts: tried,
+    calls: made.map(({ request: asked, response, promptTokenIds, completionTokenIds, logprobs, ...call }) => ({
+      ...call,
+      messages: request.parse(jsonOf(asked) ?? {}).messages,
+      reply: reply.safeParse(jsonOf(response)).data?.choices[0]?.message ?? null,
+      prompt_tokens: promptTokenIds?.length ?? null,
+      completion_tokens: completionTokenIds?.length ?? null,
+      logprob_sum: logprobs ? logprobs.reduce((sum, value) => sum + value, 0) : null,
+    })),
+  };
+}
+
+/** The conversation as it went: each call shows only the messages that the one before did not have. */
+export function transcript(trial: TrialRecord): string {
+  const rewards = Object.entries(trial.rewards ?? {}).map(([name, value]) => `${name} ${value}`);
+  const lines = [`trial ${trial.id}   task ${trial.task?.split('/').at(-1) ?? '–'}   agent ${trial.agent ?? '–'}`];
+  lines.push(`outcome ${trial.outcome ?? 'open'}   ${rewards.join('   ') || 'no reward'}${trial.reason ? `   (${trial.reason})` : ''}`);
+  for (const attempt of trial.attempts) {
+    if (trial.attempts.length > 1) lines.push('', `── attempt ${attempt.attempt}: ${attempt.outcome ?? 'open'} ${attempt.reason ?? ''}`);
+    let shown = 0;
+    for (const call of trial.calls.filter((each) => each.attempt === attempt.attempt)) {
+      for (const message of call.messages.slice(shown)) lines.push('', `▌${message.role}`, textOf(message.content));
+      shown = call.messages.length + 1;
+      const facts = [`policy ${call.policyVersion ?? '–'}`, `${call.completion_tokens ?? 0} tokens`, call.finishReason ?? call.status];
+      if (call.untrainable) facts.push(`not trainable: ${call.untrainable}`);
+      if (call.reason) facts.push(call.reason);
+      lines.push('', `▌assistant   [${facts.join(', ')}]`, textOf(call.reply?.content ?? null));
+    }
+  }
+  return lines.join('\n');
+}
+
+const textOf = (content: unknown): string =>
+  typeof content === 'string' ? content : content === null || content === undefined ? '' : JSON.stringify(content);
+
+function jsonOf(bytes: Buffer | null): unknown {
+  try {
+    return bytes ? JSON.parse(bytes.toString('utf8')) : null;
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,74 @@
+import { chmodSync, existsSync, mkdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { Agent, request } from 'undici';
+import { TrialgateError } from '../../../store/errors.ts';
+import { INSTALLS } from '../../folders.ts';
+import { environment, type Component } from '../component.ts';
+import { deviceOf } from '../device.ts';
+import type { Plan } from '../plan.ts';
+
+/** Our own vLLM, on a Unix socket: its control routes carry no authentication, and no sandbox can reach it there. */
+export function engine(plan: Plan): Component {
+  const { engineSocket: socket, config } = plan;
+  return {
+    name: 'vllm',
+    address: `unix:${socket}`,
+    needs: [],
+    async prepare() {
+      if (path.isAbsolute(config.model) && !existsSync(config.model)) {
+        throw new TrialgateError(
+          'missing_prerequisite',
+          `the model ${config.model} is not there: run \`npx trialgate install\`, or name another with --model`,
+        );
+      }
+      mkdirSync(path.dirname(socket), { recursive: true, mode: 0o700 });
+      chmodSync(path.dirname(socket), 0o700);
+      rmSync(socket, { force: true });
+    },
+    launch: () => ({
+      file: INSTALLS.python,
+      args: [
+        '-m', 'vllm.entrypoints.openai.api_server', '--model', config.model, '--served-model-name', 'policy', '--uds', socket,
+        '--enforce-eager', '--logprobs-mode', 'processed_logprobs', '--enable-scale-out',
+        '--max-model-len', String(config.max_model_len), '--dtype', 'bfloat16', '--disable-uvicorn-access-log',
+      ],
+      env: engineEnvironment(plan),
+      cwd: plan.folders.home,
+    }),
+    isReady: async (_pid, signal) => existsSync(socket) && (await healthOf(socket, signal)) === 200,
+    isHealthy: async (signal) => (await healthOf(socket, signal)) !== 503,
+    readyWithinMs: 900_000,
+    stopSignal: 'SIGTERM',
+    stopWithinMs: 10_000,
+  };
+}
+
+function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
+  const { cache } = plan.folders;
+  const local = path.isAbsolute(plan.config.model);
+  const onCpu = deviceOf(plan.config.device) === 'cpu';
+  return environment({
+    VLLM_SERVER_DEV_MODE: '1',
+    ...(onCpu ? { VLLM_CPU_KVCACHE_SPACE: process.env['VLLM_CPU_KVCACHE_SPACE'] ?? '1' } : {}),
+    ...(local ? { HF_HUB_OFFLINE: '1' } : {}),
+    VLLM_NO_USAGE_STATS: '1',
+    VLLM_CACHE_ROOT: path.join(cache, 'vllm'),
+    VLLM_CONFIG_ROOT: path.join(cache, 'vllm-config'),
+    XDG_CACHE_HOME: cache,
+    TRITON_CACHE_DIR: path.join(cache, 'triton'),
+    TORCHINDUCTOR_CACHE_DIR: path.join(cache, 'inductor'),
+    PYTHONUNBUFFERED: '1',
+  });
+}
+
+/** The status of GET /health on a Unix socket. Rejects when nothing answers within 5 s. */
+export async function healthOf(socketPath: string, signal: AbortSignal): Promise<number> {
+  const dispatcher = new Agent({ connect: { socketPath }, headersTimeout: 5000, bodyTimeout: 5000 });
+  try {
+    const reply = await request('http://engine/health', { dispatcher, signal });
+    await reply.body.dump();
+    return reply.statusCode;
+  } finally {
+    await dispatcher.destroy();
+  }
+}

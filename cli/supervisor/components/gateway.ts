@@ -1,0 +1,37 @@
+import { INSTALLS } from '../../folders.ts';
+import { environment, type Component } from '../component.ts';
+import type { Plan } from '../plan.ts';
+import { requireFree } from '../ports.ts';
+
+export function gateway(plan: Plan): Component {
+  const { gateway_host: host } = plan.config;
+  const port = plan.ports.gateway;
+  return {
+    name: 'gateway',
+    address: plan.gatewayUrl,
+    needs: ['postgres'],
+    prepare: () => requireFree(port, host, 'the gateway', 'gateway_port'),
+    launch: () => ({
+      file: INSTALLS.node,
+      args: [INSTALLS.main, 'gateway'],
+      env: environment({
+        TRIALGATE_HOME: plan.config.home,
+        TRIALGATE_GATEWAY_HOST: host,
+        TRIALGATE_GATEWAY_PORT: String(port),
+        TRIALGATE_ENGINES: JSON.stringify(plan.engines),
+        TRIALGATE_DATABASE_URL: plan.databaseUrl,
+        TRIALGATE_ADMIN_KEY: plan.adminKey,
+        TRIALGATE_SECRET: plan.secret,
+      }),
+      cwd: plan.folders.home,
+    }),
+    isReady: async (_pid, signal) => {
+      const reply = await fetch(`http://${host}:${port}/health`, { signal: AbortSignal.any([signal, AbortSignal.timeout(3000)]) });
+      await reply.body?.cancel();
+      return reply.ok;
+    },
+    readyWithinMs: 60_000,
+    stopSignal: 'SIGTERM',
+    stopWithinMs: 15_000,
+  };
+}

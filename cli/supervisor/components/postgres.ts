@@ -1,0 +1,133 @@
+import { execFile } from 'node:child_process';
+import { chownSync, existsSync, readFileSync, readlinkSync, rmSync, unlinkSync, writeFileSync } from 'node:fs';
+import path from 'node:path';
+import { promisify } from 'node:util';
+import pg from 'pg';
+import { TrialgateError } from '../../../store/errors.ts';
+import { migrate } from '../../../store/queries/migrate.ts';
+import type { Component } from '../component.ts';
+import { LOOPBACK, type Plan } from '../plan.ts';
+import { requireFree } from '../ports.ts';
+import { endGroup, identify } from '../processes.ts';
+import { postgresHome, type PostgresHome } from './postgres-home.ts';
+
+const run = promisify(execFile);
+
+/** Our own PostgreSQL: loopback only, password only, no socket file. */
+export function postgres(plan: Plan): Component & { note: string | null } {
+  const home = postgresHome(plan.config.home);
+  const port = plan.ports.postgres;
+  const adminUrl = `postgres://trialgate:${plan.postgresPassword}@${LOOPBACK}:${port}/postgres`;
+  return {
+    name: 'postgres',
+    note: home.note,
+    address: `${LOOPBACK}:${port}, data in ${home.data}`,
+    needs: [],
+    async prepare() {
+      await endStale(home.data);
+      await requireFree(port, LOOPBACK, 'PostgreSQL', 'postgres_port');
+      if (!existsSync(path.join(home.data, 'PG_VERSION'))) await initialise(home, plan.postgresPassword);
+    },
+    launch: () => ({
+      file: path.join(home.binaries, 'bin/postgres'),
+      args: ['-D', home.data, ...settings(port)],
+      env: { PATH: process.env['PATH'], LC_ALL: 'C.UTF-8', TZ: 'UTC' },
+      cwd: home.data,
+      user: home.user,
+    }),
+    isReady: () => answers(adminUrl),
+    async afterReady() {
+      await createDatabase(adminUrl);
+      await migrate(plan.databaseUrl);
+    },
+    readyWithinMs: 120_000,
+    // A fast shutdown: clients are cut off, data is flushed.
+    stopSignal: 'SIGINT',
+    stopWithinMs: 20_000,
+  };
+}
+
+function settings(port: number): string[] {
+  const values = {
+    port,
+    listen_addresses: LOOPBACK,
+    unix_socket_directories: '',
+    max_connections: 200,
+    // Under the data folder and cleared at each start; what a kill leaves in /dev/shm stays there.
+    dynamic_shared_memory_type: 'mmap',
+  };
+  return Object.entries(values).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
+}
+
+async function initialise(home: PostgresHome, password: string): Promise<void> {
+  const own = home.user;
+  // What an interrupted initdb left, and it refuses to reuse.
+  await clear(home.data, own);
+  const passwordFile = path.join(home.data, '..', `.pw-${process.pid}`);
+  writeFileSync(passwordFile, password, { mode: 0o600 });
+  if (own) chownSync(passwordFile, own.uid, own.gid);
+  const args = ['-D', home.data, '-U', 'trialgate', '-A', 'scram-sha-256', `--pwfile=${passwordFile}`, '-E', 'UTF8', '--locale=C.UTF-8'];
+  try {
+    await run(path.join(home.binaries, 'bin/initdb'), args, {
+      env: { PATH: process.env['PATH'], LC_ALL: 'C.UTF-8' },
+      cwd: home.data,
+      ...own,
+    });
+  } catch (error) {
+    const output = error instanceof Error && 'stderr' in error ? String(error.stderr) : String(error);
+    await clear(home.data, own);
+    const reason = /no space left/i.test(output) ? 'the disk is full' : output.trim().split('\n').slice(-3).join(' ');
+    throw new TrialgateError('missing_prerequisite', `PostgreSQL's data cannot be made in ${home.data}: ${reason}`);
+  } finally {
+    rmSync(passwordFile, { force: true });
+  }
+}
+
+/** Empties the folder and keeps it: its owner stays. */
+async function clear(data: string, own: PostgresHome['user']): Promise<void> {
+  await run('/bin/sh', ['-c', 'cd "$1" && rm -rf ./* ./.[!.]*', 'sh', data], { cwd: '/', ...own });
+}
+
+/** A server that outlived its supervisor is ended; a lock file of a dead one is removed (its pid may be another's by now). */
+async function endStale(data: string): Promise<void> {
+  const file = path.join(data, 'postmaster.pid');
+  if (!existsSync(file)) return;
+  const pid = Number(readFileSync(file, 'utf8').split('\n')[0]);
+  if (runsPostgres(pid, data)) await endGroup(identify(pid), 'SIGINT', 10_000);
+  if (existsSync(file)) unlinkSync(file);
+}
+
+function runsPostgres(pid: number, data: string): boolean {
+  try {
+    const inIt = readlinkSync(`/proc/${pid}/cwd`) === data;
+    return inIt && readlinkSync(`/proc/${pid}/exe`).endsWith('/postgres');
+  } catch {
+    return false;
+  }
+}
+
+async function answers(url: string): Promise<boolean> {
+  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 2000 });
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    await client.query('select 1');
+    return true;
+  } catch {
+    return false;
+  } finally {
+    await client.end().catch(() => {});
+  }
+}
+
+async function createDatabase(adminUrl: string): Promise<void> {
+  const client = new pg.Client({ connectionString: adminUrl });
+  client.on('error', () => {});
+  await client.connect();
+  try {
+    const found = await client.query(`select 1 from pg_database where datname = 'trialgate'`);
+    if (found.rowCount === 0) await client.query('create database trialgate');
+  } finally {
+    await client.end();
+  }
+}

@@ -1,0 +1,66 @@
+import path from 'node:path';
+import { INSTALLS } from '../../folders.ts';
+import { environment, type Component, type Launch } from '../component.ts';
+import { deviceOf } from '../device.ts';
+import type { Plan } from '../plan.ts';
+import { temporalCli } from './temporal.ts';
+
+type Polled = { queue: string; type: 'workflow' | 'activity' };
+
+/** `workflows` and `activities` in processes of their own: either may die without the other. */
+export function worker(plan: Plan, only: 'workflows' | 'activities'): Component {
+  const type = only === 'workflows' ? 'workflow' : 'activity';
+  return polling(plan, `${type}-worker`, { queue: 'trialgate', type }, only === 'workflows' ? ['temporal'] : ['temporal', 'postgres'], {
+    file: INSTALLS.node,
+    args: [INSTALLS.main, 'worker', '--only', only],
+    env: environment({
+      TRIALGATE_HOME: plan.config.home,
+      TRIALGATE_TEMPORAL_ADDRESS: plan.temporalAddress,
+      TRIALGATE_DATABASE_URL: plan.databaseUrl,
+      TRIALGATE_GATEWAY_URL: plan.gatewayUrl,
+      TRIALGATE_SECRET: plan.secret,
+      TRIALGATE_ENGINES: JSON.stringify(plan.engines),
+      XDG_CACHE_HOME: plan.folders.cache,
+    }),
+    cwd: plan.folders.home,
+  });
+}
+
+export function gpuWorker(plan: Plan): Component {
+  return polling(plan, 'gpu-worker', { queue: 'gpu', type: 'activity' }, ['temporal'], gpuWorkerLaunch({
+    temporalAddress: plan.temporalAddress,
+    home: plan.config.home,
+    device: deviceOf(plan.config.device),
+  }));
+}
+
+export function gpuWorkerLaunch(options: { temporalAddress: string; home: string; device: string }): Launch {
+  return {
+    file: INSTALLS.python,
+    args: ['-m', 'trialgate_gpu', '--temporal-address', options.temporalAddress, '--home', options.home, '--device', options.device],
+    env: environment({
+      PYTHONPATH: INSTALLS.gpuWorkers,
+      PYTHONUNBUFFERED: '1',
+      PYTHONDONTWRITEBYTECODE: '1',
+      XDG_CACHE_HOME: path.join(options.home, 'cache'),
+    }),
+    cwd: options.home,
+  };
+}
+
+/** A worker is ready when Temporal has seen its process poll the queue. */
+function polling(plan: Plan, name: string, polled: Polled, needs: string[], launch: Launch): Component {
+  return {
+    name,
+    address: `task queue ${polled.queue}`,
+    needs,
+    launch: () => launch,
+    isReady: async (pid, signal) => {
+      const args = ['task-queue', 'describe', '--task-queue', polled.queue, '--task-queue-type', polled.type, '--output', 'json'];
+      return (await temporalCli(plan, args, signal)).includes(`"${pid}@`);
+    },
+    readyWithinMs: 180_000,
+    stopSignal: 'SIGTERM',
+    stopWithinMs: 15_000,
+  };
+}

@@ -1,0 +1,8 @@
+import { spawnSync } from 'node:child_process';
+
+/** The device in force: `auto` is cuda where NVIDIA's driver lists a GPU. */
+export function deviceOf(wanted: 'auto' | 'cpu' | 'cuda'): 'cpu' | 'cuda' {
+  if (wanted !== 'auto') return wanted;
+  const listed = spawnSync('nvidia-smi', ['-L'], { encoding: 'utf8', timeout: 10_000 });
+  return listed.status === 0 && /GPU \d+:/.test(listed.stdout) ? 'cuda' : 'cpu';
+}

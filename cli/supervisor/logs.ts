@@ -1,0 +1,38 @@
+import { closeSync, fstatSync, mkdirSync, openSync, readSync, renameSync, statSync } from 'node:fs';
+import path from 'node:path';
+
+const ROTATE_AT_BYTES = 64 * 1024 * 1024;
+
+/** Opens a component's log for appending; a large one is put aside as `.1` first. */
+export function openLog(file: string): number {
+  mkdirSync(path.dirname(file), { recursive: true });
+  const size = statSync(file, { throwIfNoEntry: false })?.size ?? 0;
+  if (size > ROTATE_AT_BYTES) renameSync(file, `${file}.1`);
+  return openSync(file, 'a');
+}
+
+/** The last `count` lines that say something, from `offset` bytes on. */
+export function lastLines(file: string, count: number, offset = 0): string[] {
+  let descriptor: number;
+  try {
+    descriptor = openSync(file, 'r');
+  } catch {
+    return [];
+  }
+  try {
+    const size = fstatSync(descriptor).size;
+    const from = Math.max(offset, size - 16_384, 0);
+    const buffer = Buffer.alloc(Math.max(size - from, 0));
+    readSync(descriptor, buffer, 0, buffer.length, from);
+    return buffer.toString('utf8').split('\n').filter((line) => line.trim()).slice(-count);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Why a process ended, from its last lines: those that name an error where there are any. */
+export function condense(lines: string[]): string {
+  const telling = lines.filter((line) => /error|fatal|panic|exception|cannot|could not|denied|no space/i.test(line));
+  const chosen = (telling.length ? telling : lines).slice(-3).map((line) => line.trim().slice(0, 300));
+  return chosen.join(' | ');
+}

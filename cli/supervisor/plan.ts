@@ -1,0 +1,63 @@
+import { createHash } from 'node:crypto';
+import { mkdirSync } from 'node:fs';
+import os from 'node:os';
+import path from 'node:path';
+import type { Deployment } from '../config/schema.ts';
+import { secretsOf } from '../config/secrets.ts';
+import { homeFolders } from '../folders.ts';
+import { choosePort } from './ports.ts';
+import { readState } from './state.ts';
+
+/** Everything that the components of one start need to know: ports chosen, secrets there. */
+export type Plan = {
+  config: Deployment;
+  folders: ReturnType<typeof homeFolders>;
+  ports: { postgres: number; temporal: number; gateway: number };
+  postgresPassword: string;
+  adminKey: string;
+  secret: string;
+  databaseUrl: string;
+  temporalAddress: string;
+  gatewayUrl: string;
+  /** Our own vLLM's socket. */
+  engineSocket: string;
+  engines: string[];
+};
+
+export const LOOPBACK = '127.0.0.1';
+
+export async function makePlan(config: Deployment): Promise<Plan> {
+  const folders = homeFolders(config.home);
+  mkdirSync(folders.home, { recursive: true });
+  const secrets = secretsOf(config.home);
+  const kept = readState(config.home)?.ports ?? {};
+  const ports = {
+    postgres: await choosePort(config.postgres_port, kept['postgres'], LOOPBACK),
+    temporal: await choosePort(config.temporal_port, kept['temporal'], LOOPBACK),
+    gateway: await choosePort(config.gateway_port, kept['gateway'], config.gateway_host),
+  };
+  const engineSocket = path.join(socketFolder(config.home), 'engine.sock');
+  const reachable = ['0.0.0.0', '::'].includes(config.gateway_host) ? LOOPBACK : config.gateway_host;
+  return {
+    config,
+    folders,
+    ports,
+    postgresPassword: secrets.postgres_password,
+    adminKey: config.admin_key ?? secrets.admin_key,
+    secret: config.secret ?? secrets.secret,
+    databaseUrl:
+      config.database_url ?? `postgres://trialgate:${secrets.postgres_password}@${LOOPBACK}:${ports.postgres}/trialgate`,
+    temporalAddress: config.temporal_address ?? `${LOOPBACK}:${ports.temporal}`,
+    gatewayUrl: config.gateway_url ?? `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${ports.gateway}`,
+    engineSocket,
+    engines: config.engines.length ? config.engines : [`unix:${engineSocket}`],
+  };
+}
+
+/** Linux cuts a socket's path at 107 bytes: a deployment deep in the tree has its sockets in the temp folder. */
+export function socketFolder(home: string): string {
+  const folder = homeFolders(home).run;
+  if (Buffer.byteLength(path.join(folder, 'engine.sock')) <= 107) return folder;
+  const digest = createHash('sha256').update(home).digest('hex').slice(0, 16);
+  return path.join(os.tmpdir(), `trialgate-${digest}`);
+}

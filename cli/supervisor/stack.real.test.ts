@@ -1,0 +1,154 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
+import { createServer } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { resolveConfig } from '../config/resolve.ts';
+import type { ComponentName } from './components/all.ts';
+import { down } from './down.ts';
+import { groupOf, isAlive } from './processes.ts';
+import { startStack, type Stack } from './stack.ts';
+import { readState, type ComponentState, type StackState } from './state.ts';
+
+const ANY_PORTS = { gateway_port: '0', temporal_port: '0', postgres_port: '0' };
+const never = new AbortController().signal;
+let folder: string;
+
+beforeAll(() => {
+  folder = mkdtempSync(path.join(os.tmpdir(), 'stack-'));
+  // PostgreSQL's own user must reach it when the tests run as root.
+  chmodSync(folder, 0o755);
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+const configIn = (home: string, flags = {}) => resolveConfig({ cwd: folder, env: {}, flags: { home, ...ANY_PORTS, ...flags } }).config;
+
+function start(home: string, only: ComponentName[], flags = {}): Promise<Stack> {
+  return startStack({ config: configIn(path.join(folder, home), flags), only }, never);
+}
+
+const componentOf = (state: StackState | null, name: string): ComponentState | undefined =>
+  state?.components.find((each) => each.name === name);
+
+async function until(what: () => boolean, withinMs = 20_000): Promise<void> {
+  const end = Date.now() + withinMs;
+  while (!what()) {
+    if (Date.now() > end) throw new Error(`not so after ${withinMs} ms: ${what.toString()}`);
+    await sleep(20);
+  }
+}
+
+async function query(url: string, sql: string): Promise<unknown[]> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  const { rows } = await client.query(sql);
+  await client.end();
+  return rows;
+}
+
+describe('a component that is killed', () => {
+  it('stays away, comes back elsewhere, or without its data', { timeout: 60_000 }, async () => {
+    const stack = await start('killed', ['postgres', 'temporal']);
+    const { databaseUrl } = stack.plan;
+    const leaders = stack.state().components.flatMap((each) => each.process ?? []);
+    try {
+      await query(databaseUrl, 'create table kept as select 7 as n');
+      for (const name of ['postgres', 'temporal']) {
+        const before = componentOf(stack.state(), name);
+        process.kill(before?.process?.pid ?? 0, 'SIGKILL');
+        await until(() => {
+          const now = componentOf(stack.state(), name);
+          return now?.status === 'ready' && now.process?.pid !== before?.process?.pid;
+        });
+        expect(componentOf(stack.state(), name)).toMatchObject({ restarts: 1, address: before?.address });
+      }
+      expect(await query(databaseUrl, 'select n from kept')).toEqual([{ n: 7 }]);
+      leaders.push(...stack.state().components.flatMap((each) => each.process ?? []));
+    } finally {
+      await stack.stop();
+    }
+    expect(leaders.flatMap((leader) => groupOf(leader))).toEqual([]);
+  });
+});
+
+describe('a supervisor that is killed', () => {
+  it('leaves processes behind that the next one trips over', { timeout: 60_000 }, async () => {
+    const home = path.join(folder, 'orphaned');
+    const supervisor = supervise(home);
+    await until(() => readState(home)?.status === 'ready', 30_000);
+    const left = readState(home)?.components.flatMap((each) => each.process ?? []) ?? [];
+    supervisor.kill('SIGKILL');
+    await until(() => supervisor.signalCode !== null);
+    expect(left.every(isAlive)).toBe(true);
+    const ports = readState(home)?.ports;
+
+    const stack = await start('orphaned', ['postgres']);
+    expect(left.some(isAlive)).toBe(false);
+    expect(stack.state().ports.postgres).toBe(ports?.postgres);
+    await stack.stop();
+  });
+
+  it('leaves processes behind that `down` does not end', { timeout: 60_000 }, async () => {
+    const home = path.join(folder, 'orphaned');
+    const supervisor = supervise(home);
+    await until(() => readState(home)?.status === 'ready' && readState(home)?.supervisor.pid === supervisor.pid, 30_000);
+    const left = readState(home)?.components.flatMap((each) => each.process ?? []) ?? [];
+    supervisor.kill('SIGKILL');
+    await until(() => supervisor.signalCode !== null);
+    expect(await down(home)).toEqual(['postgres']);
+    expect(left.some(isAlive)).toBe(false);
+  });
+});
+
+function supervise(home: string): ChildProcess {
+  const script = `
+    const { resolveConfig } = await import('${import.meta.dirname}/../config/resolve.ts');
+    const { startStack } = await import('${import.meta.dirname}/stack.ts');
+    const flags = ${JSON.stringify({ home, ...ANY_PORTS })};
+    const { config } = resolveConfig({ env: {}, flags });
+    await startStack({ config, only: ['postgres'] }, new AbortController().signal);
+    setInterval(() => {}, 1000);`;
+  return spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
+}
+
+it('lets two supervisors of one deployment run', { timeout: 30_000 }, async () => {
+  const stack = await start('locked', []);
+  await expect(start('locked', [])).rejects.toThrow(/already up/);
+  await stack.stop();
+  await (await start('locked', [])).stop();
+});
+
+it('does not say which port is taken and how to choose another', { timeout: 30_000 }, async () => {
+  const server = createServer().listen(0, '127.0.0.1');
+  await until(() => server.listening);
+  const address = server.address();
+  const port = typeof address === 'object' ? String(address?.port) : '';
+  try {
+    const starting = start('taken', ['postgres', 'temporal'], { temporal_port: port });
+    await expect(starting).rejects.toThrow(new RegExp(`${port}.*Temporal.*--temporal-port.*TRIALGATE_TEMPORAL_PORT`));
+    const state = readState(path.join(folder, 'taken'));
+    expect(state?.status).toBe('failed');
+    expect(state?.components.flatMap((each) => each.process ?? [])).toEqual([]);
+  } finally {
+    server.close();
+  }
+});
+
+it.runIf(process.getuid?.() === 0)('fails as root in a folder that only root may enter', { timeout: 60_000 }, async () => {
+  const closed = path.join(folder, 'closed');
+  mkdirSync(closed, { mode: 0o700 });
+  const stack = await start('closed/home', ['postgres']);
+  const note = stack.state().notes.join();
+  const data = /data in (\S+?)(,|$)/.exec(note)?.[1] ?? '';
+  try {
+    expect(note).toContain('uid 65534');
+    expect(statSync(data).uid).toBe(65534);
+    expect(await query(stack.plan.databaseUrl, 'select 1 as one')).toEqual([{ one: 1 }]);
+  } finally {
+    await stack.stop();
+    if (data) rmSync(path.dirname(data), { recursive: true });
+  }
+});

@@ -1,0 +1,151 @@
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Deployment } from '../config/schema.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import type { Component } from './component.ts';
+import { componentsOf, type ComponentName } from './components/all.ts';
+import { keepAlive } from './life.ts';
+import { lockDeployment } from './lock.ts';
+import { makePlan, type Plan } from './plan.ts';
+import { identify } from './processes.ts';
+import { reap } from './reap.ts';
+import { readState, writeState, type ComponentState, type StackState } from './state.ts';
+
+export type StackOptions = {
+  config: Deployment;
+  /** Which components; all of them without it. */
+  only?: readonly ComponentName[];
+  onChange?: (state: StackState) => void;
+};
+
+/** A running stack. Its parts come back by themselves until `stop`. */
+export type Stack = {
+  plan: Plan;
+  state(): StackState;
+  /** Ends every component, what depends on others first. Returns when nothing is left. */
+  stop(): Promise<void>;
+};
+
+/**
+ * Starts the deployment's components in this process's care and returns when all are ready. What a dead supervisor left is ended first.
+ * @throws TrialgateError when one cannot start, after everything was stopped again; also when the deployment is already up.
+ */
+export async function startStack(options: StackOptions, signal: AbortSignal): Promise<Stack> {
+  const { home } = options.config;
+  const lock = await lockDeployment(home);
+  try {
+    claim(home);
+    await reap(home);
+    const plan = await makePlan(options.config);
+    const { components, notes } = componentsOf(plan, options.only);
+    const watched = watch(plan, components, notes, options.onChange);
+    const stop = async (): Promise<void> => {
+      await watched.stop();
+      await lock.release();
+    };
+    try {
+      await watched.allReady(signal);
+    } catch (error) {
+      watched.mark(signal.aborted ? 'stopping' : 'failed', signal.aborted ? null : error);
+      await stop();
+      throw error;
+    }
+    return { plan, state: watched.state, stop };
+  } catch (error) {
+    await lock.release();
+    throw error;
+  }
+}
+
+function watch(plan: Plan, components: Component[], notes: string[], onChange: StackOptions['onChange']) {
+  const state = initialState(plan, components, notes);
+  const byName = new Map(state.components.map((each) => [each.name, each]));
+  const publish = (): void => {
+    writeState(plan.config.home, state);
+    onChange?.(state);
+  };
+  const whenReady = async (names: string[], signal: AbortSignal): Promise<void> => {
+    while (!names.every((name) => byName.get(name)?.status === 'ready')) await sleep(50, undefined, { signal });
+  };
+  publish();
+  const lives = components.map((component, position) => {
+    const entry = state.components[position];
+    const report = (change: Partial<ComponentState>): void => {
+      const since = change.status && change.status !== entry?.status ? { since: new Date().toISOString() } : {};
+      if (entry) Object.assign(entry, change, since);
+      publish();
+    };
+    const controller = new AbortController();
+    const log = path.join(plan.folders.logs, `${component.name}.log`);
+    return { component, controller, done: keepAlive(component, { log, report, whenReady }, controller.signal) };
+  });
+
+  return {
+    state: () => structuredClone(state),
+    mark(status: StackState['status'], error: unknown) {
+      state.status = status;
+      if (error) state.failure = failureOf(error);
+      publish();
+    },
+    async allReady(signal: AbortSignal) {
+      while (!state.components.every((each) => each.status === 'ready')) {
+        signal.throwIfAborted();
+        const failing = state.components.find((each) => each.status === 'failing');
+        if (failing) throw cannotStart(failing);
+        await sleep(50, undefined, { signal }).catch(() => signal.throwIfAborted());
+      }
+      this.mark('ready', null);
+    },
+    async stop() {
+      if (state.status !== 'failed') state.status = 'stopping';
+      const stopped = new Map<string, Promise<void>>();
+      for (const { component, controller, done } of lives.toReversed()) {
+        const users = lives.filter((other) => other.component.needs.includes(component.name));
+        const afterUsers = Promise.all(users.map((user) => stopped.get(user.component.name)));
+        stopped.set(component.name, afterUsers.then(() => (controller.abort(), done)));
+      }
+      await Promise.all(stopped.values());
+      if (state.status !== 'failed') state.status = 'stopped';
+      publish();
+    },
+  };
+}
+
+/** Says who holds the deployment before anything takes time; what the last one recorded stays, until it is ended. */
+function claim(home: string): void {
+  const before = readState(home);
+  const components = (before?.components ?? []).map((each) => ({ ...each, status: 'waiting' as const, detail: null }));
+  const fresh = { supervisor: identify(process.pid), status: 'starting', failure: null } as const;
+  writeState(home, { ports: before?.ports ?? {}, engines: before?.engines ?? [], components, ...fresh, notes: [] });
+}
+
+function initialState(plan: Plan, components: Component[], notes: string[]): StackState {
+  return {
+    supervisor: identify(process.pid),
+    status: 'starting',
+    failure: null,
+    ports: plan.ports,
+    engines: plan.engines,
+    notes,
+    components: components.map(({ name, address, stopSignal }) => ({
+      name,
+      status: 'waiting',
+      process: null,
+      address,
+      since: new Date().toISOString(),
+      restarts: 0,
+      detail: null,
+      log: path.join(plan.folders.logs, `${name}.log`),
+      stopSignal,
+    })),
+  };
+}
+
+function cannotStart({ name, detail, log }: ComponentState): TrialgateError {
+  return new TrialgateError('missing_prerequisite', `${name} cannot start: ${detail ?? 'no reason given'} (log: ${log})`);
+}
+
+function failureOf(error: unknown): { code: string; message: string } {
+  const code = error instanceof TrialgateError ? error.code : 'engine_unavailable';
+  return { code, message: error instanceof Error ? error.message : String(error) };
+}

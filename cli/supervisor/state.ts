@@ -1,0 +1,57 @@
+import { mkdirSync, readFileSync } from 'node:fs';
+import { z } from 'zod';
+import { writeAtomically } from '../files.ts';
+import { homeFolders } from '../folders.ts';
+import { isAlive } from './processes.ts';
+
+const processId = z.object({ pid: z.number(), ticks: z.number() });
+
+const componentState = z.object({
+  name: z.string(),
+  /** `failing`: it keeps ending or cannot start; it is still tried, ever more rarely. */
+  status: z.enum(['waiting', 'starting', 'ready', 'restarting', 'failing', 'stopped']),
+  process: processId.nullable(),
+  address: z.string(),
+  /** When the status began, ISO 8601. */
+  since: z.string(),
+  restarts: z.number(),
+  /** Why it is not ready, for a person. */
+  detail: z.string().nullable(),
+  log: z.string().nullable(),
+  stopSignal: z.string(),
+});
+
+const stackState = z.object({
+  supervisor: processId,
+  status: z.enum(['starting', 'ready', 'stopping', 'stopped', 'failed']),
+  /** Why it failed to start. */
+  failure: z.object({ code: z.string(), message: z.string() }).nullable(),
+  ports: z.record(z.string(), z.number()),
+  engines: z.array(z.string()),
+  notes: z.array(z.string()),
+  components: z.array(componentState),
+});
+
+export type ComponentState = z.output<typeof componentState>;
+export type StackState = z.output<typeof stackState>;
+
+/** What `state.json` says, or null where there is none (or none that can be read). */
+export function readState(home: string): StackState | null {
+  try {
+    const parsed = stackState.safeParse(JSON.parse(readFileSync(homeFolders(home).state, 'utf8')));
+    return parsed.success ? parsed.data : null;
+  } catch {
+    return null;
+  }
+}
+
+export function writeState(home: string, state: StackState): void {
+  mkdirSync(home, { recursive: true });
+  writeAtomically(homeFolders(home).state, `${JSON.stringify(state, null, 2)}\n`);
+}
+
+/** The state of a stack whose supervisor lives, else null. */
+export function livingState(home: string): StackState | null {
+  const state = readState(home);
+  return state && isAlive(state.supervisor) ? state : null;
+}

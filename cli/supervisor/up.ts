@@ -1,0 +1,72 @@
+import { spawn } from 'node:child_process';
+import { closeSync, statSync } from 'node:fs';
+import path from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TrialgateError, type ErrorCode } from '../../store/errors.ts';
+import type { Flags } from '../config/resolve.ts';
+import { variableOf, type SettingKey } from '../config/settings.ts';
+import { homeFolders, INSTALLS } from '../folders.ts';
+import { condense, lastLines, openLog } from './logs.ts';
+import { identify, isAlive } from './processes.ts';
+import { livingState, readState, type StackState } from './state.ts';
+
+export type UpOptions = { home: string; flags: Flags; configFile?: string; onChange(state: StackState): void };
+
+/**
+ * Starts the background supervisor and returns its state when all is ready, or the living one's (`already`: it was up before).
+ * Whoever loses the race of two starts follows the winner's.
+ */
+export async function up(options: UpOptions, signal: AbortSignal): Promise<{ state: StackState; already: boolean }> {
+  const before = livingState(options.home);
+  if (before?.status === 'ready') return { state: before, already: true };
+  const log = path.join(homeFolders(options.home).logs, 'supervisor.log');
+  const logFrom = statSync(log, { throwIfNoEntry: false })?.size ?? 0;
+  const pid = before ? null : spawnSupervisor(options, log);
+  const own = pid === null ? null : identify(pid);
+  let quietSince = Date.now();
+  for (;;) {
+    const state = livingState(options.home);
+    if (state && state.status !== 'failed') {
+      quietSince = Date.now();
+      options.onChange(state);
+      if (state.status === 'ready') return { state, already: false };
+    }
+    const ended = !state && !(own && isAlive(own));
+    if (ended && Date.now() - quietSince > 500) throw whyNot(options.home, condense(lastLines(log, 5, logFrom)));
+    if (signal.aborted) {
+      if (own) await stopSupervisor(own);
+      signal.throwIfAborted();
+    }
+    await sleep(100);
+  }
+}
+
+/** Flags travel as variables, at the same precedence: a process's arguments are for everyone to see. */
+function spawnSupervisor({ home, flags, configFile }: UpOptions, logFile: string): number {
+  const given = Object.entries(flags).map(([key, value]) => [variableOf(key as SettingKey), value] as const);
+  const log = openLog(logFile);
+  const args = [INSTALLS.main, 'supervise', ...(configFile ? ['--config', configFile] : [])];
+  const child = spawn(INSTALLS.node, args, {
+    detached: true,
+    stdio: ['ignore', log, log],
+    env: { ...process.env, ...Object.fromEntries(given), TRIALGATE_HOME: home },
+  });
+  closeSync(log);
+  child.unref();
+  if (child.pid === undefined) throw new TrialgateError('missing_prerequisite', `${INSTALLS.node} cannot be started: run \`npm ci\``);
+  return child.pid;
+}
+
+async function stopSupervisor(own: { pid: number; ticks: number }): Promise<void> {
+  if (isAlive(own)) process.kill(own.pid, 'SIGTERM');
+  while (isAlive(own)) await sleep(50);
+}
+
+function whyNot(home: string, said: string): TrialgateError {
+  const state = readState(home);
+  if (state?.failure) return new TrialgateError(codeOf(state.failure.code), state.failure.message);
+  if (state?.status === 'stopped') return new TrialgateError('missing_prerequisite', 'it was stopped while it was starting');
+  return new TrialgateError('missing_prerequisite', said.replace(/^error: /, '') || 'the supervisor ended without a word');
+}
+
+const codeOf = (code: string): ErrorCode => (code === 'bad_input' ? 'bad_input' : 'missing_prerequisite');

@@ -1,0 +1,2 @@
+/** Where workflows and general activities are polled for. */
+export const TASK_QUEUE = 'trialgate';

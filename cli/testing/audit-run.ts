@@ -1,0 +1,64 @@
+import { and, asc, eq, isNotNull, ne, sql } from 'drizzle-orm';
+import { versionLabel } from '../../activities/label.ts';
+import { readEngineLabel } from '../../activities/engine-label.ts';
+import type { Database } from '../../store/database.ts';
+import { attempts, calls, groups, iterations, policyVersions, publications, replicas, trials } from '../../store/schema.ts';
+
+/** What must hold of a run that ended, whatever was killed meanwhile (rules 1, 5, 7 and 11), asked of the store. Empty: all holds. */
+export async function auditRun(db: Database, runId: string, expectedIterations: number): Promise<string[]> {
+  const faults: string[] = [];
+  const check = (holds: boolean, fault: string) => void (holds || faults.push(fault));
+
+  const done = await db
+    .select()
+    .from(iterations)
+    .where(and(eq(iterations.runId, runId), eq(iterations.status, 'done')))
+    .orderBy(asc(iterations.iteration));
+  check(String(done.map((row) => row.iteration)) === String([...Array(expectedIterations).keys()]), `iterations done: ${done.map((row) => row.iteration)}`);
+
+  const versions = await db.select().from(policyVersions).where(eq(policyVersions.runId, runId)).orderBy(asc(policyVersions.version));
+  check(versions.length === expectedIterations + 1, `${versions.length} versions for ${expectedIterations} iterations`);
+  check(new Set(versions.map((row) => row.stepKey)).size === versions.length, 'a train step was applied twice');
+  for (const row of done) {
+    const made = versions.find((each) => each.version === row.trainedVersion);
+    check(made?.parentVersion === row.policyVersion, `version ${row.trainedVersion} does not descend from ${row.policyVersion}`);
+  }
+
+  const finishedTwice = await db
+    .select({ trial: attempts.trialId })
+    .from(attempts)
+    .innerJoin(trials, eq(trials.id, attempts.trialId))
+    .where(and(eq(trials.runId, runId), isNotNull(attempts.outcome), ne(attempts.outcome, 'infra_error')))
+    .groupBy(attempts.trialId)
+    .having(sql`count(*) > 1`);
+  check(finishedTwice.length === 0, `finished trials that were run again: ${finishedTwice.map((row) => row.trial)}`);
+
+  const late = await db
+    .select({ id: calls.id })
+    .from(calls)
+    .innerJoin(trials, eq(trials.id, calls.trialId))
+    .where(and(eq(trials.runId, runId), sql`${calls.attempt} > ${trials.attempt}`));
+  check(late.length === 0, `${late.length} calls of attempts that never were`);
+
+  const mislabelled = await db
+    .select({ id: calls.id, label: calls.policyLabel, expected: groups.policyVersion })
+    .from(calls)
+    .innerJoin(trials, eq(trials.id, calls.trialId))
+    .innerJoin(groups, eq(groups.id, trials.groupId))
+    .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), sql`${calls.policyVersion} is distinct from ${groups.policyVersion}`));
+  check(mislabelled.length === 0, `calls under a label that the pool did not have: ${JSON.stringify(mislabelled.slice(0, 3))}`);
+
+  const unfinished = await db.select().from(trials).where(and(eq(trials.runId, runId), sql`${trials.outcome} is null`));
+  check(unfinished.length === 0, `trials without an outcome: ${unfinished.map((row) => row.id)}`);
+
+  const newest = versions.at(-1)?.version ?? 0;
+  const pool = await db.select().from(replicas);
+  for (const { url } of pool) {
+    const label = await readEngineLabel(url);
+    check(label === versionLabel(runId, newest), `replica ${url} says ${label}, not ${versionLabel(runId, newest)}`);
+    const [read] = await db.select().from(publications).where(and(eq(publications.runId, runId), eq(publications.version, newest), eq(publications.replica, url)));
+    check(read !== undefined, `replica ${url} never confirmed version ${newest}`);
+  }
+  check(pool.length > 0, 'no replica is registered');
+  return faults;
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env node
+// The `trialgate` command. Runs on whatever Node started it (20 or newer) and hands over to the project's own.
+import { existsSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { MISSING_PREREQUISITE, OLDEST_NODE, runsTypeScript, runMain, olderThan } from './launch.mjs';
+
+const node = fileURLToPath(new URL('../node_modules/.bin/node', import.meta.url));
+
+if (olderThan(OLDEST_NODE)) {
+  console.error(`error: Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`);
+  process.exit(MISSING_PREREQUISITE);
+} else if (!existsSync(node)) {
+  console.error('error: the npm packages are not installed. Run `npm ci` in the repository (or `npm run quickstart`).');
+  process.exit(MISSING_PREREQUISITE);
+} else if (runsTypeScript()) {
+  const { start } = await import('./main.ts');
+  await start();
+} else {
+  await runMain(node, process.argv.slice(2));
+}

@@ -1,0 +1,86 @@
+import { Client, Connection } from '@temporalio/client';
+import { DefaultLogger, NativeConnection, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
+import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import { hostname } from 'node:os';
+import { HostSandboxes } from '../activities/host-sandboxes.ts';
+import { createActivities } from '../activities/index.ts';
+import { isolation } from '../activities/sandbox/isolation.ts';
+import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
+import { openDatabase, type Database } from '../store/database.ts';
+import { registerSearchAttributes } from './search-attributes.ts';
+import { TASK_QUEUE } from './task-queue.ts';
+import { workflowBundle } from './workflow-bundle.ts';
+
+
+
+export type WorkerSettings = {
+  only?: 'workflows' | 'activities';
+  temporalAddress: string;
+  databaseUrl: string;
+  gatewayUrl: string;
+  home: string;
+  secret: string;
+  maxSandboxes?: number;
+};
+
+/** Runs workflows, activities or both until `signal` aborts; then lets what runs end or be cancelled, within seconds. */
+export async function runWorker(settings: WorkerSettings, signal: AbortSignal): Promise<void> {
+  Runtime.install({ logger: new DefaultLogger('WARN'), shutdownSignals: [] });
+  const connection = await connect(settings.temporalAddress, signal);
+  const clientConnection = await Connection.connect({ address: settings.temporalAddress });
+  const client = new Client({ connection: clientConnection });
+  await registerSearchAttributes(clientConnection);
+  const db = openDatabase(settings.databaseUrl, { maxConnections: 16 });
+  try {
+    const options = await optionsOf(settings, client, db);
+    const workers = await Promise.all(options.map((each) => Worker.create({ connection, ...each })));
+    console.log(`worker ready: ${workers.map((worker) => worker.options.taskQueue).join(', ')}`);
+    const stop = () => workers.forEach((worker) => worker.getState() === 'RUNNING' && worker.shutdown());
+    signal.addEventListener('abort', stop, { once: true });
+    if (signal.aborted) return;
+    await Promise.all(workers.map((worker) => worker.run()));
+  } finally {
+    await clientConnection.close();
+    await connection.close();
+    await db.$client.end();
+  }
+}
+
+async function optionsOf(settings: WorkerSettings, temporal: Client, db: Database): Promise<WorkerOptions[]> {
+  const { only, gatewayUrl, home, secret, maxSandboxes = 64 } = settings;
+  const shared = { shutdownGraceTime: '2s', shutdownForceTime: '10s' } satisfies Partial<WorkerOptions>;
+  const options: WorkerOptions[] = [];
+  if (only !== 'activities') options.push({ ...shared, taskQueue: TASK_QUEUE, workflowBundle: await workflowBundle() });
+  if (only !== 'workflows') {
+    const hostQueue = `host-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`;
+    const sandboxes = new HostSandboxes(home, maxSandboxes);
+    await sweepSandboxes(home);
+    console.log((await isolation()).statement);
+    const activities = createActivities({ db, temporal, gatewayUrl, home, secret, hostQueue, sandboxes });
+    const { runAgent, verifyTrial, ...general } = activities;
+    const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
+    options.push({ ...shared, ...heartbeats, taskQueue: TASK_QUEUE, activities: general, maxConcurrentActivityTaskExecutions: 200 });
+    options.push({
+      ...shared,
+      ...heartbeats,
+      taskQueue: hostQueue,
+      activities: { runAgent, verifyTrial },
+      maxConcurrentActivityTaskExecutions: 2 * maxSandboxes,
+    });
+  }
+  return options;
+}
+
+/** Temporal may come up after its workers. */
+async function connect(address: string, signal: AbortSignal): Promise<NativeConnection> {
+  for (let waited = 0; ; waited++) {
+    signal.throwIfAborted();
+    try {
+      return await NativeConnection.connect({ address });
+    } catch (error) {
+      if (waited % 10 === 0) console.log(`waiting for Temporal at ${address}: ${error instanceof Error ? error.message : error}`);
+      await delay(1000, undefined, { signal });
+    }
+  }
+}

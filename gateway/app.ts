@@ -1,0 +1,23 @@
+import { Hono } from 'hono';
+import type { GatewayDeps } from './deps.ts';
+import { errorResponse, Failure, toFailure } from './failure.ts';
+import { chatRoutes } from './routes/chat.ts';
+import { healthRoutes } from './routes/health.ts';
+import { modelRoutes } from './routes/models.ts';
+import { sessionRoutes } from './routes/sessions.ts';
+
+/** The gateway, for any runtime with web-standard requests. */
+export function createGateway(deps: GatewayDeps): Hono {
+  const app = new Hono();
+  app.route('/', healthRoutes());
+  app.route('/', sessionRoutes(deps));
+  app.route('/', chatRoutes(deps));
+  app.route('/', modelRoutes(deps));
+  app.notFound((c) => errorResponse(new Failure(404, 'not_found', `${c.req.method} ${c.req.path} is no route of this gateway`)));
+  app.onError((error, c) => {
+    const failure = toFailure(error);
+    if (failure.status === 500) deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}`);
+    return errorResponse(failure);
+  });
+  return app;
+}

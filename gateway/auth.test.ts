@@ -1,0 +1,68 @@
+import { expect, test } from 'vitest';
+import { completeTrial } from '../store/queries/complete-trial.ts';
+import { sealTrial } from '../store/queries/seal-trial.ts';
+import { startGateway } from './node.ts';
+import { ASK, readStream, useGateway } from './testing/harness.ts';
+
+const gateway = useGateway();
+
+async function refusal(reply: Response) {
+  expect(reply.headers.get('x-should-retry')).toBe('false');
+  return { status: reply.status, code: (await reply.json()).error.code };
+}
+
+test('a wrong key, another trial’s key or none opens a trial', async () => {
+  const [trial, other] = [await gateway.trial(), await gateway.trial()];
+  for (const key of ['', 'wrong', other.key, trial.key.slice(0, -1), `${trial.key}x`, trial.key.replace('tg-1', 'tg-2')]) {
+    expect(await refusal(await gateway.chat(trial.id, key, ASK))).toEqual({ status: 401, code: 'invalid_api_key' });
+  }
+  expect(gateway.engine.seen).toEqual([]);
+});
+
+test('an unknown trial looks like a wrong key', async () => {
+  const trial = await gateway.trial();
+  expect(await refusal(await gateway.chat('nobody', trial.key, ASK))).toEqual({ status: 404, code: 'trial_not_found' });
+});
+
+test('the key of an attempt before still works', async () => {
+  const first = await gateway.trial();
+  const second = await gateway.trial({ trialId: first.id, attempt: 2 });
+  expect(await refusal(await first.chat(ASK))).toEqual({ status: 409, code: 'attempt_closed' });
+  expect((await second.chat(ASK)).status).toBe(200);
+});
+
+test('a completed or sealed trial takes calls', async () => {
+  const trial = await gateway.trial();
+  await completeTrial(gateway.db, { trialId: trial.id });
+  expect(await refusal(await trial.chat(ASK))).toEqual({ status: 409, code: 'attempt_closed' });
+  await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+  expect(await refusal(await trial.chat(ASK))).toEqual({ status: 409, code: 'attempt_closed' });
+});
+
+test.each([false, true])('a trial sealed while a call runs gets that call’s end (stream: %s)', async (stream) => {
+  const trial = await gateway.trial();
+  gateway.engine.beforeEnd = async () => {
+    await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+  };
+  const reply = await trial.chat({ ...ASK, stream });
+  if (stream) {
+    const { finish, done, broken, chunks } = await readStream(reply);
+    expect({ finish, done, broken }).toEqual({ finish: undefined, done: false, broken: true });
+    expect(chunks.at(-1)?.error?.code).toBe('attempt_closed');
+  } else {
+    expect(await refusal(reply)).toEqual({ status: 409, code: 'attempt_closed' });
+  }
+  expect(await trial.calls()).toEqual([]);
+});
+
+test('session routes answer without the admin key', async () => {
+  for (const [method, path] of [['POST', '/sessions/a'], ['GET', '/sessions/a'], ['DELETE', '/sessions/a'], ['POST', '/sessions/a/complete']]) {
+    const reply = await fetch(`${gateway.gateway.url}${path}`, { method, headers: { authorization: 'Bearer no' } });
+    expect(await refusal(reply)).toEqual({ status: 401, code: 'invalid_api_key' });
+  }
+});
+
+test('a gateway without an admin key listens to the world', async () => {
+  const options = { host: '0.0.0.0', port: 0, engines: [], databaseUrl: gateway.postgres.url, adminKey: null, secret: 's' };
+  await expect(startGateway(options)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('--admin-key') });
+});

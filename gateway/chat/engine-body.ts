@@ -1,0 +1,23 @@
+import { isObject } from '../json.ts';
+import type { ChatRequest } from './request.ts';
+
+/** What the engine is sent: the agent's request, with the run's sampling, and what must be recorded asked for. */
+export function engineBody(
+  request: ChatRequest,
+  sampled: Record<string, unknown>,
+  target: { model: string | null; label: string | null },
+): string {
+  const { stream_options } = request.body;
+  return JSON.stringify({
+    ...sampled,
+    ...(target.model === null ? {} : { model: target.model }),
+    ...(target.label === null ? {} : { cache_salt: cacheSalt(target.label) }),
+    ...(request.stream ? { stream_options: { ...(isObject(stream_options) ? stream_options : {}), include_usage: true } } : {}),
+    return_token_ids: true,
+    logprobs: true,
+    top_logprobs: request.wants.logprobs ? (sampled.top_logprobs ?? 0) : 0,
+  });
+}
+
+/** vLLM takes at most 128 characters, and neither `@` nor `/`. */
+const cacheSalt = (label: string): string => encodeURIComponent(label).slice(-128);

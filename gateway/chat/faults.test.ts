@@ -1,0 +1,80 @@
+import { expect, test } from 'vitest';
+import type { Fault } from '../testing/fake-engine.ts';
+import { ASK, readStream, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+const STREAM = { ...ASK, stream: true };
+
+test.each<[Fault, number, string]>([
+  ['status_500', 502, 'engine_error'],
+  ['cut', 502, 'engine_cut'],
+  ['hang', 504, 'engine_timeout'],
+  ['not_json', 502, 'bad_engine_reply'],
+  ['bad_request', 400, 'engine_400'],
+  ['context_too_long', 400, 'context_length_exceeded'],
+  ['refuse', 503, 'engine_unavailable'],
+])('a plain call is lost, hangs or looks good when the engine does %s', async (fault, status, code) => {
+  gateway.engine.fault = fault;
+  const trial = await gateway.trial();
+  const reply = await trial.chat(ASK);
+  expect(reply.status).toBe(status);
+  const { error } = await reply.json();
+  expect(error.message).toBeTypeOf('string');
+  const [call, ...more] = await trial.calls();
+  expect(more).toEqual([]);
+  expect(call).toMatchObject({ status: 'failed', httpStatus: status, reason: expect.stringMatching(`^${code}: .`) });
+  expect(gateway.log.join('\n')).toContain(code);
+});
+
+test.each<[Fault, string]>([
+  ['cut', 'engine_cut'],
+  ['hang', 'engine_timeout'],
+  ['error_event', 'engine_error'],
+  ['not_json', 'bad_engine_reply'],
+])('a stream ends as if it were whole when the engine does %s', async (fault, code) => {
+  gateway.engine.fault = fault;
+  const trial = await gateway.trial();
+  const stream = await readStream(await trial.chat(STREAM));
+  expect(stream).toMatchObject({ broken: true, done: false, finish: undefined });
+  expect(stream.chunks.at(-1)?.error).toMatchObject({ code });
+  const [call, ...more] = await trial.calls();
+  expect(more).toEqual([]);
+  expect(call).toMatchObject({ status: 'failed', reason: expect.stringMatching(`^${code}: .`), finishReason: null });
+  if (fault !== 'not_json') expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012]);
+});
+
+test.each<[Fault, boolean, string]>([
+  ['no_ids', false, 'no_token_ids'],
+  ['no_ids', true, 'no_token_ids'],
+  ['wrong_lengths', false, 'length_mismatch'],
+  ['wrong_lengths', true, 'length_mismatch'],
+  ['miscounted', false, 'length_mismatch'],
+  ['miscounted', true, 'length_mismatch'],
+])('an engine with %s is trained on, or its call dropped (stream: %s)', async (fault, stream, untrainable) => {
+  gateway.engine.fault = fault;
+  const trial = await gateway.trial();
+  const reply = await trial.chat({ ...ASK, stream });
+  expect(reply.status).toBe(200);
+  await reply.text();
+  expect(await trial.calls()).toMatchObject([{ status: 'completed', untrainable }]);
+});
+
+test('the engine’s own words about a bad request do not reach the agent', async () => {
+  const trial = await gateway.trial();
+  gateway.engine.fault = 'bad_request';
+  expect(await (await trial.chat(ASK)).json()).toEqual({
+    error: { message: 'top_k must be an integer', type: 'BadRequestError', param: null, code: 400 },
+  });
+  gateway.engine.fault = 'context_too_long';
+  const reply = await trial.chat(STREAM);
+  expect(reply.status).toBe(400);
+  expect((await reply.json()).error).toMatchObject({ code: 'context_length_exceeded', param: 'input_tokens' });
+  const { exhausted } = await (await gateway.admin('GET', `/sessions/${trial.id}`)).json();
+  expect(exhausted).toBe('context_length_exceeded');
+});
+
+test('slow but steady tokens count as silence', async () => {
+  gateway.engine.delay = 150;
+  const trial = await gateway.trial();
+  expect(await readStream(await trial.chat(STREAM))).toMatchObject({ done: true, broken: false });
+});

@@ -1,0 +1,24 @@
+import { isObject } from '../json.ts';
+import type { Wants } from './request.ts';
+
+/** The reply or chunk without what only the record is for. All other fields stay, known or not. */
+export function hide(reply: Record<string, unknown>, wants: Wants): Record<string, unknown> {
+  const shown = { ...reply };
+  if (!wants.tokenIds) delete shown.prompt_token_ids;
+  if (!wants.usage) delete shown.usage;
+  if (Array.isArray(shown.choices)) shown.choices = shown.choices.map((choice: unknown) => hideInChoice(choice, wants));
+  return shown;
+}
+
+function hideInChoice(choice: unknown, wants: Wants): unknown {
+  if (!isObject(choice)) return choice;
+  const shown = { ...choice };
+  if (!wants.tokenIds) delete shown.token_ids;
+  if (!wants.logprobs) delete shown.logprobs;
+  return shown;
+}
+
+export function onlyChoice(reply: Record<string, unknown>): Record<string, unknown> | undefined {
+  const choice: unknown = Array.isArray(reply.choices) ? reply.choices[0] : undefined;
+  return isObject(choice) ? choice : undefined;
+}

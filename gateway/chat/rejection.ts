@@ -1,0 +1,31 @@
+import { readText, type EngineReply } from '../engines/connection.ts';
+import { Failure } from '../failure.ts';
+import type { Call } from './call.ts';
+import { isObject, parseObject } from '../json.ts';
+
+/** An engine's error status. What the request caused (4xx) reaches the agent as the engine put it. */
+export async function rejection(call: Call, reply: EngineReply): Promise<Failure> {
+  const { status } = reply;
+  const text = await readText(call.read(reply.body));
+  const body = parseObject(text);
+  const said = isObject(body?.error) ? body.error : null;
+  const message = typeof said?.message === 'string' ? said.message : text.slice(0, 500);
+  // The engine's own key or route is this deployment's business, never the agent's.
+  if (status >= 500 || status === 401 || status === 403 || status < 400) {
+    return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`);
+  }
+  if (status === 404) call.lease?.replica.forget();
+  if (status === 400 && exceedsContext(said, message)) {
+    const error = { ...said, message, code: 'context_length_exceeded' };
+    return new Failure(status, 'context_length_exceeded', message, { body: { ...body, error }, retryable: false });
+  }
+  const what = typeof said?.type === 'string' ? `${said.type}: ${message}` : message;
+  return new Failure(status, `engine_${status}`, what, body ? { body } : {});
+}
+
+function exceedsContext(said: Record<string, unknown> | null, message: string): boolean {
+  if (said?.code === 'context_length_exceeded' || said?.param === 'input_tokens') return true;
+  return /maximum (context|model) length|context (length|window) (is|of|exceeded)/i.test(message) && said?.param !== 'max_tokens';
+}
+
+export const badReply = (what: string) => new Failure(502, 'bad_engine_reply', `the engine's reply ${what}`);

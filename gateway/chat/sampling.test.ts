@@ -1,0 +1,93 @@
+import { expect, test } from 'vitest';
+import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { isReproducible } from './sampling.ts';
+import { ASK, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+
+test('an agent’s own sampling reaches the engine in a training run', async () => {
+  await gateway.givePool('run', 'run@3');
+  gateway.engine.label = 'run@3';
+  const trial = await gateway.trial({ runId: 'run', sampling: { temperature: 0.8, max_tokens: 4 } });
+  const own = { temperature: 0, top_p: 0.5, top_k: 5, min_p: 0.1, presence_penalty: 1, repetition_penalty: 2, max_completion_tokens: 100 };
+  await trial.chat({ ...ASK, ...own });
+  const { body } = gateway.engine.last;
+  const forced = { temperature: 0.8, top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1, max_tokens: 4 };
+  expect(body).toMatchObject(forced);
+  expect(body).not.toHaveProperty('max_completion_tokens');
+  expect(body.cache_salt).toBe('run%403');
+  const [call] = await trial.calls();
+  expect(call).toMatchObject({ sampling: forced, policyLabel: 'run@3', policyVersion: 3, untrainable: null });
+  await trial.chat({ ...ASK, max_tokens: 2 });
+  expect(gateway.engine.last.body.max_tokens).toBe(2);
+});
+
+test('a trial without a run is sampled otherwise than its agent asked', async () => {
+  const trial = await gateway.trial();
+  await trial.chat({ ...ASK, temperature: 0.3, top_p: 0.9, max_tokens: 3 });
+  expect(gateway.engine.last.body).toMatchObject({ temperature: 0.3, top_p: 0.9, max_tokens: 3 });
+  expect(gateway.engine.last.body).not.toHaveProperty('top_k');
+  expect(await trial.calls()).toMatchObject([{ untrainable: 'sampling_not_reproducible', sampling: { temperature: 0.3, top_p: 0.9, max_tokens: 3 } }]);
+});
+
+test.each([
+  [{}, true],
+  [{ temperature: 0.7, top_p: 1, top_k: -1, min_p: 0, tool_choice: 'auto', response_format: { type: 'text' }, logit_bias: {} }, true],
+  [{ top_k: 0, stop: ['x'], seed: 1, tools: [{}], bad_words: [] }, true],
+  [{ temperature: 0 }, false],
+  [{ top_p: 0.99 }, false],
+  [{ top_k: 50 }, false],
+  [{ min_p: 0.01 }, false],
+  [{ presence_penalty: 0.1 }, false],
+  [{ frequency_penalty: -0.1 }, false],
+  [{ repetition_penalty: 1.1 }, false],
+  [{ logit_bias: { 5: 1 } }, false],
+  [{ bad_words: ['x'] }, false],
+  [{ min_tokens: 3 }, false],
+  [{ response_format: { type: 'json_object' } }, false],
+  [{ tool_choice: 'required' }, false],
+  [{ tool_choice: { type: 'function', function: { name: 'f' } } }, false],
+  [{ guided_regex: 'a+' }, false],
+  [{ structured_outputs: { json: {} } }, false],
+])('a distribution that the trainer cannot reproduce is trained on: %j', (body, expected) => {
+  expect(isReproducible(body)).toBe(expected);
+});
+
+test('a budget is overrun, or the trial does not tell that it was', async () => {
+  const trial = await gateway.trial({ budgets: { calls: 2 } });
+  const statuses = [];
+  for (let i = 0; i < 4; i++) statuses.push((await trial.chat(ASK)).status);
+  expect(statuses).toEqual([200, 200, 429, 429]);
+  const reply = await trial.chat(ASK);
+  expect(reply.headers.get('x-should-retry')).toBe('false');
+  expect((await reply.json()).error).toMatchObject({ code: 'budget_exhausted', message: expect.stringContaining('2 calls') });
+  expect(await (await gateway.admin('GET', `/sessions/${trial.id}`)).json()).toMatchObject({
+    exhausted: 'budget_exhausted',
+    usage: { calls: 2, tokens: 10 },
+    unfinished: [{ status: 'failed' }],
+  });
+  await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'infra_error' });
+  const next = await gateway.trial({ trialId: trial.id, attempt: 2 });
+  expect((await next.chat(ASK)).status).toBe(200);
+});
+
+test('a token budget lets one call take more than is left', async () => {
+  const trial = await gateway.trial({ budgets: { tokens: 7 } });
+  await trial.chat(ASK);
+  await trial.chat(ASK);
+  expect(gateway.engine.last.body.max_tokens).toBe(2);
+  expect((await trial.chat(ASK)).status).toBe(429);
+});
+
+test('calls side by side pass a budget for one', async () => {
+  gateway.engine.delay = 20;
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  const statuses = await Promise.all([1, 2, 3].map(async () => (await trial.chat(ASK)).status));
+  expect(statuses.toSorted()).toEqual([200, 429, 429]);
+});
+
+test('time does not run out', async () => {
+  const trial = await gateway.trial({ budgets: { seconds: 0.05 } });
+  await new Promise((resolve) => setTimeout(resolve, 80));
+  expect((await trial.chat(ASK)).status).toBe(429);
+});

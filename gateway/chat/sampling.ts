@@ -1,0 +1,60 @@
+import type { Sampling } from '../../store/schema.ts';
+import { isObject } from '../json.ts';
+import type { ChatRequest } from './request.ts';
+
+/** Settings under which the engine samples from the softmax itself. */
+const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1 };
+
+/**
+ * The request's sampling after the trial's own settings. A run's trial gets neutral values for what it leaves open, and
+ * temperature 1 unless the agent names one: the engine's defaults come from the model's folder, and are not known here.
+ */
+export function forceSampling(
+  request: ChatRequest,
+  trial: { runId: string | null; sampling: Sampling },
+  tokensLeft: number | null,
+): Record<string, unknown> {
+  const { max_tokens: limit, ...forced } = trial.sampling;
+  const { body } = request;
+  const neutral = trial.runId === null ? {} : { temperature: body.temperature ?? 1, ...NEUTRAL };
+  const limits = [limit, request.maxTokens, tokensLeft].filter((n) => typeof n === 'number');
+  const { max_completion_tokens: _, ...rest } = body;
+  return { ...rest, ...neutral, ...forced, ...(limits.length > 0 ? { max_tokens: Math.min(...limits) } : {}) };
+}
+
+const RECORDED = ['temperature', ...Object.keys(NEUTRAL), 'max_tokens', 'min_tokens', 'seed'];
+
+/** The numbers in force, for the record. What else was asked for stands in the request. */
+export function samplingOf(body: Record<string, unknown>): Record<string, number> {
+  return Object.fromEntries(RECORDED.flatMap((key) => (typeof body[key] === 'number' ? [[key, body[key]]] : [])));
+}
+
+const GRAMMARS = ['structured_outputs', 'guided_json', 'guided_regex', 'guided_choice', 'guided_grammar', 'structural_tag'];
+const CUTS = ['logit_bias', 'bad_words', 'allowed_token_ids', 'logits_processors', 'min_tokens', 'use_beam_search', 'vllm_xargs'];
+
+/** Whether a softmax at the call's temperature gives the probabilities that were sampled from (rule 2). */
+export function isReproducible(body: Record<string, unknown>): boolean {
+  const is = (key: string, ...fine: number[]) => body[key] === undefined || body[key] === null || fine.includes(Number(body[key]));
+  return (
+    is('top_p', 1) &&
+    is('top_k', -1, 0) &&
+    is('min_p', 0) &&
+    is('presence_penalty', 0) &&
+    is('frequency_penalty', 0) &&
+    is('repetition_penalty', 1) &&
+    body.temperature !== 0 &&
+    ![...GRAMMARS, ...CUTS].some((key) => isSet(body[key])) &&
+    !masksTools(body.tool_choice) &&
+    !masksFormat(body.response_format)
+  );
+}
+
+function isSet(value: unknown): boolean {
+  if (Array.isArray(value)) return value.length > 0;
+  if (isObject(value)) return Object.keys(value).length > 0;
+  return Boolean(value);
+}
+
+const masksTools = (choice: unknown): boolean => isSet(choice) && choice !== 'auto' && choice !== 'none';
+
+const masksFormat = (format: unknown): boolean => isObject(format) && format.type !== 'text';

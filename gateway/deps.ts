@@ -1,0 +1,38 @@
+import type { Database } from '../store/database.ts';
+import type { EnginePool } from './engines/pool.ts';
+import type { Recorder } from './recorder/recorder.ts';
+
+export type GatewayDeps = {
+  db: Database;
+  recorder: Recorder;
+  engines: EnginePool;
+  /** Derives the attempts' keys. */
+  secret: string;
+  /** Opens the session routes; null leaves them open, for a gateway that listens on loopback alone. */
+  adminKey: string | null;
+  settings: GatewaySettings;
+  /** One line a failure. */
+  log: (line: string) => void;
+  /** Aborts when the process must let go of what still runs. */
+  stopping: AbortSignal;
+};
+
+export type GatewaySettings = {
+  /** A model name other than the engine's is 404. */
+  strictModel: boolean;
+  /** How long a call waits for a replica in rotation. */
+  holdMs: number;
+  /** How long an engine may stay silent within a call. A plain reply is silent until it is whole. */
+  idleMs: number;
+  /** How long a request waits for the database. */
+  storeWaitMs: number;
+  maxBodyBytes: number;
+};
+
+export const DEFAULT_SETTINGS: GatewaySettings = {
+  strictModel: false,
+  holdMs: 20_000,
+  idleMs: 600_000,
+  storeWaitMs: 10_000,
+  maxBodyBytes: 64 * 2 ** 20,
+};

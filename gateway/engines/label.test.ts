@@ -1,0 +1,101 @@
+import { expect, test } from 'vitest';
+import { FakeEngine } from '../testing/fake-engine.ts';
+import { ASK, readStream, useGateway } from '../testing/harness.ts';
+import { preference } from './preference.ts';
+
+const gateway = useGateway();
+
+test('a run’s call goes to an engine that is not the run’s, or has other weights', async () => {
+  const trial = await gateway.trial({ runId: 'mine' });
+  for (const prepare of [
+    () => gateway.givePool('theirs', 'theirs@1'),
+    () => gateway.givePool('mine', 'mine@1'),
+    () => gateway.givePool('mine', 'mine@1', false),
+  ]) {
+    await prepare();
+    const reply = await trial.chat(ASK);
+    expect(reply.status).toBe(503);
+    expect(reply.headers.get('retry-after')).not.toBeNull();
+    expect((await reply.json()).error.code).toBe('engine_unavailable');
+  }
+  expect(gateway.engine.seen).toEqual([]);
+  expect(await trial.calls()).toMatchObject(Array(3).fill({ status: 'failed', policyLabel: null }));
+});
+
+test('a held call is not let go when its engine comes into rotation', async () => {
+  const trial = await gateway.trial({ runId: 'run' });
+  await gateway.givePool('run', 'run@1', false);
+  const reply = trial.chat(ASK);
+  gateway.engine.label = 'run@1';
+  await gateway.givePool('run', 'run@1');
+  expect((await reply).status).toBe(200);
+});
+
+test('an engine that restarts as another process passes for the run’s policy', async () => {
+  gateway.engine.label = 'run@1';
+  await gateway.givePool('run', 'run@1');
+  const trial = await gateway.trial({ runId: 'run' });
+  expect((await trial.chat(ASK)).status).toBe(200);
+  await gateway.engine.stop();
+  await gateway.engine.start('default');
+  expect((await trial.chat(ASK)).status).toBe(503);
+  gateway.engine.label = 'run@1';
+  expect((await trial.chat(ASK)).status).toBe(200);
+  expect(gateway.engine.seen).toHaveLength(2);
+});
+
+test('a call answered by a restarted engine is completed', async () => {
+  gateway.engine.label = 'run@1';
+  await gateway.givePool('run', 'run@1');
+  const trial = await gateway.trial({ runId: 'run' });
+  const other = await gateway.trial({ runId: 'run' });
+  gateway.engine.delay = 40;
+  const reading = trial.chat({ ...ASK, stream: true }).then(readStream);
+  await new Promise((resolve) => setTimeout(resolve, 60));
+  gateway.engine.label = 'default';
+  // A second connection is made: the label is read anew, and is no longer the pool's.
+  await other.chat(ASK);
+  const stream = await reading;
+  expect(stream).toMatchObject({ broken: true, finish: undefined, done: false });
+  expect(stream.chunks.at(-1)?.error?.code).toBe('policy_label_mismatch');
+  expect(await trial.calls()).toMatchObject([{ status: 'failed', policyLabel: 'run@1' }]);
+  expect(await other.calls()).toMatchObject([{ status: 'failed' }]);
+  gateway.engine.delay = 0;
+  expect((await trial.chat(ASK)).status).toBe(503);
+});
+
+test('a call under way during a publication is trained on', async () => {
+  gateway.engine.label = 'run@1';
+  await gateway.givePool('run', 'run@1');
+  const trial = await gateway.trial({ runId: 'run' });
+  gateway.engine.beforeEnd = async () => {
+    gateway.engine.label = 'run@2';
+    await gateway.givePool('run', 'run@2');
+  };
+  expect((await trial.chat(ASK)).status).toBe(200);
+  expect(await trial.calls()).toMatchObject([{ status: 'completed', policyLabel: 'run@1', untrainable: 'policy_changed' }]);
+  gateway.engine.beforeEnd = () => {};
+  expect((await trial.chat(ASK)).status).toBe(200);
+  const calls = await trial.calls();
+  expect(calls[1]).toMatchObject({ policyLabel: 'run@2', policyVersion: 2, untrainable: null });
+});
+
+test('the loss of one replica ends the calls that had not begun', async () => {
+  const second = await new FakeEngine().start();
+  await gateway.gateway.close();
+  await gateway.start({ engines: [gateway.engine.url, second.url] });
+  const trials = await Promise.all(Array.from({ length: 8 }, () => gateway.trial()));
+  await second.stop();
+  const replies = await Promise.all(trials.map((trial) => trial.chat(ASK)));
+  expect(replies.map((reply) => reply.status)).toEqual(Array(8).fill(200));
+});
+
+test('a trial changes its replica from call to call', () => {
+  const replicas = ['a', 'b', 'c'].map((url) => ({ url }));
+  const firsts = Array.from({ length: 300 }, (_, i) => preference(`run-0.1-${i}`, replicas)[0]?.url);
+  for (const { url } of replicas) expect(firsts.filter((first) => first === url).length).toBeGreaterThan(60);
+  for (let i = 0; i < 300; i++) {
+    const left = replicas.filter((replica) => replica.url !== 'b');
+    if (firsts[i] !== 'b') expect(preference(`run-0.1-${i}`, left)[0]?.url).toBe(firsts[i]);
+  }
+});

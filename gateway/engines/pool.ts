@@ -1,0 +1,120 @@
+import type { replicas } from '../../store/schema.ts';
+import { Failure } from '../failure.ts';
+import { sleep } from '../sleep.ts';
+import type { EngineConnection } from './connection.ts';
+import { Replica } from './replica.ts';
+import { preference } from './preference.ts';
+
+export type ReplicaRow = typeof replicas.$inferSelect;
+
+/** A replica that had `label` when the call was given to it. */
+export type Lease = { replica: Replica; label: string | null; changes: number };
+
+type PoolOptions = {
+  readRows: () => Promise<ReplicaRow[]>;
+  connect: (url: string) => EngineConnection;
+  /** The deployment's own engines: they serve trials that belong to no run. */
+  urls: readonly string[];
+  log: (line: string) => void;
+};
+
+/** A stale view may send a call to a replica whose weights change: shorter than any publication, which `settle` then sees. */
+const ROWS_MS = 200;
+const POLL_MS = 100;
+
+/** Finds each call a replica, and says afterwards whether its label held (rule 11). */
+export class EnginePool {
+  readonly #options: PoolOptions;
+  readonly #replicas = new Map<string, Replica>();
+  #rows: { at: number; rows: Promise<ReplicaRow[]> } | null = null;
+  #complaints = new Map<string, string>();
+
+  constructor(options: PoolOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * A replica in rotation whose label is the pool's: always the same one for a trial, while it is there.
+   * Waits for one until `deadline` (ms since the epoch); then a 503.
+   */
+  async lease(trial: { id: string; runId: string | null }, deadline: number, signal: AbortSignal): Promise<Lease> {
+    for (;;) {
+      const lease = await this.#find(trial);
+      if (lease) return lease;
+      if (Date.now() + POLL_MS > deadline) {
+        const whose = trial.runId === null ? 'this deployment' : `run ${trial.runId}`;
+        throw new Failure(503, 'engine_unavailable', `no engine of ${whose} is in rotation with the right weights`, {
+          headers: { 'retry-after': '5' },
+        });
+      }
+      await sleep(POLL_MS, signal);
+    }
+  }
+
+  /**
+   * After the call: `same`; `published` when new weights came under way (nobody can tell which tokens are whose);
+   * `foreign` when something else than the pool's policy may have answered.
+   */
+  async settle(lease: Lease): Promise<'same' | 'published' | 'foreign'> {
+    const { replica, label, changes } = lease;
+    const url = replica.connection.url;
+    const [now, rows] = await Promise.all([replica.label().catch(() => null), this.#readRows()]);
+    const expected = rows.find((row) => row.url === url)?.label ?? null;
+    if (expected !== label) return now === expected || now === label ? 'published' : 'foreign';
+    return now === label && replica.changes === changes ? 'same' : 'foreign';
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#replicas.values()].map((replica) => replica.connection.close()));
+  }
+
+  async #find(trial: { id: string; runId: string | null }): Promise<Lease | null> {
+    const { urls } = this.#options;
+    const rows = (await this.#readRows()).filter(
+      (row) => row.inRotation && (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId),
+    );
+    for (const row of preference(trial.id, rows)) {
+      const replica = this.#replica(row.url);
+      if (replica.isCool) continue;
+      const label = await replica.label().catch((error: unknown) => error);
+      if (label instanceof Error) {
+        this.#complain(row.url, `engine ${row.url} cannot be reached: ${label.message}`);
+        replica.cool();
+      } else if (label === null || typeof label === 'string') {
+        if (trial.runId === null || (label !== null && label === row.label)) {
+          this.#complaints.delete(row.url);
+          return { replica, label, changes: replica.changes };
+        }
+        this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);
+        // Only a new question can find it mended; its connections need not change for that.
+        replica.forget();
+      }
+    }
+    return null;
+  }
+
+  #readRows(): Promise<ReplicaRow[]> {
+    if (!this.#rows || Date.now() - this.#rows.at > ROWS_MS) {
+      const read = { at: Date.now(), rows: this.#options.readRows() };
+      read.rows.catch(() => {
+        if (this.#rows === read) this.#rows = null;
+      });
+      this.#rows = read;
+    }
+    return this.#rows.rows;
+  }
+
+  #replica(url: string): Replica {
+    const known = this.#replicas.get(url);
+    if (known) return known;
+    const replica = new Replica(this.#options.connect(url));
+    this.#replicas.set(url, replica);
+    return replica;
+  }
+
+  #complain(url: string, line: string): void {
+    if (this.#complaints.get(url) === line) return;
+    this.#complaints.set(url, line);
+    this.#options.log(line);
+  }
+}

@@ -1,0 +1,16 @@
+/** Rendezvous hashing: a trial keeps its replica, and with it its cached prefix, when others come and go. */
+export function preference<T extends { url: string }>(trialId: string, replicas: readonly T[]): T[] {
+  return replicas
+    .map((replica) => ({ replica, weight: hash(`${trialId}\n${replica.url}`) }))
+    .toSorted((a, b) => b.weight - a.weight)
+    .map(({ replica }) => replica);
+}
+
+/** FNV-1a, then a finalizer: without it, texts that differ in their last letters alone would order the same way. */
+function hash(text: string): number {
+  let h = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193);
+  h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);
+  h = Math.imul(h ^ (h >>> 13), 0xc2b2ae35);
+  return (h ^ (h >>> 16)) >>> 0;
+}

@@ -1,0 +1,92 @@
+import { z } from 'zod';
+import { readText, type EngineConnection } from './connection.ts';
+
+const weightInfo = z.object({ weight_version: z.string() });
+const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
+export type Model = z.output<typeof modelList>['data'][number];
+
+const ASK_MS = 5_000;
+const COOL_MS = 500;
+
+/** One replica as the gateway sees it: which label it says, and whether that can still be believed. */
+export class Replica {
+  readonly connection: EngineConnection;
+  /** Counts the times that it was found with another label than before. */
+  changes = 0;
+  #lastLabel: string | null | undefined;
+  #verified: { label: string | null; epoch: number } | null = null;
+  #reading: { epoch: number; label: Promise<string | null> } | null = null;
+  #models: Model[] | null = null;
+  #coolUntil = 0;
+
+  constructor(connection: EngineConnection) {
+    this.connection = connection;
+    // A new connection may lead to a process that has just started: it is asked at once, so that a relabelling which follows
+    // does not hide what answered in between.
+    connection.onChange = () => {
+      this.#models = null;
+      this.label().catch(() => {});
+    };
+  }
+
+  /** Its label, read no earlier than its last lost or new connection. Null when it has no such route. Rejects when it is away. */
+  async label(): Promise<string | null> {
+    const { epoch } = this.connection;
+    if (this.#verified && this.#verified.epoch >= epoch) return this.#verified.label;
+    if (!this.#reading || this.#reading.epoch < epoch) {
+      const label = this.#readLabel(epoch);
+      this.#reading = { epoch, label };
+      const forget = () => {
+        if (this.#reading?.label === label) this.#reading = null;
+      };
+      label.then(forget, forget);
+    }
+    return this.#reading.label;
+  }
+
+  async models(): Promise<Model[]> {
+    if (!this.#models) {
+      const reply = await this.#ask('/v1/models');
+      const parsed = modelList.safeParse(reply);
+      if (!parsed.success) return [];
+      this.#models = parsed.data.data;
+    }
+    return this.#models;
+  }
+
+  /** It could not be reached: others go first for a moment, and what was known of it is asked again. */
+  cool(): void {
+    this.#coolUntil = Date.now() + COOL_MS;
+    this.forget();
+  }
+
+  forget(): void {
+    this.#verified = null;
+    this.#models = null;
+  }
+
+  get isCool(): boolean {
+    return Date.now() < this.#coolUntil;
+  }
+
+  async #readLabel(epoch: number): Promise<string | null> {
+    const reply = weightInfo.safeParse(await this.#ask('/weight_info'));
+    const label = reply.success ? reply.data.weight_version : null;
+    if (this.#lastLabel !== undefined && this.#lastLabel !== label) this.changes += 1;
+    this.#lastLabel = label;
+    if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { label, epoch };
+    return label;
+  }
+
+  /** The JSON of a reply with status 200, else null. */
+  async #ask(path: string): Promise<unknown> {
+    const reply = await this.connection.ask({ method: 'GET', path, signal: AbortSignal.timeout(ASK_MS) });
+    const text = await readText(reply.body);
+    if (reply.status >= 500) throw new Error(`${this.connection.url}${path} answered ${reply.status}`);
+    try {
+      return reply.status === 200 ? JSON.parse(text) : null;
+    } catch {
+      return null;
+    }
+  }
+}

@@ -1,0 +1,68 @@
+import { isTransient } from '../store/transient.ts';
+import { TrialgateError, type ErrorCode } from '../store/errors.ts';
+
+/** Why a request got no good answer: what the agent is told, and the reason that is recorded. */
+export class Failure extends Error {
+  readonly status: number;
+  /** `snake_case`, stable: the `code` of the reply's error and the start of the recorded reason. */
+  readonly code: string;
+  readonly headers: Record<string, string>;
+  /** What the agent is given instead of the usual envelope. */
+  readonly body: Record<string, unknown> | null;
+  constructor(status: number, code: string, message: string, options: FailureOptions = {}) {
+    super(message, { cause: options.cause });
+    this.name = 'Failure';
+    this.status = status;
+    this.code = code;
+    this.body = options.body ?? null;
+    this.headers = { ...options.headers, ...(options.retryable === false ? { 'x-should-retry': 'false' } : {}) };
+  }
+}
+
+type FailureOptions = { headers?: Record<string, string>; retryable?: boolean; body?: Record<string, unknown>; cause?: unknown };
+
+const STATUS: Record<ErrorCode, number> = {
+  bad_input: 400,
+  unauthorized: 401,
+  not_found: 404,
+  attempt_closed: 409,
+  take_superseded: 409,
+  pool_busy: 409,
+  budget_exhausted: 429,
+  missing_prerequisite: 500,
+  engine_unavailable: 503,
+  store_unavailable: 503,
+};
+
+export function toFailure(error: unknown): Failure {
+  if (error instanceof Failure) return error;
+  if (error instanceof TrialgateError) {
+    const status = STATUS[error.code];
+    return new Failure(status, error.code, error.message, { retryable: status >= 500, cause: error });
+  }
+  if (isTransient(error)) return storeUnavailable(error);
+  return new Failure(500, 'internal_error', 'the gateway failed: its log says how', { cause: error });
+}
+
+export const storeUnavailable = (cause?: unknown) =>
+  new Failure(503, 'store_unavailable', 'the database cannot be reached: nothing was lost, try again', {
+    headers: { 'retry-after': '2' },
+    cause,
+  });
+
+export const clientGone = () => new Failure(499, 'agent_disconnected', 'the agent closed its connection');
+
+/** OpenAI's error envelope. */
+export function errorBody({ status, code, message, body }: Failure): Record<string, unknown> {
+  return body ?? { error: { message, type: errorType(status), param: null, code } };
+}
+
+export function errorResponse(failure: Failure): Response {
+  return Response.json(errorBody(failure), { status: failure.status, headers: failure.headers });
+}
+
+function errorType(status: number): string {
+  if (status === 401) return 'authentication_error';
+  if (status === 429) return 'rate_limit_error';
+  return status < 500 ? 'invalid_request_error' : 'server_error';
+}

@@ -1,0 +1,104 @@
+import type { Server } from 'node:http';
+import type { Hono } from 'hono';
+import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@hono/node-server';
+import { openDatabase } from '../store/database.ts';
+import { TrialgateError } from '../store/errors.ts';
+import { disownCalls } from '../store/queries/disown-calls.ts';
+import { recordCalls } from '../store/queries/record-calls.ts';
+import { registerReplicas } from '../store/queries/register-replicas.ts';
+import { replicas } from '../store/schema.ts';
+import { createGateway } from './app.ts';
+import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
+import { EnginePool } from './engines/pool.ts';
+import { UndiciConnection } from './node/engine-connection.ts';
+import { patiently } from './patiently.ts';
+import { breakable } from './node/breakable.ts';
+import { GroupCommit } from './recorder/group-commit.ts';
+import { sleep } from './sleep.ts';
+
+export type NodeGatewayOptions = {
+  host: string;
+  /** 0: a free one. */
+  port: number;
+  /** The deployment's engines: `http://host:port` or `unix:/path/to.sock`. */
+  engines: readonly string[];
+  databaseUrl: string;
+  adminKey: string | null;
+  secret: string;
+  settings?: Partial<GatewaySettings>;
+  log?: (line: string) => void;
+  /** How long calls under way may go on after `close`. */
+  drainMs?: number;
+};
+
+export type NodeGateway = { url: string; close: () => Promise<void> };
+
+const LOOPBACK = /^(127(\.\d{1,3}){3}|localhost|::1|\[::1\])$/;
+
+/** Serves the gateway on Node: undici towards the engines, group commit towards Postgres. */
+export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway> {
+  const { host, adminKey, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
+  if (adminKey === null && !LOOPBACK.test(host)) {
+    throw new TrialgateError('bad_input', `without an admin key the gateway listens on loopback only, not on ${host}: set --admin-key`);
+  }
+  const settings = { ...DEFAULT_SETTINGS, ...options.settings };
+  const db = openDatabase(options.databaseUrl);
+  const stopping = new AbortController();
+  const engines = new EnginePool({
+    urls,
+    log,
+    readRows: () => patiently({ settings }, () => db.select().from(replicas)),
+    connect: (url) => new UndiciConnection(url),
+  });
+  const recorder = new GroupCommit({
+    commit: (calls) => recordCalls(db, calls),
+    disown: (ids) => disownCalls(db, ids),
+    waitMs: settings.storeWaitMs,
+    log,
+  });
+  const app = createGateway({ db, recorder, engines, secret, adminKey, settings, log, stopping: stopping.signal });
+  const end = async () => {
+    await engines.close();
+    await db.$client.end();
+  };
+  try {
+    await patiently({ settings }, () => registerReplicas(db, urls));
+    const server = await listen(app, host, options.port);
+    const address = server.address();
+    const port = typeof address === 'object' && address ? address.port : options.port;
+    const close = async () => {
+      await stopServer(server, stopping, drainMs);
+      await Promise.race([recorder.close(), sleep(settings.storeWaitMs)]);
+      await end();
+    };
+    return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close };
+  } catch (error) {
+    await end();
+    throw error;
+  }
+}
+
+function listen(app: Hono, host: string, port: number): Promise<ServerType> {
+  const fetch = async (request: Request, { outgoing }: HttpBindings | Http2Bindings) =>
+    breakable(await app.fetch(request), () => outgoing.destroy());
+  return new Promise((resolve, reject) => {
+    const server = serve({ fetch, hostname: host, port, serverOptions: { requestTimeout: 0 } }, () => resolve(server));
+    server.once('error', (error) => reject(portError(error, host, port)));
+  });
+}
+
+function portError(error: Error, host: string, port: number): Error {
+  if (!('code' in error) || error.code !== 'EADDRINUSE') return error;
+  return new TrialgateError('missing_prerequisite', `port ${port} on ${host} is taken: choose another with --port`, { cause: error });
+}
+
+/** No new calls; those under way get `drainMs`, then are cut and recorded as failed. */
+async function stopServer(server: ServerType, stopping: AbortController, drainMs: number): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+  const timer = setTimeout(() => {
+    stopping.abort();
+    setTimeout(() => (server as Server).closeAllConnections(), 1_000).unref();
+  }, drainMs);
+  await closed;
+  clearTimeout(timer);
+}

@@ -1,0 +1,41 @@
+import OpenAI from 'openai';
+import { expect, test } from 'vitest';
+import { ASK, useGateway } from './testing/harness.ts';
+
+const gateway = useGateway();
+
+test('OpenAI’s own client cannot talk to the gateway', async () => {
+  const { api_key, base_url } = await (await gateway.admin('POST', '/sessions/openai')).json();
+  const client = new OpenAI({ apiKey: api_key, baseURL: base_url, maxRetries: 0 });
+  expect((await client.models.list()).data.map((model) => model.id)).toEqual(['policy']);
+  const messages = [{ role: 'user' as const, content: 'Say hello' }];
+  const reply = await client.chat.completions.create({ model: ASK.model, messages });
+  expect(reply.choices[0]?.message.content).toBe('Hello 🦀 world\u0000!');
+  const stream = await client.chat.completions.create({ model: ASK.model, messages, stream: true });
+  let text = '';
+  let finish: string | null = null;
+  for await (const chunk of stream) {
+    text += chunk.choices[0]?.delta.content ?? '';
+    finish = chunk.choices[0]?.finish_reason ?? finish;
+  }
+  expect([text, finish]).toEqual(['Hello 🦀 world\u0000!', 'stop']);
+});
+
+test('OpenAI’s client takes a stream that was cut for a whole one', async () => {
+  gateway.engine.fault = 'cut';
+  const { api_key, base_url } = await (await gateway.admin('POST', '/sessions/cut')).json();
+  const client = new OpenAI({ apiKey: api_key, baseURL: base_url, maxRetries: 0 });
+  const stream = await client.chat.completions.create({ model: 'm', messages: [{ role: 'user', content: 'x' }], stream: true });
+  await expect(async () => {
+    for await (const _ of stream);
+  }).rejects.toThrow(/broke off/);
+});
+
+test('OpenAI’s client retries what no retry can mend', async () => {
+  const trial = await gateway.trial();
+  const client = new OpenAI({ apiKey: trial.key, baseURL: trial.baseUrl });
+  await gateway.trial({ trialId: trial.id, attempt: 2 });
+  const started = Date.now();
+  await expect(client.chat.completions.create({ model: 'm', messages: [{ role: 'user', content: 'x' }] })).rejects.toMatchObject({ status: 409 });
+  expect(Date.now() - started).toBeLessThan(400);
+});

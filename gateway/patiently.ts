@@ -1,0 +1,32 @@
+import { isTransient } from '../store/transient.ts';
+import { storeUnavailable } from './failure.ts';
+import { sleep } from './sleep.ts';
+
+const PAUSE_MS = 100;
+
+/** Asks the store until it answers or `storeWaitMs` have passed. What it asks must be safe to repeat. */
+export async function patiently<T>(deps: { settings: { storeWaitMs: number } }, ask: () => Promise<T>): Promise<T> {
+  const deadline = Date.now() + deps.settings.storeWaitMs;
+  for (;;) {
+    try {
+      return await within(ask(), deadline - Date.now());
+    } catch (error) {
+      if (!isTransient(error)) throw error;
+      if (Date.now() + PAUSE_MS > deadline) throw storeUnavailable(error);
+      await sleep(PAUSE_MS);
+    }
+  }
+}
+
+/** A server that hangs says nothing, not even that it is gone. */
+async function within<T>(answer: Promise<T>, ms: number): Promise<T> {
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(storeUnavailable()), Math.max(ms, 1));
+  });
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,84 @@
+import { expect, test } from 'vitest';
+import type { CallRecord } from '../../store/queries/record-calls.ts';
+import { GroupCommit } from './group-commit.ts';
+
+const call = (id: string): CallRecord => ({
+  id,
+  trialId: 'trial',
+  attempt: 1,
+  status: 'completed',
+  httpStatus: 200,
+  stream: false,
+  request: new Uint8Array(),
+  sampling: {},
+  startedAt: new Date(),
+  endedAt: new Date(),
+});
+const lost = () => Object.assign(new Error('Connection terminated'), { code: 'ECONNRESET' });
+
+function recorder(commit: (ids: string[], round: number) => Promise<string[]> | string[], waitMs = 1_000) {
+  const rounds: string[][] = [];
+  const disowned: string[] = [];
+  const log: string[] = [];
+  const group = new GroupCommit({
+    waitMs,
+    maxQueued: 8,
+    log: (line) => log.push(line),
+    disown: async (ids) => void disowned.push(...ids),
+    commit: async (calls) => {
+      const ids = calls.map((one) => one.id);
+      rounds.push(ids);
+      return new Set(await commit(ids, rounds.length));
+    },
+  });
+  return { group, rounds, disowned, log };
+}
+
+test('calls that arrive during a commit each take a round trip', async () => {
+  const { group, rounds } = recorder(async () => {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    return [];
+  });
+  const first = group.record(call('a'));
+  await new Promise((resolve) => setTimeout(resolve, 5));
+  await Promise.all([first, ...['b', 'c', 'd'].map((id) => group.record(call(id)))]);
+  expect(rounds).toEqual([['a'], ['b', 'c', 'd']]);
+});
+
+test('one bad row fails its neighbours', async () => {
+  const { group } = recorder((ids) => {
+    if (ids.includes('bad')) throw Object.assign(new Error('value too long'), { code: '22001' });
+    return ids.filter((id) => id === 'closed');
+  });
+  const verdicts = await Promise.allSettled(['a', 'b', 'bad', 'closed', 'c'].map((id) => group.record(call(id))));
+  expect(verdicts.map((one) => (one.status === 'fulfilled' ? one.value : 'failed'))).toEqual([
+    'recorded', 'recorded', 'failed', 'refused', 'recorded',
+  ]);
+});
+
+test('a lost connection fails calls that could still be committed', async () => {
+  const { group, rounds } = recorder((_, round) => {
+    if (round < 3) throw lost();
+    return [];
+  });
+  await expect(group.record(call('a'))).resolves.toBe('recorded');
+  expect(rounds).toEqual([['a'], ['a'], ['a']]);
+});
+
+test('a commit that succeeds after its agent was told of a failure counts as completed', async () => {
+  const { group, disowned } = recorder(async () => {
+    await new Promise((resolve) => setTimeout(resolve, 120));
+    return [];
+  }, 40);
+  await expect(group.record(call('late'))).rejects.toMatchObject({ code: 'store_unavailable' });
+  await group.close();
+  expect(disowned).toEqual(['late']);
+});
+
+test('the queue grows without bound while the store is away', async () => {
+  const { group } = recorder(() => {
+    throw lost();
+  }, 150);
+  const verdicts = await Promise.allSettled(Array.from({ length: 20 }, (_, i) => group.record(call(`${i}`))));
+  expect(verdicts.every((one) => one.status === 'rejected' && one.reason.code === 'store_unavailable')).toBe(true);
+});

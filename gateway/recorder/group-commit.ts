@@ -1,0 +1,120 @@
+import type { CallRecord } from '../../store/queries/record-calls.ts';
+import { isTransient } from '../../store/transient.ts';
+import { storeUnavailable } from '../failure.ts';
+import { sleep } from '../sleep.ts';
+import type { Recorder } from './recorder.ts';
+
+export type GroupCommitOptions = {
+  /** Commits all or none; returns the ids it refused. Safe to repeat. */
+  commit: (calls: CallRecord[]) => Promise<Set<string>>;
+  /** Takes back calls that were committed after their agents were told of a failure. */
+  disown: (ids: string[]) => Promise<void>;
+  waitMs: number;
+  log: (line: string) => void;
+  maxQueued?: number;
+  maxGroup?: number;
+};
+
+type Entry = { call: CallRecord; settle: (verdict: 'recorded' | 'refused' | Error) => void; late: boolean; tried: boolean };
+
+const PAUSE_MS = 100;
+
+/** Calls that arrive while a commit is under way share the next one. */
+export class GroupCommit implements Recorder {
+  readonly #options: GroupCommitOptions;
+  readonly #queue: Entry[] = [];
+  readonly #orphans: string[] = [];
+  #running: Promise<void> | null = null;
+
+  constructor(options: GroupCommitOptions) {
+    this.#options = options;
+  }
+
+  record(call: CallRecord): Promise<'recorded' | 'refused'> {
+    const { waitMs, maxQueued = 4096 } = this.#options;
+    if (this.#queue.length >= maxQueued) return Promise.reject(storeUnavailable());
+    const { promise, resolve, reject } = Promise.withResolvers<'recorded' | 'refused'>();
+    const entry: Entry = {
+      call,
+      late: false,
+      tried: false,
+      settle: (verdict) => {
+        clearTimeout(timer);
+        if (verdict instanceof Error) reject(verdict);
+        else resolve(verdict);
+      },
+    };
+    const timer = setTimeout(() => this.#expire(entry), waitMs);
+    this.#queue.push(entry);
+    this.#running ??= this.#run();
+    return promise;
+  }
+
+  async close(): Promise<void> {
+    await this.#running;
+  }
+
+  #expire(entry: Entry): void {
+    entry.late = true;
+    const queued = this.#queue.indexOf(entry);
+    if (queued >= 0) {
+      this.#queue.splice(queued, 1);
+      if (entry.tried) this.#orphans.push(entry.call.id);
+    }
+    this.#options.log(`call ${entry.call.id} of trial ${entry.call.trialId} could not be recorded in time`);
+    entry.settle(storeUnavailable());
+  }
+
+  async #run(): Promise<void> {
+    try {
+      while (this.#queue.length > 0 || this.#orphans.length > 0) {
+        await this.#disownOrphans();
+        const group = this.#queue.splice(0, this.#options.maxGroup ?? 128);
+        if (group.length > 0) await this.#commit(group);
+      }
+    } finally {
+      this.#running = null;
+    }
+  }
+
+  /** Goes on until each entry is settled: committed, refused, failed for a reason of its own, or late. */
+  async #commit(group: Entry[]): Promise<void> {
+    for (const entry of group) entry.tried = true;
+    try {
+      const refused = await this.#options.commit(group.map((entry) => entry.call));
+      for (const entry of group) {
+        if (!entry.late) entry.settle(refused.has(entry.call.id) ? 'refused' : 'recorded');
+        else if (!refused.has(entry.call.id)) this.#orphans.push(entry.call.id);
+      }
+    } catch (error) {
+      if (isTransient(error)) {
+        // A connection lost within a commit leaves its result unknown: what came too late may be there all the same.
+        for (const entry of group) if (entry.late) this.#orphans.push(entry.call.id);
+        this.#queue.unshift(...group.filter((entry) => !entry.late));
+        await sleep(PAUSE_MS);
+      } else if (group.length > 1) {
+        for (const entry of group) await this.#commit([entry]);
+      } else {
+        for (const { call, settle } of group) {
+          this.#options.log(`call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`);
+          settle(error instanceof Error ? error : new Error(String(error)));
+        }
+      }
+    }
+  }
+
+  async #disownOrphans(): Promise<void> {
+    const ids = this.#orphans.splice(0);
+    if (ids.length === 0) return;
+    try {
+      await this.#options.disown(ids);
+    } catch (error) {
+      if (isTransient(error)) {
+        this.#orphans.push(...ids);
+        await sleep(PAUSE_MS);
+      } else {
+        this.#options.log(`calls ${ids.join(', ')} are recorded though their agents were told that they failed: ${String(error)}`);
+      }
+    }
+  }
+}

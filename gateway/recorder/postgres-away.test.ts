@@ -1,0 +1,53 @@
+import { sql } from 'drizzle-orm';
+import { expect, test } from 'vitest';
+import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+const STREAM = { ...ASK, stream: true };
+
+test.each([false, true])('a reply ends though its record could not be written (stream: %s)', async (stream) => {
+  const trial = await gateway.trial();
+  await gateway.db.execute(sql`alter table calls rename to calls_away`);
+  try {
+    const reply = await trial.chat({ ...ASK, stream });
+    if (stream) {
+      const { finish, done, broken, chunks } = await readStream(reply);
+      expect({ finish, done, broken }).toEqual({ finish: undefined, done: false, broken: true });
+      expect(chunks.at(-1)?.error?.code).toBe('not_recorded');
+    } else {
+      expect([reply.status, (await reply.json()).error.code]).toEqual([500, 'not_recorded']);
+    }
+  } finally {
+    await gateway.db.execute(sql`alter table calls_away rename to calls`);
+  }
+});
+
+test.each([false, true])('a call is lost while Postgres restarts (stream: %s)', async (stream) => {
+  const trial = await gateway.trial();
+  gateway.engine.beforeEnd = () => gateway.postgres.stop('kill');
+  const answering = trial.chat({ ...ASK, stream }).then(async (reply) => ({ status: reply.status, text: await reply.text() }));
+  await eventually(() => gateway.engine.seen.length > 0);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  await gateway.postgres.start();
+  const { status, text } = await answering;
+  expect(status).toBe(200);
+  expect(text).toMatch(/"finish_reason":"stop"/);
+  expect(await trial.calls()).toMatchObject([{ status: 'completed' }]);
+});
+
+test('an agent waits for ever when Postgres stays away, or sees an end that is not recorded', async () => {
+  const trial = await gateway.trial();
+  gateway.engine.beforeEnd = () => gateway.postgres.stop();
+  const stream = await readStream(await trial.chat(STREAM));
+  expect(stream).toMatchObject({ finish: undefined, done: false, broken: true });
+  expect(stream.chunks.at(-1)?.error?.code).toBe('store_unavailable');
+  gateway.engine.beforeEnd = () => {};
+  const reply = await trial.chat(ASK);
+  expect(reply.status).toBe(503);
+  expect((await reply.json()).error.code).toBe('store_unavailable');
+  expect(gateway.log.join('\n')).toContain('could not be recorded in time');
+  await gateway.postgres.start();
+  expect((await trial.chat(ASK)).status).toBe(200);
+  const calls = await trial.calls();
+  expect(calls.filter((call) => call.status === 'completed')).toHaveLength(1);
+});

@@ -1,0 +1,12 @@
+import type { CallRecord } from '../../store/queries/record-calls.ts';
+
+/** Keeps calls (rule 1). */
+export interface Recorder {
+  /**
+   * Resolves once the call is committed, or refused because its attempt is closed.
+   * Rejects when it could not be committed in time; it then does not count as completed, even if the commit succeeds later.
+   */
+  record(call: CallRecord): Promise<'recorded' | 'refused'>;
+  /** Waits for what is queued. */
+  close(): Promise<void>;
+}

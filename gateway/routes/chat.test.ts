@@ -1,0 +1,152 @@
+import { expect, test } from 'vitest';
+import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+const STREAM = { ...ASK, stream: true };
+
+test('a plain reply comes without a record, or shows what only the record is for', async () => {
+  const trial = await gateway.trial();
+  const reply = await trial.chat(ASK);
+  expect(reply.status).toBe(200);
+  const body = await reply.json();
+  expect(body.choices[0]).toEqual({
+    index: 0,
+    message: { role: 'assistant', content: 'Hello 🦀 world\u0000!', reasoning: null, not_yet_known: 1 },
+    finish_reason: 'stop',
+    stop_reason: null,
+  });
+  expect(body).toHaveProperty('kv_transfer_params', null);
+  expect(body).not.toHaveProperty('prompt_token_ids');
+  const [call, ...more] = await trial.calls();
+  expect(more).toEqual([]);
+  expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: false, policyLabel: 'default', policyVersion: null });
+  expect([...(call?.promptTokenIds ?? [])]).toEqual([1, 9690, 198]);
+  expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
+  expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);
+  expect(JSON.parse(call?.request.toString() ?? '')).toEqual(ASK);
+});
+
+test.each([false, true])('a stream loses or tears characters, or its record differs from a plain call (byte by byte: %s)', async (bytewise) => {
+  gateway.engine.bytewise = bytewise;
+  const trial = await gateway.trial();
+  const stream = await readStream(await trial.chat(STREAM));
+  expect(stream).toMatchObject({ broken: false, done: true });
+  expect(stream.chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('')).toBe('Hello 🦀 world\u0000!');
+  expect(stream.text).not.toMatch(/token_ids|logprob|"usage"/);
+  expect(stream.text).toContain('not_yet_known');
+  const [call] = await trial.calls();
+  expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: true });
+  expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
+  expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);
+  expect(JSON.parse(call?.response?.toString() ?? '').choices[0].message.content).toBe('Hello 🦀 world\u0000!');
+});
+
+test('what the agent asks for itself is taken out', async () => {
+  const trial = await gateway.trial();
+  const own = { logprobs: true, top_logprobs: 3, return_token_ids: true };
+  const body = await (await trial.chat({ ...ASK, ...own })).json();
+  expect(body.prompt_token_ids).toEqual([1, 9690, 198]);
+  expect(body.choices[0].token_ids).toHaveLength(5);
+  expect(body.choices[0].logprobs.content).toHaveLength(5);
+  expect(gateway.engine.last.body.top_logprobs).toBe(3);
+  const stream = await readStream(await trial.chat({ ...STREAM, ...own, stream_options: { include_usage: true } }));
+  expect(stream.chunks.at(-1)).toMatchObject({ choices: [], usage: { completion_tokens: 5 } });
+  expect(stream.chunks[1]?.choices?.[0]).toHaveProperty('token_ids', [61]);
+});
+
+test('fields that the gateway does not know are dropped on the way to the engine', async () => {
+  const trial = await gateway.trial();
+  const odd = { not_yet_known: { deep: [1, '\u0000'] }, tools: [{ type: 'function', function: { name: 'f' } }] };
+  await trial.chat({ ...ASK, ...odd });
+  expect(gateway.engine.last.body).toMatchObject({ ...odd, model: 'policy', return_token_ids: true, logprobs: true, top_logprobs: 0 });
+});
+
+test('a stream is held back until its commit, not only its end', async () => {
+  const trial = await gateway.trial();
+  const released = Promise.withResolvers<void>();
+  gateway.engine.beforeEnd = () => released.promise;
+  const reader = (await trial.chat(STREAM)).body?.getReader();
+  const decoder = new TextDecoder();
+  let text = '';
+  while (!text.includes('ld"')) text += decoder.decode((await reader?.read())?.value, { stream: true });
+  expect(text).not.toContain('stop');
+  expect(await trial.calls()).toEqual([]);
+  released.resolve();
+  for (let next = await reader?.read(); !next?.done; next = await reader?.read()) text += decoder.decode(next?.value, { stream: true });
+  expect(text).toContain('"finish_reason":"stop"');
+});
+
+test('the engine goes on for an agent that has gone, or what it sampled is lost', async () => {
+  const trial = await gateway.trial();
+  gateway.engine.delay = 60;
+  const agent = new AbortController();
+  const response = await trial.chat(STREAM, { signal: agent.signal });
+  const reader = response.body?.getReader();
+  const decoder = new TextDecoder();
+  let text = '';
+  while (!text.includes('Hel')) text += decoder.decode((await reader?.read())?.value, { stream: true });
+  agent.abort();
+  const [call] = await eventually(async () => ((await trial.calls()).length > 0 ? trial.calls() : null));
+  expect(call).toMatchObject({ status: 'cancelled', httpStatus: 499, finishReason: null });
+  expect(call?.completionTokenIds?.length).toBeGreaterThan(0);
+  await eventually(() => gateway.engine.last.aborted);
+});
+
+test('a plain call that its agent has left runs on, or leaves no trace', async () => {
+  const trial = await gateway.trial();
+  gateway.engine.delay = 200;
+  const agent = new AbortController();
+  setTimeout(() => agent.abort(), 100);
+  await expect(trial.chat(ASK, { signal: agent.signal })).rejects.toThrow();
+  const [call] = await eventually(async () => ((await trial.calls()).length > 0 ? trial.calls() : null));
+  expect(call).toMatchObject({ status: 'cancelled', completionTokenIds: null });
+  await eventually(() => gateway.engine.last.aborted);
+});
+
+test.each([
+  ['not json', /not JSON/],
+  ['[1]', /JSON object/],
+  [new Uint8Array([123, 255, 125]), /not JSON/],
+  [{}, /messages/],
+  [{ messages: [] }, /messages/],
+  [{ ...ASK, n: 2 }, /n.*must be 1/],
+  [{ ...ASK, stream: 'yes' }, /stream/],
+  [{ ...ASK, max_tokens: 0 }, /max_tokens/],
+])('a bad body reaches the engine: %j', async (body, message) => {
+  const trial = await gateway.trial();
+  const reply = await trial.chat(body);
+  expect(reply.status).toBe(400);
+  expect(reply.headers.get('x-should-retry')).toBe('false');
+  const { error } = await reply.json();
+  expect(error).toMatchObject({ type: 'invalid_request_error', code: 'invalid_request', param: null });
+  expect(error.message).toMatch(message);
+  expect(gateway.engine.seen).toEqual([]);
+});
+
+test('a body without end fills the memory', async () => {
+  await gateway.gateway.close();
+  await gateway.start({ settings: { maxBodyBytes: 1000 } });
+  const trial = await gateway.trial();
+  const reply = await trial.chat({ ...ASK, padding: 'x'.repeat(2000) });
+  expect(reply.status).toBe(413);
+  expect((await reply.json()).error.code).toBe('request_too_large');
+});
+
+test('the models route shows paths of the engine', async () => {
+  const trial = await gateway.trial();
+  const reply = await fetch(`${trial.baseUrl}/models`, { headers: { authorization: `Bearer ${trial.key}` } });
+  expect(await reply.json()).toEqual({
+    object: 'list',
+    data: [{ id: 'policy', object: 'model', created: 7, owned_by: 'trialgate', max_model_len: 2048 }],
+  });
+});
+
+test('a strict gateway answers for any model', async () => {
+  await gateway.gateway.close();
+  await gateway.start({ settings: { strictModel: true } });
+  const trial = await gateway.trial();
+  const reply = await trial.chat(ASK);
+  expect(reply.status).toBe(404);
+  expect((await reply.json()).error).toMatchObject({ code: 'model_not_found', message: expect.stringContaining('policy') });
+  expect((await trial.chat({ ...ASK, model: 'policy' })).status).toBe(200);
+});

@@ -1,0 +1,73 @@
+import { expect, test } from 'vitest';
+import { ASK, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+
+test('opening the same attempt again gives another key, or resets the session', async () => {
+  const body = { run_id: 'run', group_id: 'run/0.1/3', attempt: 2, sampling: { temperature: 0.5 }, budgets: { calls: 4 } };
+  const first = await (await gateway.admin('POST', '/sessions/again', body)).json();
+  expect(first).toMatchObject({ session_id: 'again', status: 'created', attempt: 2, base_url: `${gateway.gateway.url}/again/v1` });
+  expect(await (await gateway.admin('POST', '/sessions/again', body)).json()).toEqual(first);
+  expect(await (await gateway.admin('POST', '/sessions/again')).json()).toEqual(first);
+  const lower = await gateway.admin('POST', '/sessions/again', { attempt: 1 });
+  expect(lower.status).toBe(409);
+  expect(await (await gateway.admin('GET', '/sessions/again')).json()).toMatchObject({ sampling: { temperature: 0.5 }, budgets: { calls: 4 } });
+});
+
+test('the record lacks what the remote agent loop reads', async () => {
+  const { api_key } = await (await gateway.admin('POST', '/sessions/record')).json();
+  await gateway.chat('record', api_key, { ...ASK, temperature: 0.7, tools: [{ type: 'function', function: { name: 'f' } }] });
+  gateway.engine.fault = 'status_500';
+  await gateway.chat('record', api_key, ASK);
+  const record = await (await gateway.admin('GET', '/sessions/record')).json();
+  expect(record).toMatchObject({ session_id: 'record', completed: false, attempt: 1, exhausted: null, outcome: null });
+  expect(Math.abs(record.created_at - Date.now() / 1000)).toBeLessThan(60);
+  expect(record.turns).toHaveLength(1);
+  expect(record.turns[0]).toMatchObject({
+    request_messages: ASK.messages,
+    completion_text: 'Hello 🦀 world\u0000!',
+    completion_token_ids: [61, 8012, 17, 1073, 2],
+    completion_logprobs: [-4.25, -2.5, -0.125, -1, -0.5],
+    finish_reason: 'stop',
+    tool_calls: null,
+    prompt_token_ids: [1, 9690, 198],
+    tools: [{ type: 'function', function: { name: 'f' } }],
+    sampling: { temperature: 0.7 },
+    policy_version: null,
+    attempt: 1,
+    status: 'completed',
+    untrainable: null,
+  });
+  expect(record.unfinished).toMatchObject([{ status: 'failed', http_status: 502, completion_token_ids: [] }]);
+});
+
+test('a completed session goes on, or cannot be completed twice', async () => {
+  await gateway.admin('POST', '/sessions/complete');
+  for (const _ of [1, 2]) {
+    const reply = await gateway.admin('POST', '/sessions/complete/complete');
+    expect(await reply.json()).toEqual({ session_id: 'complete', status: 'completed' });
+  }
+  expect(await (await gateway.admin('GET', '/sessions/complete')).json()).toMatchObject({ completed: true });
+});
+
+test('a deleted session can still be read', async () => {
+  await gateway.admin('POST', '/sessions/deleted');
+  for (const _ of [1, 2]) {
+    expect(await (await gateway.admin('DELETE', '/sessions/deleted')).json()).toEqual({ session_id: 'deleted', status: 'deleted' });
+  }
+  const reply = await gateway.admin('GET', '/sessions/deleted');
+  expect([reply.status, (await reply.json()).error.code]).toEqual([404, 'session_not_found']);
+  expect(await (await gateway.admin('POST', '/sessions/deleted')).json()).toMatchObject({ attempt: 2 });
+});
+
+test.each([
+  ['/sessions/bad%20id', {}, /trial id/],
+  ['/sessions/x', { runid: 'a' }, /runid/],
+  ['/sessions/x', { attempt: -1 }, /attempt/],
+  ['/sessions/x', { sampling: { temperature: 'hot' } }, /sampling\.temperature/],
+  ['/sessions/x', { budgets: { calls: 0 } }, /budgets\.calls/],
+])('a bad opening is taken: %s %j', async (path, body, message) => {
+  const reply = await gateway.admin('POST', path, body);
+  expect(reply.status).toBe(400);
+  expect((await reply.json()).error.message).toMatch(message);
+});

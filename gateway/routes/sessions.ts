@@ -1,0 +1,95 @@
+import { Hono } from 'hono';
+import { z } from 'zod';
+import { attemptKey } from '../../store/keys.ts';
+import { completeTrial } from '../../store/queries/complete-trial.ts';
+import { deleteTrial } from '../../store/queries/delete-trial.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { readCalls } from '../../store/queries/read-calls.ts';
+import { readTrial } from '../../store/queries/read-trial.ts';
+import { requireAdmin } from '../auth.ts';
+import type { GatewayDeps } from '../deps.ts';
+import { Failure } from '../failure.ts';
+import { badRequest, parseBody } from '../json.ts';
+import { patiently } from '../patiently.ts';
+import { readBody } from '../read-body.ts';
+import { sessionRecord } from '../session-record.ts';
+
+const id = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,255}$/, 'an id of letters, digits, `.`, `_`, `-`, `/`');
+const TRIAL_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+const count = z.int().min(1);
+
+const opening = z.strictObject({
+  run_id: id.optional(),
+  group_id: id.optional(),
+  attempt: count.max(999_999_999).optional(),
+  sampling: z
+    .strictObject({
+      temperature: z.number().min(0),
+      top_p: z.number().gt(0).max(1),
+      top_k: z.int().min(-1),
+      min_p: z.number().min(0).max(1),
+      presence_penalty: z.number(),
+      frequency_penalty: z.number(),
+      repetition_penalty: z.number().gt(0),
+      max_tokens: count,
+      seed: z.int(),
+    })
+    .partial()
+    .optional(),
+  budgets: z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0) }).partial().optional(),
+});
+
+/** Opening, reading and closing a trial's session: verl-recipe's remote agent loop speaks this. */
+export function sessionRoutes(deps: GatewayDeps): Hono {
+  const app = new Hono();
+  app.use('/sessions/*', async (c, next) => {
+    requireAdmin(deps, c.req.raw.headers);
+    await next();
+  });
+
+  app.post('/sessions/:trial', async (c) => {
+    const trialId = c.req.param('trial');
+    if (!TRIAL_ID.test(trialId)) throw badRequest(`trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\` and \`-\`, at most 128`);
+    const { run_id, group_id, ...rest } = parseOpening(await readBody(c.req.raw, deps.settings.maxBodyBytes));
+    const opened = await patiently(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }));
+    return c.json({
+      session_id: trialId,
+      status: 'created',
+      attempt: opened.attempt,
+      api_key: attemptKey(deps.secret, trialId, opened.attempt),
+      base_url: `${new URL(c.req.url).origin}/${trialId}/v1`,
+    });
+  });
+
+  app.get('/sessions/:trial', async (c) => {
+    const trialId = c.req.param('trial');
+    const trial = await patiently(deps, () => readTrial(deps.db, trialId));
+    if (!trial) throw new Failure(404, 'session_not_found', 'Session not found', { retryable: false });
+    const asked = c.req.query('attempt');
+    if (asked !== undefined && !/^[1-9]\d{0,8}$/.test(asked)) throw badRequest(`attempt: a number from 1, not ${JSON.stringify(asked)}`);
+    const attempt = asked === undefined ? trial.attempt : Number(asked);
+    const calls = await patiently(deps, () => readCalls(deps.db, { trialId, attempt }));
+    return c.json(sessionRecord(trial, attempt, calls));
+  });
+
+  app.post('/sessions/:trial/complete', async (c) => {
+    const trialId = c.req.param('trial');
+    await patiently(deps, () => completeTrial(deps.db, { trialId }));
+    return c.json({ session_id: trialId, status: 'completed' });
+  });
+
+  app.delete('/sessions/:trial', async (c) => {
+    const trialId = c.req.param('trial');
+    await patiently(deps, () => deleteTrial(deps.db, { trialId }));
+    return c.json({ session_id: trialId, status: 'deleted' });
+  });
+  return app;
+}
+
+function parseOpening(bytes: Uint8Array): z.output<typeof opening> {
+  if (bytes.byteLength === 0) return {};
+  const checked = opening.safeParse(parseBody(bytes));
+  if (checked.success) return checked.data;
+  const [issue] = checked.error.issues;
+  throw badRequest(`${issue?.path.join('.') || 'body'}: ${issue?.message ?? 'is not valid'}`);
+}

@@ -1,0 +1,196 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
+
+export type Fault =
+  | 'none'
+  | 'status_500'
+  | 'context_too_long'
+  | 'bad_request'
+  | 'cut'
+  | 'error_event'
+  | 'hang'
+  | 'no_ids'
+  | 'wrong_lengths'
+  | 'miscounted'
+  | 'not_json'
+  | 'refuse';
+
+export type Seen = { path: string; body: Record<string, unknown>; aborted: boolean };
+
+const PROMPT = [1, 9690, 198];
+/** Each token's text. The second holds a character of four bytes. */
+const WORDS = ['Hel', 'lo 🦀', ' wor', 'ld', '\u0000!'];
+const IDS = [61, 8012, 17, 1073, 2];
+const LOGPROBS = [-4.25, -2.5, -0.125, -1, -0.5];
+
+/** vLLM's wire format, with faults on purpose. Replies and chunks are shaped like vLLM 0.32's. */
+export class FakeEngine {
+  label = 'default';
+  fault: Fault = 'none';
+  /** Milliseconds before each token. */
+  delay = 0;
+  /** Sends a stream one byte a write. */
+  bytewise = false;
+  /** What runs between the last token and the end of a reply. */
+  beforeEnd: () => Promise<void> | void = () => {};
+  readonly seen: Seen[] = [];
+  #server: Server | null = null;
+  #port = 0;
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#port}`;
+  }
+
+  async start(label = 'default'): Promise<this> {
+    this.label = label;
+    const server = createServer((request, response) => void this.#answer(request, response));
+    server.listen(this.#port, '127.0.0.1');
+    await once(server, 'listening');
+    this.#port = (server.address() as AddressInfo).port;
+    this.#server = server;
+    return this;
+  }
+
+  /** Every connection is cut, as by SIGKILL. */
+  async stop(): Promise<void> {
+    const server = this.#server;
+    this.#server = null;
+    if (!server) return;
+    server.closeAllConnections();
+    await new Promise((resolve) => server.close(resolve));
+  }
+
+  /** The last chat request. */
+  get last(): Seen {
+    const chat = this.seen.findLast((request) => request.path === '/v1/chat/completions');
+    if (!chat) throw new Error('the engine saw no chat request');
+    return chat;
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const path = request.url ?? '';
+    if (path === '/weight_info') return json(response, 200, { weight_version: this.label });
+    if (path === '/v1/models') {
+      const model = { id: 'policy', object: 'model', created: 7, owned_by: 'vllm', root: '/secret/path', max_model_len: 2048 };
+      return json(response, 200, { object: 'list', data: [model] });
+    }
+    const body = JSON.parse(await readAll(request)) as Record<string, unknown>;
+    const seen = { path, body, aborted: false };
+    this.seen.push(seen);
+    response.on('close', () => {
+      seen.aborted = !response.writableFinished;
+    });
+    response.on('error', () => {});
+    const { fault } = this;
+    if (fault === 'refuse') return void request.socket.destroy();
+    if (fault === 'status_500') return json(response, 500, error('EngineDeadError', 'engine core died', 500));
+    if (fault === 'bad_request') return json(response, 400, error('BadRequestError', 'top_k must be an integer', 400));
+    if (fault === 'context_too_long') {
+      const message = "This model's maximum context length is 2048 tokens. However, your prompt contains 4000 input tokens.";
+      return json(response, 400, { error: { ...error('BadRequestError', message, 400).error, param: 'input_tokens' } });
+    }
+    if (fault === 'hang' && body.stream !== true) return;
+    if (fault === 'not_json') {
+      response.writeHead(200, { 'content-type': body.stream === true ? 'text/event-stream' : 'application/json' });
+      return void response.end(body.stream === true ? 'data: <html>\n\n' : '<html>');
+    }
+    return body.stream === true ? this.#stream(body, response) : this.#whole(body, response);
+  }
+
+  async #whole(body: Record<string, unknown>, response: ServerResponse): Promise<void> {
+    const count = this.#count(body);
+    await pause(this.delay * count);
+    await this.beforeEnd();
+    const choice = {
+      index: 0,
+      message: { role: 'assistant', content: WORDS.slice(0, count).join(''), reasoning: null, not_yet_known: 1 },
+      logprobs: { content: this.#logprobs(0, count) },
+      finish_reason: count < WORDS.length ? 'length' : 'stop',
+      stop_reason: null,
+      ...(this.fault === 'no_ids' ? {} : { token_ids: IDS.slice(0, count) }),
+    };
+    const ids = this.fault === 'no_ids' ? {} : { prompt_token_ids: PROMPT };
+    const reply = { ...head('chat.completion'), choices: [choice], usage: this.#usage(count), ...ids, kv_transfer_params: null };
+    if (this.fault !== 'cut') return json(response, 200, reply);
+    response.writeHead(200, { 'content-type': 'application/json' });
+    response.write(JSON.stringify(reply).slice(0, 40));
+    await pause(20);
+    response.destroy();
+  }
+
+  async #stream(body: Record<string, unknown>, response: ServerResponse): Promise<void> {
+    const count = this.#count(body);
+    response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
+    const ids = this.fault === 'no_ids' ? {} : { prompt_token_ids: PROMPT };
+    const first = { index: 0, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null };
+    await this.#send(response, { ...head('chat.completion.chunk'), choices: [first], ...ids, prompt_text: null });
+    for (let i = 0; i < count; i++) {
+      if (this.delay) await pause(this.delay);
+      if (response.destroyed) return;
+      if (i === 2 && this.fault === 'cut') {
+        await pause(20);
+        return void response.destroy();
+      }
+      if (i === 2 && this.fault === 'hang') return;
+      if (i === 2 && this.fault === 'error_event') {
+        await this.#send(response, error('InternalServerError', 'engine core died', 500));
+        break;
+      }
+      const last = i === count - 1;
+      if (last) await this.beforeEnd();
+      const choice = {
+        index: 0,
+        delta: { content: WORDS[i] },
+        logprobs: { content: this.#logprobs(i, i + 1) },
+        finish_reason: last ? (count < WORDS.length ? 'length' : 'stop') : null,
+        ...(this.fault === 'no_ids' ? {} : { token_ids: [IDS[i]] }),
+        not_yet_known: 1,
+      };
+      await this.#send(response, { ...head('chat.completion.chunk'), choices: [choice] });
+    }
+    const { stream_options } = body;
+    if (stream_options && (stream_options as { include_usage?: boolean }).include_usage) {
+      await this.#send(response, { ...head('chat.completion.chunk'), choices: [], usage: this.#usage(count) });
+    }
+    response.end('data: [DONE]\n\n');
+  }
+
+  async #send(response: ServerResponse, chunk: unknown): Promise<void> {
+    const bytes = Buffer.from(`data: ${JSON.stringify(chunk)}\r\n\r\n`);
+    if (!this.bytewise) return void response.write(bytes);
+    for (const byte of bytes) {
+      response.write(Buffer.of(byte));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+
+  #count(body: Record<string, unknown>): number {
+    return Math.min(typeof body.max_tokens === 'number' ? body.max_tokens : WORDS.length, WORDS.length);
+  }
+
+  #usage(count: number) {
+    const completion_tokens = this.fault === 'miscounted' ? count + 1 : count;
+    return { prompt_tokens: PROMPT.length, completion_tokens, total_tokens: PROMPT.length + completion_tokens };
+  }
+
+  #logprobs(from: number, to: number) {
+    const skip = this.fault === 'wrong_lengths' && to > 1 ? 1 : 0;
+    return WORDS.slice(from, to - skip).map((token, i) => ({ token, logprob: LOGPROBS[from + i], bytes: null, top_logprobs: [] }));
+  }
+}
+
+const head = (object: string) => ({ id: 'chatcmpl-1', object, created: 7, model: 'policy', system_fingerprint: 'fake' });
+
+const error = (type: string, message: string, code: number) => ({ error: { message, type, param: null, code } });
+
+function json(response: ServerResponse, status: number, body: unknown): void {
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+}
+
+async function readAll(request: IncomingMessage): Promise<string> {
+  const parts: Buffer[] = [];
+  for await (const part of request) parts.push(part as Buffer);
+  return Buffer.concat(parts).toString();
+}

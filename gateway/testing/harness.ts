@@ -1,0 +1,129 @@
+import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { attemptKey } from '../../store/keys.ts';
+import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
+import { readCalls, type Call } from '../../store/queries/read-calls.ts';
+import { replicas } from '../../store/schema.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
+import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../node.ts';
+import { FakeEngine } from './fake-engine.ts';
+
+const SECRET = 'a secret of sixteen characters';
+export const ADMIN_KEY = 'the admin key';
+
+/** A gateway as deployed, in front of a fake engine and a real PostgreSQL; a fresh engine and gateway for each test. */
+export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
+  const context = new TestGateway();
+  beforeAll(async () => {
+    context.postgres = await TestPostgres.create();
+    context.db = openDatabase(context.postgres.url);
+  }, 60_000);
+  beforeEach(async () => {
+    context.engine = await new FakeEngine().start();
+    await context.start(options);
+  });
+  afterEach(async () => {
+    await context.gateway.close();
+    await context.engine.stop();
+  });
+  afterAll(async () => {
+    await context.db.$client.end();
+    await context.postgres.close();
+  });
+  return context;
+}
+
+export class TestGateway {
+  postgres!: TestPostgres;
+  db!: Database;
+  engine!: FakeEngine;
+  gateway!: NodeGateway;
+  readonly log: string[] = [];
+  #trials = 0;
+
+  async start(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
+    this.log.length = 0;
+    this.gateway = await startGateway({
+      host: '127.0.0.1',
+      port: 0,
+      engines: [this.engine.url],
+      databaseUrl: this.postgres.url,
+      adminKey: ADMIN_KEY,
+      secret: SECRET,
+      drainMs: 500,
+      log: (line) => this.log.push(line),
+      ...options,
+      settings: { holdMs: 400, idleMs: 400, storeWaitMs: 1_500, ...options.settings },
+    });
+  }
+
+  /** The engine's pool belongs to `runId` and is said to have `label`. */
+  async givePool(runId: string, label: string, inRotation = true): Promise<void> {
+    await this.db.update(replicas).set({ runId, label, inRotation, updatedAt: new Date() });
+    await new Promise((resolve) => setTimeout(resolve, 250));
+  }
+
+  async trial(input: Partial<OpenAttempt> = {}) {
+    const trialId = input.trialId ?? `trial-${process.pid}-${++this.#trials}`;
+    const { attempt } = await openAttempt(this.db, { trialId, ...input });
+    const key = attemptKey(SECRET, trialId, attempt);
+    return {
+      id: trialId,
+      attempt,
+      key,
+      baseUrl: `${this.gateway.url}/${trialId}/v1`,
+      chat: (body: unknown, init: RequestInit = {}) => this.chat(trialId, key, body, init),
+      calls: (): Promise<Call[]> => readCalls(this.db, { trialId, attempt }),
+    };
+  }
+
+  chat(trialId: string, key: string, body: unknown, init: RequestInit = {}): Promise<Response> {
+    return fetch(`${this.gateway.url}/${trialId}/v1/chat/completions`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      body: typeof body === 'string' || body instanceof Uint8Array ? (body as BodyInit) : JSON.stringify(body),
+      ...init,
+    });
+  }
+
+  admin(method: string, path: string, body?: unknown): Promise<Response> {
+    return fetch(`${this.gateway.url}${path}`, {
+      method,
+      headers: { authorization: `Bearer ${ADMIN_KEY}` },
+      body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  }
+}
+
+export const ASK = { model: 'gpt-4o', messages: [{ role: 'user', content: 'Say hello' }] };
+
+/** A stream's events as the agent got them, and whether its connection broke. */
+export async function readStream(response: Response) {
+  const decoder = new TextDecoder();
+  let text = '';
+  let broken = false;
+  try {
+    for await (const bytes of response.body ?? []) text += decoder.decode(bytes, { stream: true });
+  } catch {
+    broken = true;
+  }
+  const data = text.split('\n\n').filter(Boolean).map((event) => event.replace(/^data: /, ''));
+  const chunks = data.filter((event) => event !== '[DONE]').map((event) => JSON.parse(event) as Chunk);
+  return { text, broken, done: data.includes('[DONE]'), chunks, finish: chunks.find((chunk) => chunk.choices?.[0]?.finish_reason) };
+}
+
+export type Chunk = Record<string, unknown> & {
+  choices?: (Record<string, unknown> & { finish_reason?: string | null; delta?: { content?: string } })[];
+  error?: { code: string; message: string };
+};
+
+/** Waits until `probe` gives something else than undefined, null or false. */
+export async function eventually<T>(probe: () => Promise<T> | T, ms = 4_000): Promise<NonNullable<T>> {
+  const deadline = Date.now() + ms;
+  for (;;) {
+    const value = await probe();
+    if (value) return value;
+    if (Date.now() > deadline) throw new Error('it did not happen in time');
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}

@@ -1,0 +1,121 @@
+"""One vLLM replica's control routes (VLLM_SERVER_DEV_MODE=1), over TCP or a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from .errors import GpuWorkerError
+from .manifest import digest
+
+RELOAD_SECONDS = 900.0
+POLL_SECONDS = 0.5
+
+
+def _client(url: str) -> httpx.AsyncClient:
+    timeout = httpx.Timeout(120.0, connect=5.0)
+    if url.startswith("unix:"):
+        transport = httpx.AsyncHTTPTransport(uds=url.removeprefix("unix:"))
+        return httpx.AsyncClient(transport=transport, base_url="http://engine", timeout=timeout)
+    return httpx.AsyncClient(base_url=url, timeout=timeout)
+
+
+def cache_salt(label: str) -> str:
+    """vLLM refuses `@` and `/` in a salt; run ids have no `:`, so labels stay distinct."""
+    return label.replace("@", ":")
+
+
+class EngineError(Exception):
+    """A replica refused or could not be reached."""
+
+
+class Engine:
+    """`url` is `http://host:port` or `unix:/path.sock`."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._http = _client(url.rstrip("/"))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._http.aclose()
+
+    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        try:
+            response = await self._http.request(method, path, **options)
+        except httpx.HTTPError as error:
+            raise EngineError(f"{method} {path}: {type(error).__name__} {error}".strip()) from error
+        if response.status_code == 404 and not path.startswith("/v1"):
+            what = f"engine {self.url} has no {path}: start vLLM with VLLM_SERVER_DEV_MODE=1"
+            raise GpuWorkerError("EngineWithoutDevRoutes", what)
+        if response.is_error:
+            raise EngineError(f"{method} {path} answered {response.status_code}: {response.text[:300]}")
+        return response
+
+    async def wait_ready(self, seconds: float) -> None:
+        """Returns when /health answers; raises `EngineError` after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                await self._call("GET", "/health", timeout=10.0)
+                return
+            except EngineError as error:
+                if time.monotonic() > deadline:
+                    raise EngineError(f"not ready within {seconds:.0f} s ({error})") from error
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def label(self) -> str:
+        return str((await self._call("GET", "/weight_info")).json()["weight_version"])
+
+    async def set_label(self, label: str) -> None:
+        await self._call("POST", "/update_weight_version", json={"new_version": label})
+
+    async def is_paused(self) -> bool:
+        return bool((await self._call("GET", "/is_paused")).json()["is_paused"])
+
+    async def pause(self) -> None:
+        """Freezes requests in flight; they go on after `resume`."""
+        await self._call("POST", "/pause", params={"mode": "keep", "clear_cache": "false"})
+
+    async def resume(self) -> None:
+        await self._call("POST", "/resume")
+
+    async def reload(self, checkpoint: str) -> None:
+        body = {"method": "reload_weights", "kwargs": {"weights_path": checkpoint}}
+        await self._call("POST", "/collective_rpc", json=body, timeout=RELOAD_SECONDS)
+
+    async def reset_prefix_cache(self) -> None:
+        await self._call("POST", "/reset_prefix_cache")
+
+    async def checksum(self) -> str:
+        """Digest of the checksums of the engine's tensors (as it fused and sharded them)."""
+        response = await self._call("POST", "/weight_checker", json={"action": "checksum"}, timeout=RELOAD_SECONDS)
+        return digest(response.json()["checksums"])
+
+    async def model_name(self) -> str:
+        return str((await self._call("GET", "/v1/models")).json()["data"][0]["id"])
+
+    async def prompt_logprobs(self, token_ids: list[int], label: str) -> list[float]:
+        """Log-probability of each token but the first, at temperature 1.
+
+        KV computed under another label is not reused.
+        """
+        body = {
+            "model": await self.model_name(),
+            "prompt": token_ids,
+            "max_tokens": 1,
+            "temperature": 1.0,
+            "prompt_logprobs": 0,
+            "cache_salt": cache_salt(label),
+        }
+        choice = (await self._call("POST", "/v1/completions", json=body)).json()["choices"][0]
+        entries = choice["prompt_logprobs"][1:]
+        return [float(entry[str(token)]["logprob"]) for entry, token in zip(entries, token_ids[1:], strict=True)]

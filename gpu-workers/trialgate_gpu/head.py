@@ -1,0 +1,71 @@
+"""Log-probabilities of chosen tokens, and their gradient, without ever holding all logits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from .pack import Pack
+
+CHUNK_ROWS = 512
+
+
+def _chunks(pack: Pack, device: torch.device):
+    """Yields (rows, their temperatures [rows, 1], token slice order, row of each token within the chunk, targets)."""
+    row_nodes, row_temperatures, row_of_token = pack.rows
+    for start in range(0, len(row_nodes), CHUNK_ROWS):
+        stop = min(start + CHUNK_ROWS, len(row_nodes))
+        tokens = ((row_of_token >= start) & (row_of_token < stop)).nonzero()[0]
+        yield (
+            torch.from_numpy(row_nodes[start:stop]).to(device),
+            torch.from_numpy(row_temperatures[start:stop]).to(device).unsqueeze(1),
+            torch.from_numpy(tokens).to(device),
+            torch.from_numpy(row_of_token[tokens] - start).to(device),
+            torch.from_numpy(pack.targets[tokens]).to(device),
+        )
+
+
+def _scaled_logits(hidden: torch.Tensor, head: nn.Linear, temperatures: torch.Tensor) -> torch.Tensor:
+    """[rows, vocabulary], float32, divided by the temperature as the engine does before it samples."""
+    return head(hidden).float().div_(temperatures)
+
+
+@torch.no_grad()
+def token_logprobs(hidden: torch.Tensor, head: nn.Linear, pack: Pack) -> torch.Tensor:
+    """Log-probability of each trained token of the pack, [tokens], float32."""
+    logprobs = torch.empty(len(pack.targets), device=hidden.device)
+    for nodes, temperatures, tokens, rows, targets in _chunks(pack, hidden.device):
+        logits = _scaled_logits(hidden[nodes], head, temperatures)
+        logprobs[tokens] = logits[rows, targets] - logits.logsumexp(1)[rows]
+    return logprobs
+
+
+@torch.no_grad()
+def backward_through_head(
+    hidden: torch.Tensor,
+    head: nn.Linear,
+    pack: Pack,
+    d_logprob: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    weight_gradient: torch.Tensor,
+) -> torch.Tensor:
+    """The gradient by `hidden` of a loss whose derivative by each log-probability `d_logprob(tokens, logprobs)` gives.
+
+    Since a policy-gradient loss is a sum over tokens, that derivative is known as soon as the log-probability is, so
+    one pass over the logits does forward and backward: dL/dlogits = d (onehot - softmax) / temperature. Adds
+    dL/dweight to `weight_gradient`.
+    """
+    hidden_gradient = torch.zeros_like(hidden)
+    for nodes, temperatures, tokens, rows, targets in _chunks(pack, hidden.device):
+        inputs = hidden[nodes]
+        logits = _scaled_logits(inputs, head, temperatures)
+        total = logits.logsumexp(1)
+        slope = d_logprob(tokens, logits[rows, targets] - total[rows])
+        slope_of_row = torch.zeros_like(total).index_add_(0, rows, slope)
+        d_logits = logits.sub_(total.unsqueeze(1)).exp_().mul_(-slope_of_row.unsqueeze(1))
+        d_logits.index_put_((rows, targets), slope, accumulate=True)
+        d_logits = d_logits.div_(temperatures).to(inputs.dtype)
+        hidden_gradient[nodes] += d_logits @ head.weight
+        weight_gradient.add_(d_logits.t() @ inputs)
+    return hidden_gradient

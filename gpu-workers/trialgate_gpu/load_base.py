@@ -1,0 +1,62 @@
+"""Makes version 0 of a run: links to the base model's files, its checksums and its canary."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from .base import find_model, link_files
+from .canary import canary_token_ids, measure_canary
+from .checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder
+from .manifest import MANIFEST, Manifest, digest, read_manifest, state_digests
+from .progress import Progress
+from .tensor_file import sha256_of
+from .train_step import Trainer
+
+
+def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    """{run_id, model, home} -> {checkpoint, checkpoint_sha256, canary, metrics}.
+
+    The weights stay in memory for the first step.
+    """
+    progress.show("find model", model=request["model"])
+    model = find_model(request["model"])
+    progress.show("checksum", model=str(model))
+    files = {path.name: sha256_of(path) for path in sorted(model.glob("*.safetensors"))}
+    key = digest({"run": request["run_id"], "base": files})
+    folder = checkpoint_folder(Path(request["home"]), key)
+    if (folder / MANIFEST).is_file() and (folder / "config.json").exists():
+        return _result(folder, read_manifest(folder))
+    shutil.rmtree(folder, ignore_errors=True)
+    checkpoint_sha256, weights_sha256 = state_digests(files)
+    with draft_folder(folder, SPARE_BYTES) as draft:
+        link_files(model, draft)
+        manifest = Manifest(
+            run_id=request["run_id"],
+            version=0,
+            key=key,
+            parent=None,
+            batch_sha256=None,
+            files=files,
+            checkpoint_sha256=checkpoint_sha256,
+            weights_sha256=weights_sha256,
+            optimizer_steps=0,
+            metrics={},
+            canary={},
+        )
+        state = trainer.state_of(draft, manifest, progress)
+        progress.show("canary")
+        canary = measure_canary(state.policy, canary_token_ids(draft, state.policy.model.config.vocab_size))
+        manifest.canary.update(canary.to_json())
+        manifest.write(draft)
+    return _result(folder, manifest)
+
+
+def _result(folder: Path, manifest: Manifest) -> dict[str, Any]:
+    return {
+        "checkpoint": str(folder),
+        "checkpoint_sha256": manifest.checkpoint_sha256,
+        "canary": manifest.canary,
+        "metrics": manifest.metrics,
+    }

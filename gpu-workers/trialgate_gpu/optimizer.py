@@ -1,0 +1,50 @@
+"""AdamW over the flat master weights."""
+
+from __future__ import annotations
+
+import torch
+
+from .settings import Optim
+
+
+class FlatAdamW:
+    """`state` is empty until the first step; then exp_avg and exp_avg_sq are flat like the weights."""
+
+    def __init__(self, master: torch.Tensor) -> None:
+        self.parameter = torch.nn.Parameter(master)
+        self.adamw = torch.optim.AdamW([self.parameter], fused=True)
+
+    @property
+    def steps(self) -> int:
+        state = self.adamw.state.get(self.parameter)
+        return int(state["step"].item()) if state else 0
+
+    def moments(self) -> tuple[torch.Tensor, torch.Tensor] | None:
+        state = self.adamw.state.get(self.parameter)
+        return (state["exp_avg"], state["exp_avg_sq"]) if state else None
+
+    def restore(self, steps: int, exp_avg: torch.Tensor, exp_avg_sq: torch.Tensor) -> None:
+        device = self.parameter.device
+        step = torch.tensor(float(steps), device=device)
+        self.adamw.state[self.parameter] = {
+            "step": step,
+            "exp_avg": exp_avg.to(device),
+            "exp_avg_sq": exp_avg_sq.to(device),
+        }
+
+    def step(self, gradient: torch.Tensor, settings: Optim) -> float:
+        """Clips `gradient` in place to the settings' norm, updates the weights, returns the norm before clipping."""
+        norm = float(torch.linalg.vector_norm(gradient))
+        if norm > settings.clip_grad > 0:
+            gradient.mul_(settings.clip_grad / (norm + 1e-6))
+        group = self.adamw.param_groups[0]
+        group |= {
+            "lr": settings.lr,
+            "betas": settings.betas,
+            "eps": settings.eps,
+            "weight_decay": settings.weight_decay,
+        }
+        self.parameter.grad = gradient
+        self.adamw.step()
+        self.parameter.grad = None
+        return norm

@@ -1,0 +1,226 @@
+"""Publishes a checkpoint to every replica of a pool, and proves on each that it arrived (design, rule 11).
+
+A replica counts when its label reads back as the new one, its tensors' checksums equal the other replicas' and differ
+from the version before, and a canary agrees with the trainer. While weights are being loaded the label is
+`loading:...`, so that a replica whose publisher was killed half-way never passes for either version. Whatever happens,
+it ends in a resume.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from .canary import Canary
+from .engine import Engine, EngineError
+from .errors import GpuWorkerError
+from .manifest import read_manifest
+from .progress import Progress
+
+FIRST_TOLERANCE = 0.5
+LEAST_TOLERANCE = 0.05
+TOLERANCE_FACTOR = 3.0
+READY_SECONDS = 180.0
+
+
+def allowed_difference(seen_at_version_0: float | None) -> float:
+    """How far a log-probability of the canary may be from the trainer's.
+
+    Version 0 has nothing to compare with and accepts 0.5, enough to tell another model or a broken tokenizer. Later
+    versions accept 3 times what version 0 showed (the two implementations' rounding differs a little with the
+    weights), at least 0.05.
+    """
+    return FIRST_TOLERANCE if seen_at_version_0 is None else max(TOLERANCE_FACTOR * seen_at_version_0, LEAST_TOLERANCE)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a replica shall carry."""
+
+    label: str
+    checkpoint: str
+
+
+@dataclass
+class Replica:
+    url: str
+    ok: bool = False
+    label: str | None = None
+    checksum: str | None = None
+    canary_difference: float | None = None
+    seconds: float = 0.0
+    error: str | None = None
+
+
+async def load(engine: Engine, target: Target, previous: Target | None) -> None:
+    """Loads `target`, or `previous` again if that fails.
+
+    The replica is running when this returns, raises or is cancelled.
+    """
+    try:
+        await engine.pause()
+        try:
+            await _reload(engine, target)
+        except EngineError as error:
+            if previous is None:
+                raise
+            await _reload(engine, previous)
+            raise EngineError(f"{error} (went back to {previous.label})") from error
+    finally:
+        await asyncio.shield(_resume(engine))
+
+
+async def _reload(engine: Engine, target: Target) -> None:
+    await engine.set_label(f"loading:{target.label}")
+    await engine.reload(target.checkpoint)
+    await engine.reset_prefix_cache()
+    await engine.set_label(target.label)
+
+
+async def _resume(engine: Engine) -> None:
+    try:
+        await engine.resume()
+    except EngineError:
+        await asyncio.sleep(1.0)
+        await engine.resume()
+
+
+async def inspect(engine: Engine, replica: Replica, label: str, canary: Canary, allowed: float) -> None:
+    """Fills `replica` with what the engine shows; raises `EngineError` unless label and canary are right."""
+    replica.label = await engine.label()
+    if replica.label != label:
+        raise EngineError(
+            f"its label reads {replica.label!r}, not {label!r}: it restarted, or another run publishes to it"
+        )
+    replica.checksum = await engine.checksum()
+    seen = await engine.prompt_logprobs(canary.token_ids, label)
+    replica.canary_difference = max(abs(a - b) for a, b in zip(seen, canary.logprobs, strict=True))
+    if replica.canary_difference > allowed:
+        what = f"its canary differs from the trainer's by {replica.canary_difference:.4f}, more than {allowed:.4f}"
+        raise EngineError(f"{what}: it does not carry the weights of {label}")
+
+
+class Publication:
+    """One call of `publishPolicy`."""
+
+    def __init__(self, request: dict[str, Any], progress: Progress) -> None:
+        self.target = Target(request["label"], request["checkpoint"])
+        given = request.get("previous")
+        self.previous = Target(given["label"], given["checkpoint"]) if given else None
+        self.previous_checksums: dict[str, str] = (given or {}).get("checksums") or {}
+        self.canary = Canary.from_json(request["canary"])
+        self.allowed = allowed_difference(request.get("canary_tolerance"))
+        self.min_replicas = int(request["min_replicas"])
+        self.ready_seconds = float(request.get("ready_seconds") or READY_SECONDS)
+        self.replicas = [Replica(url) for url in request["replicas"]]
+        self.progress = progress
+        self.refusals: list[GpuWorkerError] = []
+
+    def _weights_changed(self) -> bool:
+        """Whether the weights differ from the version before (after a step without advantages they do not)."""
+        new = read_manifest(Path(self.target.checkpoint))
+        if self.previous is None:
+            return True
+        try:
+            return read_manifest(Path(self.previous.checkpoint)).weights_sha256 != new.weights_sha256
+        except GpuWorkerError:
+            return True
+
+    async def run(self) -> dict[str, Any]:
+        changed = self._weights_changed()
+        await asyncio.gather(*(self._bring(replica, changed) for replica in self.replicas))
+        self._compare_checksums()
+        confirmed = sum(replica.ok for replica in self.replicas)
+        published = confirmed >= self.min_replicas
+        failed = [replica for replica in self.replicas if not replica.ok]
+        if published:
+            await asyncio.gather(*(self._disown(replica) for replica in failed))
+        else:
+            await asyncio.gather(*(self._go_back(replica) for replica in self.replicas))
+            if self.refusals:
+                raise self.refusals[0]
+        return {
+            "published": published,
+            "canary_allowed": self.allowed,
+            "replicas": [asdict(replica) for replica in self.replicas],
+        }
+
+    async def _bring(self, replica: Replica, changed: bool) -> None:
+        start = time.perf_counter()
+        try:
+            async with Engine(replica.url) as engine:
+                self.progress.show("wait for engine", replica=replica.url)
+                await engine.wait_ready(self.ready_seconds)
+                if not await self._already_there(engine, replica):
+                    self.progress.show("load weights", replica=replica.url)
+                    await load(engine, self.target, self.previous)
+                    self.progress.show("check weights", replica=replica.url)
+                    await inspect(engine, replica, self.target.label, self.canary, self.allowed)
+                if changed and replica.checksum == self.previous_checksums.get(replica.url):
+                    raise EngineError(
+                        "its tensors have the checksums of the version before: the new weights did not arrive"
+                    )
+                replica.ok = True
+        except EngineError as error:
+            replica.error = str(error)
+        except GpuWorkerError as refusal:
+            replica.error = str(refusal)
+            self.refusals.append(refusal)
+        finally:
+            replica.seconds = round(time.perf_counter() - start, 3)
+
+    async def _already_there(self, engine: Engine, replica: Replica) -> bool:
+        if await engine.label() != self.target.label:
+            return False
+        try:
+            if await engine.is_paused():
+                await engine.resume()
+            await inspect(engine, replica, self.target.label, self.canary, self.allowed)
+        except EngineError:
+            return False
+        return True
+
+    def _compare_checksums(self) -> None:
+        """Replicas that differ from the majority do not count."""
+        counted = Counter(replica.checksum for replica in self.replicas if replica.ok)
+        if len(counted) < 2:
+            return
+        majority = counted.most_common(1)[0][0]
+        for replica in self.replicas:
+            if replica.ok and replica.checksum != majority:
+                replica.ok, replica.error = False, "its tensors' checksums differ from the other replicas'"
+
+    async def _disown(self, replica: Replica) -> None:
+        """Takes the new label off a replica that could not be confirmed, so that nobody takes it for the version."""
+        try:
+            async with Engine(replica.url) as engine:
+                if await engine.label() == self.target.label:
+                    await engine.set_label(f"unconfirmed:{self.target.label}")
+                replica.label = await engine.label()
+        except (EngineError, GpuWorkerError):
+            replica.label = None
+
+    async def _go_back(self, replica: Replica) -> None:
+        """Puts the version before back on a replica that left it; a replica that cannot be reached is left as it is."""
+        was_ok, replica.ok = replica.ok, False
+        if was_ok:
+            replica.error = f"fewer than {self.min_replicas} replicas confirmed {self.target.label}"
+        if self.previous is None:
+            await self._disown(replica)
+            return
+        try:
+            async with Engine(replica.url) as engine:
+                replica.label = await engine.label()
+                if replica.label != self.previous.label:
+                    await load(engine, self.previous, None)
+                    replica.label = await engine.label()
+        except (EngineError, GpuWorkerError) as error:
+            replica.error = f"{replica.error}; and it could not go back: {error}"
+
+
+async def publish_policy(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+    return await Publication(request, progress).run()

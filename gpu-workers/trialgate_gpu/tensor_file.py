@@ -1,0 +1,58 @@
+"""Writes a safetensors file and its sha256 in one pass, and reads flat tensors back."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+PIECE_BYTES = 16 * 1024 * 1024
+Tensors = dict[str, tuple[str, tuple[int, ...], np.ndarray]]
+
+
+def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str], check: Callable[[], None]) -> str:
+    """`tensors`: name -> (safetensors dtype, shape, array with those bytes). Calls `check` between pieces. Returns the
+    sha256.
+
+    Hashing and writing overlap: both release the interpreter lock.
+    """
+    header: dict[str, object] = {"__metadata__": metadata}
+    offset = 0
+    for name, (dtype, shape, array) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, offset + array.nbytes]}
+        offset += array.nbytes
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    sha = hashlib.sha256()
+    with path.open("wb", buffering=0) as file, ThreadPoolExecutor(1) as hasher:
+        os.posix_fallocate(file.fileno(), 0, 8 + len(text) + offset)
+        for piece in (len(text).to_bytes(8, "little") + text, *_pieces(tensors)):
+            check()
+            hashed = hasher.submit(sha.update, piece)
+            view = memoryview(piece)
+            while view:
+                view = view[file.write(view) :]
+            hashed.result()
+    return sha.hexdigest()
+
+
+def _pieces(tensors: Tensors):
+    for _, _, array in tensors.values():
+        view = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        for start in range(0, len(view), PIECE_BYTES):
+            yield view[start : start + PIECE_BYTES]
+
+
+def read_flat(path: Path, name: str) -> np.ndarray:
+    return load_file(path)[name]
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

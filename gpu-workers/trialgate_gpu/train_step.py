@@ -1,0 +1,120 @@
+"""One GRPO step: a batch and a parent checkpoint in, the next checkpoint out.
+
+Keyed, so that doing it again finds it done.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .batch import read_batch
+from .canary import measure_canary
+from .checkpoint import (
+    TrainerState,
+    checkpoint_folder,
+    copy_side_files,
+    draft_folder,
+    load_state,
+    prune,
+    state_bytes,
+    write_state,
+)
+from .manifest import MANIFEST, Manifest, digest, read_manifest, state_digests
+from .optimize import optimize
+from .prepare import prepare
+from .progress import Progress
+from .settings import TrainerSettings, parse_settings
+
+
+def step_key(parent_sha256: str, batch_sha256: str, settings: TrainerSettings) -> str:
+    return digest({"parent": parent_sha256, "batch": batch_sha256, "trainer": settings.identity()})
+
+
+class Trainer:
+    """Keeps the newest state in memory; a parent that is not that state is loaded from disk, with bit-equal results."""
+
+    def __init__(self, device: torch.device, pack_tokens: int) -> None:
+        self.device = device
+        self.pack_tokens = pack_tokens
+        self._state: TrainerState | None = None
+        self._state_sha256: str | None = None
+
+    def state_of(self, folder: Path, manifest: Manifest, progress: Progress) -> TrainerState:
+        """The trainer state that `manifest` names."""
+        if self._state is None or self._state_sha256 != manifest.checkpoint_sha256:
+            progress.show("load checkpoint", version=manifest.version)
+            self.forget()
+            with progress.timed("load_checkpoint"):
+                self._state = load_state(folder, manifest, self.device, progress.check)
+            self._state_sha256 = manifest.checkpoint_sha256
+        return self._state
+
+    def forget(self) -> None:
+        self._state = self._state_sha256 = None
+
+    def train_step(self, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
+        """See `TrainStep` in README.md for request and result.
+
+        Raises `GpuWorkerError`, or `Cancelled` with nothing changed.
+        """
+        started = time.perf_counter()
+        home, parent_folder = Path(request["home"]), Path(request["parent_checkpoint"])
+        settings = parse_settings(request["trainer"])
+        parent = read_manifest(parent_folder)
+        key = step_key(parent.checkpoint_sha256, request["batch_sha256"], settings)
+        folder = checkpoint_folder(home, key)
+        if (folder / MANIFEST).is_file():
+            return _result(folder, read_manifest(folder), reused=True)
+        progress.show("read batch")
+        with progress.timed("load_batch"):
+            samples = read_batch(Path(request["batch_path"]), request["batch_sha256"])
+            prepared = prepare(samples, settings)
+        state = self.state_of(parent_folder, parent, progress)
+        with draft_folder(folder, state_bytes(state.policy)) as draft:
+            self._state_sha256 = None
+            metrics = prepared.metrics | optimize(state, prepared, settings, self.pack_tokens, progress)
+            progress.show("canary")
+            with progress.timed("canary"):
+                canary = measure_canary(state.policy, parent.canary["token_ids"])
+            progress.show("write checkpoint")
+            with progress.timed("write_checkpoint"):
+                copy_side_files(parent_folder, draft)
+                files = write_state(state, draft, progress.check)
+            checkpoint_sha256, weights_sha256 = state_digests(files)
+            if metrics["actor/updates"] == 0:
+                # The base model's file may spell the same tensors in another order.
+                weights_sha256 = parent.weights_sha256
+            metrics["seconds/total"] = time.perf_counter() - started
+            metrics |= {f"seconds/{part}": seconds for part, seconds in progress.seconds.items()}
+            manifest = Manifest(
+                run_id=request["run_id"],
+                version=request["version"],
+                key=key,
+                parent=parent.checkpoint_sha256,
+                batch_sha256=request["batch_sha256"],
+                files=files,
+                checkpoint_sha256=checkpoint_sha256,
+                weights_sha256=weights_sha256,
+                optimizer_steps=state.optimizer.steps,
+                metrics={name: round(value, 6) for name, value in metrics.items()},
+                canary=canary.to_json(),
+            )
+            manifest.write(draft)
+        self._state_sha256 = checkpoint_sha256
+        prune(home, manifest.run_id, settings.keep_checkpoints, {folder, parent_folder.resolve(), parent_folder})
+        return _result(folder, manifest, reused=False)
+
+
+def _result(folder: Path, manifest: Manifest, *, reused: bool) -> dict[str, Any]:
+    return {
+        "step_key": manifest.key,
+        "checkpoint": str(folder),
+        "checkpoint_sha256": manifest.checkpoint_sha256,
+        "canary": manifest.canary,
+        "metrics": manifest.metrics,
+        "reused": reused,
+    }

@@ -1,0 +1,125 @@
+"""The Temporal worker: three activities on the task queue `gpu`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+
+from .errors import GpuWorkerError
+from .load_base import load_base
+from .progress import Progress
+from .publish import publish_policy
+from .train_step import Trainer
+
+TASK_QUEUE = "gpu"
+HEARTBEAT_SECONDS = 1.0
+RECONNECT_SECONDS = 2.0
+log = logging.getLogger("trialgate.gpu")
+
+Json = dict[str, Any]
+
+
+async def _heartbeat(progress: Progress) -> None:
+    while True:
+        activity.heartbeat(progress.state)
+        await asyncio.sleep(HEARTBEAT_SECONDS)
+
+
+async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
+    """Heartbeats while `work` runs; turns its errors into Temporal's; on cancellation waits until it has stopped."""
+    progress = Progress()
+    beat = asyncio.create_task(_heartbeat(progress))
+    task = asyncio.ensure_future(work(progress))
+    name = activity.info().activity_type
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        log.info("%s cancelled while: %s", name, progress.state)
+        progress.cancel()
+        with contextlib.suppress(Exception):
+            await task
+        raise
+    except GpuWorkerError as error:
+        log.error("%s: %s", name, error)
+        raise ApplicationError(str(error), type=error.kind, non_retryable=not error.retryable) from None
+    except KeyError as error:
+        raise ApplicationError(f"{name}: the request has no {error}", type="BadRequest", non_retryable=True) from None
+    except Exception:
+        log.exception("%s failed", name)
+        raise
+    finally:
+        beat.cancel()
+
+
+class Activities:
+    """`training` lets one step at a time use the device; a step that waits for it heartbeats meanwhile."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.training = asyncio.Lock()
+
+    async def _alone(self, progress: Progress, work: Callable[[], Json]) -> Json:
+        progress.show("waiting for another step")
+        async with self.training:
+            progress.check()
+            return await asyncio.to_thread(work)
+
+    @activity.defn(name="loadBase")
+    async def load_base(self, request: Json) -> Json:
+        return await _run(lambda p: self._alone(p, lambda: load_base(self.trainer, request, p)))
+
+    @activity.defn(name="trainStep")
+    async def train_step(self, request: Json) -> Json:
+        return await _run(lambda p: self._alone(p, lambda: self.trainer.train_step(request, p)))
+
+    @activity.defn(name="publishPolicy")
+    async def publish_policy(self, request: Json) -> Json:
+        return await _run(lambda p: publish_policy(request, p))
+
+
+async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client | None:
+    """Tries until Temporal answers (saying so once) or `stop` is set."""
+    said = False
+    while not stop.is_set():
+        try:
+            return await Client.connect(address, namespace=namespace)
+        except (RuntimeError, RPCError) as error:
+            if not said:
+                log.warning(
+                    "Temporal does not answer at %s (%s); trying again until it does", address, str(error)[:120]
+                )
+                said = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), RECONNECT_SECONDS)
+    return None
+
+
+async def serve(address: str, namespace: str, trainer: Trainer, stop: asyncio.Event) -> None:
+    """Runs until `stop` is set; then running activities are cancelled and waited for."""
+    client = await connect(address, namespace, stop)
+    if client is None:
+        return
+    activities = Activities(trainer)
+    worker = Worker(
+        client,
+        task_queue=TASK_QUEUE,
+        activities=[activities.load_base, activities.train_step, activities.publish_policy],
+        max_concurrent_activities=8,
+        graceful_shutdown_timeout=timedelta(seconds=0),
+        max_heartbeat_throttle_interval=timedelta(seconds=1),
+        default_heartbeat_throttle_interval=timedelta(seconds=1),
+    )
+    async with worker:
+        log.info("ready: task queue %s at %s, device %s", TASK_QUEUE, address, trainer.device)
+        await stop.wait()
+        log.info("stopping")

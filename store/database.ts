@@ -1,0 +1,15 @@
+import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
+import pg from 'pg';
+import * as schema from './schema.ts';
+
+export type Database = NodePgDatabase<typeof schema> & { $client: pg.Pool };
+
+/** A pool of connections. The caller ends it: `await db.$client.end()`. */
+export function openDatabase(url: string, options: { maxConnections?: number } = {}): Database {
+  const pool = new pg.Pool({ connectionString: url, max: options.maxConnections ?? 8 });
+  // An idle connection that the server drops must not end the process; the next query reconnects.
+  pool.on('error', () => {});
+  // Nor must one that is lost in the middle of a transaction: its queries fail, and say so.
+  pool.on('connect', (client) => client.on('error', () => {}));
+  return drizzle(pool, { schema });
+}

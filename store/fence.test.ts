@@ -1,0 +1,130 @@
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { openDatabase, type Database } from './database.ts';
+import { completeTrial } from './queries/complete-trial.ts';
+import { deleteTrial } from './queries/delete-trial.ts';
+import { openAttempt } from './queries/open-attempt.ts';
+import { readCalls } from './queries/read-calls.ts';
+import { readTrial } from './queries/read-trial.ts';
+import { recordCalls, type CallRecord } from './queries/record-calls.ts';
+import { sealTrial } from './queries/seal-trial.ts';
+import { attempts } from './schema.ts';
+import { TestPostgres } from './testing/postgres.ts';
+
+let postgres: TestPostgres;
+let db: Database;
+beforeAll(async () => {
+  postgres = await TestPostgres.create();
+  db = openDatabase(postgres.url);
+}, 60_000);
+afterAll(async () => {
+  await db.$client.end();
+  await postgres.close();
+});
+
+const call = (trialId: string, attempt: number, extra: Partial<CallRecord> = {}): CallRecord => ({
+  id: randomUUID(),
+  trialId,
+  attempt,
+  status: 'completed',
+  httpStatus: 200,
+  stream: false,
+  request: new TextEncoder().encode('{"messages":[]}'),
+  sampling: {},
+  startedAt: new Date(),
+  endedAt: new Date(),
+  ...extra,
+});
+
+test('opening the same attempt twice gives two answers', async () => {
+  expect(await openAttempt(db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: true });
+  expect(await openAttempt(db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: false });
+  expect(await openAttempt(db, { trialId: 'twice' })).toMatchObject({ attempt: 1, created: false });
+});
+
+test('a zombie of an earlier attempt writes into the current one', async () => {
+  await openAttempt(db, { trialId: 'zombie', attempt: 1 });
+  await openAttempt(db, { trialId: 'zombie', attempt: 2 });
+  const [late, current] = [call('zombie', 1), call('zombie', 2)];
+  expect(await recordCalls(db, [late, current])).toEqual(new Set([late.id]));
+  expect(await readCalls(db, { trialId: 'zombie', attempt: 1 })).toEqual([]);
+  await expect(openAttempt(db, { trialId: 'zombie', attempt: 1 })).rejects.toMatchObject({ code: 'attempt_closed' });
+  const rows = await db.select().from(attempts);
+  expect(rows.find((row) => row.trialId === 'zombie' && row.attempt === 1)?.reason).toBe('superseded by attempt 2');
+});
+
+test('a call is accepted after the trial was completed, sealed or deleted', async () => {
+  await openAttempt(db, { trialId: 'done' });
+  await completeTrial(db, { trialId: 'done' });
+  await completeTrial(db, { trialId: 'done' });
+  const late = call('done', 1);
+  expect(await recordCalls(db, [late])).toEqual(new Set([late.id]));
+  await sealTrial(db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 0.5 } });
+  await expect(openAttempt(db, { trialId: 'done', attempt: 2 })).rejects.toMatchObject({ code: 'attempt_closed' });
+  await openAttempt(db, { trialId: 'gone' });
+  await recordCalls(db, [call('gone', 1)]);
+  await deleteTrial(db, { trialId: 'gone' });
+  await deleteTrial(db, { trialId: 'never was' });
+  expect(await readTrial(db, 'gone')).toBeUndefined();
+  expect(await readCalls(db, { trialId: 'gone', attempt: 1 })).toEqual([]);
+});
+
+test('a second seal overwrites the first', async () => {
+  await openAttempt(db, { trialId: 'sealed' });
+  const first = await sealTrial(db, { trialId: 'sealed', attempt: 1, outcome: 'scored', rewards: { reward: 1 }, seconds: { agent: 2 } });
+  expect(first).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
+  const second = await sealTrial(db, { trialId: 'sealed', attempt: 1, outcome: 'agent_error', rewards: { reward: 0 } });
+  expect(second).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
+  await expect(sealTrial(db, { trialId: 'sealed', attempt: 2, outcome: 'scored' })).rejects.toMatchObject({ code: 'attempt_closed' });
+});
+
+test('an infra_error closes the trial, or leaves its old attempt open', async () => {
+  await openAttempt(db, { trialId: 'infra', attempt: 1 });
+  const after = await sealTrial(db, { trialId: 'infra', attempt: 1, outcome: 'infra_error', reason: 'host lost' });
+  expect(after.outcome).toBeNull();
+  const late = call('infra', 1);
+  expect(await recordCalls(db, [late])).toEqual(new Set([late.id]));
+  await expect(openAttempt(db, { trialId: 'infra', attempt: 1 })).rejects.toMatchObject({ code: 'attempt_closed' });
+  expect(await openAttempt(db, { trialId: 'infra' })).toEqual({ trialId: 'infra', attempt: 2, created: true });
+  expect(await recordCalls(db, [call('infra', 2)])).toEqual(new Set());
+});
+
+test('a seal slips in between the check of an attempt and the commit of its call', async () => {
+  await openAttempt(db, { trialId: 'race' });
+  const record = call('race', 1);
+  const [refused] = await Promise.all([
+    recordCalls(db, [record]),
+    sealTrial(db, { trialId: 'race', attempt: 1, outcome: 'scored', rewards: { reward: 1 } }),
+  ]);
+  const stored = await readCalls(db, { trialId: 'race', attempt: 1 });
+  expect(stored.length).toBe(refused.size === 0 ? 1 : 0);
+});
+
+test('opening a trial from many processes at once fails or makes two attempts', async () => {
+  const opened = await Promise.all(Array.from({ length: 12 }, () => openAttempt(db, { trialId: 'crowd' })));
+  expect(opened.map((one) => one.attempt)).toEqual(Array(12).fill(1));
+  expect(opened.filter((one) => one.created)).toHaveLength(1);
+});
+
+test('ids, log-probabilities or bytes change on their way through the store', async () => {
+  await openAttempt(db, { trialId: 'exact' });
+  const logprobs = Float32Array.from([-0.1, -4.366866111755371, -9999]);
+  const request = new TextEncoder().encode('{"messages":"\u0000 🦀"}');
+  const record = call('exact', 1, {
+    request,
+    response: new Uint8Array([0, 255]),
+    reason: 'with \u0000 inside',
+    promptTokenIds: Int32Array.from([0, 151_935, 2 ** 31 - 1]),
+    completionTokenIds: Int32Array.from([]),
+    logprobs,
+  });
+  await recordCalls(db, [record]);
+  await recordCalls(db, [record]);
+  const [stored, ...more] = await readCalls(db, { trialId: 'exact', attempt: 1 });
+  expect(more).toEqual([]);
+  expect(stored?.logprobs).toEqual(logprobs);
+  expect([...(stored?.promptTokenIds ?? [])]).toEqual([0, 151_935, 2 ** 31 - 1]);
+  expect(stored?.completionTokenIds).toHaveLength(0);
+  expect(new Uint8Array(stored?.request ?? [])).toEqual(request);
+  expect(new Uint8Array(stored?.response ?? [])).toEqual(new Uint8Array([0, 255]));
+});

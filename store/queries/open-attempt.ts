@@ -1,0 +1,68 @@
+import { and, eq, isNull } from 'drizzle-orm';
+import type { Database } from '../database.ts';
+import { TrialgateError } from '../errors.ts';
+import { attempts, trials, type Budgets, type Sampling } from '../schema.ts';
+import { lockTrial, type Transaction, type Trial } from './transaction.ts';
+
+export type OpenAttempt = {
+  trialId: string;
+  /** Absent: the trial's current attempt, or the one after it when that has ended in an `infra_error`. */
+  attempt?: number;
+  runId?: string;
+  groupId?: string;
+  member?: number;
+  task?: string;
+  agent?: string;
+  sampling?: Sampling;
+  budgets?: Budgets;
+  policyVersion?: number;
+};
+export type OpenedAttempt = { trialId: string; attempt: number; created: boolean };
+
+/**
+ * Opens an attempt, which closes the one before it. Opening the current attempt again changes nothing.
+ * Throws `attempt_closed` for a lower attempt, one that has ended, and a trial that is sealed.
+ */
+export async function openAttempt(db: Database, input: OpenAttempt): Promise<OpenedAttempt> {
+  const { trialId, attempt: asked, ...described } = input;
+  return db.transaction(async (tx) => {
+    const [created] = await tx
+      .insert(trials)
+      .values({ ...described, id: trialId, attempt: asked ?? 1 })
+      .onConflictDoNothing()
+      .returning();
+    if (created) return begin(tx, created.id, created.attempt);
+    const trial = await lockTrial(tx, trialId);
+    if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is gone`);
+    if (trial.outcome) throw closed(trial, `is sealed as ${trial.outcome}: nothing can be added to it`);
+    const ended = await hasEnded(tx, trial);
+    const attempt = asked ?? (ended ? trial.attempt + 1 : trial.attempt);
+    if (attempt < trial.attempt) throw closed(trial, `is at attempt ${trial.attempt}: attempt ${attempt} is closed`);
+    if (attempt === trial.attempt) {
+      if (ended) throw closed(trial, `ended its attempt ${attempt}: open attempt ${attempt + 1}`);
+      return { trialId, attempt, created: false };
+    }
+    await tx
+      .update(attempts)
+      .set({ endedAt: new Date(), reason: `superseded by attempt ${attempt}` })
+      .where(and(eq(attempts.trialId, trialId), eq(attempts.attempt, trial.attempt), isNull(attempts.endedAt)));
+    const reset = { attempt, status: 'created' as const, completedAt: null, reason: null };
+    await tx.update(trials).set({ ...described, ...reset }).where(eq(trials.id, trialId));
+    return begin(tx, trialId, attempt);
+  });
+}
+
+async function begin(tx: Transaction, trialId: string, attempt: number): Promise<OpenedAttempt> {
+  await tx.insert(attempts).values({ trialId, attempt });
+  return { trialId, attempt, created: true };
+}
+
+async function hasEnded(tx: Transaction, trial: Trial): Promise<boolean> {
+  const [row] = await tx
+    .select({ endedAt: attempts.endedAt })
+    .from(attempts)
+    .where(and(eq(attempts.trialId, trial.id), eq(attempts.attempt, trial.attempt)));
+  return trial.status === 'deleted' || (row?.endedAt ?? null) !== null;
+}
+
+const closed = (trial: Trial, what: string) => new TrialgateError('attempt_closed', `trial ${trial.id} ${what}`);

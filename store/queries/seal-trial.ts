@@ -1,0 +1,43 @@
+import { and, eq } from 'drizzle-orm';
+import type { Database } from '../database.ts';
+import { TrialgateError } from '../errors.ts';
+import { attempts, trials, type Outcome } from '../schema.ts';
+import { lockTrial, type Trial } from './transaction.ts';
+
+export type Sealing = {
+  trialId: string;
+  attempt: number;
+  outcome: Outcome;
+  /** Named rewards between 0 and 1. */
+  rewards?: Record<string, number>;
+  reason?: string;
+  /** Seconds by phase. */
+  seconds?: Record<string, number>;
+  host?: string;
+};
+
+/**
+ * Ends an attempt, and the trial with it, unless the outcome is `infra_error`: then the attempt alone ends, its late calls
+ * are refused, and the trial waits for the next attempt. Sealing twice returns what stands.
+ * Throws `attempt_closed` for any attempt but the current one.
+ */
+export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
+  const { trialId, attempt, outcome, rewards, reason, seconds, host } = input;
+  return db.transaction(async (tx) => {
+    const trial = await lockTrial(tx, trialId);
+    if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
+    if (attempt !== trial.attempt || trial.status === 'deleted') {
+      const standing = trial.status === 'deleted' ? 'is deleted' : `is at attempt ${trial.attempt}`;
+      throw new TrialgateError('attempt_closed', `trial ${trialId} ${standing}: attempt ${attempt} cannot be sealed`);
+    }
+    const thisAttempt = and(eq(attempts.trialId, trialId), eq(attempts.attempt, attempt));
+    const [row] = await tx.select().from(attempts).where(thisAttempt);
+    if (trial.outcome || row?.endedAt) return trial;
+    const now = new Date();
+    await tx.update(attempts).set({ outcome, reason, seconds, host, endedAt: now }).where(thisAttempt);
+    const ended = { status: 'completed' as const, reason: reason ?? null, completedAt: trial.completedAt ?? now };
+    const sealed = outcome === 'infra_error' ? ended : { ...ended, outcome, rewards, sealedAt: now };
+    const [after] = await tx.update(trials).set(sealed).where(eq(trials.id, trialId)).returning();
+    return after ?? trial;
+  });
+}

@@ -1,0 +1,17 @@
+import { integer, pgTable, primaryKey, text, timestamp } from 'drizzle-orm/pg-core';
+import { runs } from './runs.ts';
+
+/** The immutable file that one train step read: `batches/{sha256}.arrow`. */
+export const batches = pgTable(
+  'batches',
+  {
+    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    iteration: integer().notNull(),
+    take: integer().notNull(),
+    sha256: text().notNull(),
+    path: text().notNull(),
+    samples: integer().notNull(),
+    createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
+  },
+  (t) => [primaryKey({ columns: [t.runId, t.iteration, t.take] })],
+);

@@ -1,0 +1,28 @@
+import { integer, jsonb, pgTable, primaryKey, real, text, timestamp, unique } from 'drizzle-orm/pg-core';
+import { runs } from './runs.ts';
+
+/** A fixed sequence and the log-probabilities that the trainer gives it: what an engine must agree with. */
+export type Canary = { token_ids: number[]; logprobs: number[] };
+
+/** One set of weights. Version 0 is the base model. */
+export const policyVersions = pgTable(
+  'policy_versions',
+  {
+    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    version: integer().notNull(),
+    parentVersion: integer('parent_version'),
+    iteration: integer(),
+    take: integer(),
+    /** Digest over parent checkpoint, batch and trainer settings: a step with this key is never applied twice. */
+    stepKey: text('step_key').notNull(),
+    checkpoint: text().notNull(),
+    checkpointSha256: text('checkpoint_sha256').notNull(),
+    batchSha256: text('batch_sha256'),
+    canary: jsonb().$type<Canary>().notNull(),
+    /** Largest difference between an engine's canary and the trainer's that was seen at version 0, in nats. */
+    canaryTolerance: real('canary_tolerance'),
+    metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
+    createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
+  },
+  (t) => [primaryKey({ columns: [t.runId, t.version] }), unique('one_version_a_step').on(t.runId, t.iteration, t.take)],
+);

@@ -1,0 +1,18 @@
+import { boolean, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
+
+export const DEPLOYMENT_POOL = 'deployment';
+
+/** One inference process. A pool (all replicas of one run) belongs to one run at a time. */
+export const replicas = pgTable('replicas', {
+  /** `http://host:port` or `unix:/path/to.sock`. */
+  url: text().primaryKey(),
+  /** Which pool it is part of: the deployment's own (`--engine`), or that of the run whose file names it. */
+  pool: text().notNull().default(DEPLOYMENT_POOL),
+  /** The run that owns it now. */
+  runId: text('run_id'),
+  /** The version label that the pool has, or is being given: `{run}@{version}`. */
+  label: text(),
+  /** False while weights are being published to it, or when it did not confirm them. */
+  inRotation: boolean('in_rotation').notNull().default(true),
+  updatedAt: timestamp('updated_at', { withTimezone: true }).notNull().defaultNow(),
+});

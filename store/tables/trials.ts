@@ -1,0 +1,48 @@
+import { index, integer, jsonb, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
+
+export const OUTCOMES = ['scored', 'truncated', 'agent_error', 'verifier_error', 'infra_error', 'cancelled'] as const;
+export type Outcome = (typeof OUTCOMES)[number];
+
+export const TRIAL_STATUSES = ['created', 'completed', 'deleted'] as const;
+
+export type Sampling = {
+  temperature?: number;
+  top_p?: number;
+  top_k?: number;
+  min_p?: number;
+  presence_penalty?: number;
+  frequency_penalty?: number;
+  repetition_penalty?: number;
+  max_tokens?: number;
+  seed?: number;
+};
+export type Budgets = { calls?: number; tokens?: number; seconds?: number };
+
+/** One agent's try at one task. The row's lock is the fence between recording (FOR SHARE) and sealing (FOR UPDATE). */
+export const trials = pgTable(
+  'trials',
+  {
+    id: text().primaryKey(),
+    /** Null for a session opened by hand, outside any run. */
+    runId: text('run_id'),
+    groupId: text('group_id'),
+    member: integer(),
+    task: text(),
+    agent: text(),
+    /** The one attempt whose calls are accepted, counted from 1. */
+    attempt: integer().notNull().default(1),
+    status: text({ enum: TRIAL_STATUSES }).notNull().default('created'),
+    /** What the run forces on every call; fields that are absent are the agent's choice. */
+    sampling: jsonb().$type<Sampling>().notNull().default({}),
+    budgets: jsonb().$type<Budgets>().notNull().default({}),
+    policyVersion: integer('policy_version'),
+    outcome: text({ enum: OUTCOMES }),
+    /** Named rewards between 0 and 1, written by the verifier's activity alone. */
+    rewards: jsonb().$type<Record<string, number>>(),
+    reason: text(),
+    createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
+    completedAt: timestamp('completed_at', { withTimezone: true }),
+    sealedAt: timestamp('sealed_at', { withTimezone: true }),
+  },
+  (t) => [index('trials_by_group').on(t.groupId), index('trials_by_run').on(t.runId)],
+);

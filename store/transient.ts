@@ -1,0 +1,20 @@
+/** SQLSTATE classes and codes that a second try can mend: connection lost, shutting down, out of slots, deadlock. */
+const TRANSIENT = /^(08|40|53|57P0)/;
+
+/**
+ * Whether the store may answer later: true for a lost or refused connection and for a server that is starting or stopping.
+ * False for what the row itself causes (a constraint, a value that does not fit).
+ */
+export function isTransient(error: unknown): boolean {
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    const code = 'code' in cause ? cause.code : undefined;
+    if (typeof code !== 'string') continue;
+    if (TRANSIENT.test(code) || /^(ECONN|EPIPE|ENOENT|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|EAI_)/.test(code)) return true;
+    return false;
+  }
+  return /connection (terminated|timeout|ended)|timeout exceeded|client has encountered|not queryable/i.test(messages(error));
+}
+
+function messages(error: unknown): string {
+  return error instanceof Error ? `${error.message} ${messages(error.cause)}` : '';
+}

@@ -1,0 +1,216 @@
+"""Scores solution.py: the share of cases that it gets right. The same file in every bundled task.
+
+The solution runs in a child, which is told arguments and nothing else; what it should return is read, after the child
+was made, by the parent, which compares, ends the child, and writes the reward last.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+CASE_SECONDS = 0.5
+TOTAL_SECONDS = 4.0
+MEMORY_BYTES = 256 * 2**20
+RESULT_BYTES = 65_536
+
+TESTS = os.environ.get("TESTS_DIR", "/tests")
+WORK = os.environ.get("WORK_DIR", "/app")
+REWARD = os.path.join(os.environ.get("LOGS_DIR", "/logs"), "verifier", "reward.txt")
+
+
+def main() -> None:
+    write_reward(0.0)  # Stands if the solution manages to end this process.
+    ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: the child may not look into this process.
+    child = Child(fresh=False)
+    function, cases = read_cases()
+    deadline = time.monotonic() + TOTAL_SECONDS
+    passed, position = 0, 0
+    child.start(function, [case["args"] for case in cases])
+    while position < len(cases):
+        answer = child.next_answer(min(deadline, time.monotonic() + CASE_SECONDS))
+        right = answer is not None and is_right(answer, cases[position]["expected"])
+        passed += right
+        print(f"{'pass' if right else 'fail'}: {function}({', '.join(map(repr, cases[position]['args']))})")
+        position += 1
+        if answer is None:
+            child.end()
+            if not child.loaded or time.monotonic() >= deadline:
+                break
+            child = Child(fresh=True)
+            child.start(function, [case["args"] for case in cases[position:]])
+    child.end()
+    print(f"{passed} of {len(cases)} passed")
+    write_reward(passed / len(cases))
+
+
+class Child:
+    """A process of its own group that calls the solution. A fresh one is executed anew and so knows nothing of this one."""
+
+    def __init__(self, *, fresh: bool) -> None:
+        self.loaded = False
+        self.buffer = b""
+        requests, self.requests = os.pipe()
+        self.answers, answers = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            os.setsid()
+            os.close(self.requests)
+            os.close(self.answers)
+            if fresh:
+                os.set_inheritable(requests, True)
+                os.set_inheritable(answers, True)
+                os.execv(sys.executable, [sys.executable, "-I", "-S", "-E", __file__, str(requests), str(answers)])
+            solve(requests, answers)
+        os.close(requests)
+        os.close(answers)
+
+    def start(self, function: str, arguments: list[list[Any]]) -> None:
+        data = json.dumps([function, arguments]).encode()
+        with os.fdopen(self.requests, "wb") as pipe:
+            try:
+                pipe.write(data)
+                pipe.flush()
+            except OSError:
+                pass
+        self.loaded = self.line(time.monotonic() + 2 * CASE_SECONDS) == b"loaded"
+
+    def next_answer(self, deadline: float) -> bytes | None:
+        """The next result as JSON, empty when the call raised; None when no more will come."""
+        return self.line(deadline) if self.loaded else None
+
+    def line(self, deadline: float) -> bytes | None:
+        while b"\n" not in self.buffer:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self.answers], [], [], left)[0]:
+                return None
+            data = os.read(self.answers, 65_536)
+            if not data or len(self.buffer) > RESULT_BYTES:
+                return None
+            self.buffer += data
+        line, _, self.buffer = self.buffer.partition(b"\n")
+        return line
+
+    def end(self) -> None:
+        if not self.pid:
+            return
+        for kill in (os.killpg, os.kill):
+            try:
+                kill(self.pid, signal.SIGKILL)
+            except OSError:
+                pass
+        os.waitpid(self.pid, 0)
+        os.close(self.answers)
+        self.pid = 0
+
+
+def solve(requests: int, answers: int) -> None:
+    """In the child: calls the solution with each of the arguments and writes a line for each. Does not return."""
+    try:
+        quiet = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(quiet, stream)
+        limit()
+        confine()
+        with os.fdopen(requests, "rb") as pipe:
+            function, arguments = json.loads(pipe.read())
+        names = load(os.path.join(WORK, "solution.py"))
+        os.write(answers, b"loaded\n")
+        for args in arguments:
+            try:
+                line = json.dumps(names[function](*args)).encode()
+            except BaseException:  # noqa: BLE001  # SystemExit too: only this case is lost
+                line = b""
+            os.write(answers, line[:RESULT_BYTES] + b"\n")
+    finally:
+        os._exit(0)
+
+
+def load(path: str) -> dict[str, Any]:
+    """What the solution defines, also when its last lines fail (a demonstration that reads input, say)."""
+    names: dict[str, Any] = {"__name__": "solution"}
+    try:
+        with open(path, encoding="utf-8") as file:
+            exec(compile(file.read(), path, "exec"), names)  # noqa: S102
+    except BaseException:  # noqa: BLE001
+        return names
+    return names
+
+
+def confine() -> None:
+    """Where the kernel has Landlock: changes no file, opens no connection, and does not reach the verifier's process."""
+    libc = ctypes.CDLL(None)
+    version = libc.syscall(444, None, 0, 1)
+    if version < 1:
+        return
+    changes = 0b0001_1111_1111_0010 | (version >= 2) << 13 | (version >= 3) << 14
+    rules = (ctypes.c_uint64 * 3)(changes, 0b11 if version >= 4 else 0, 0b11 if version >= 6 else 0)
+    libc.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS, which Landlock asks for.
+    ruleset = libc.syscall(444, rules, 8 if version < 4 else 16 if version < 6 else 24, 0)
+    libc.syscall(446, ruleset, 0)
+    os.close(ruleset)
+
+
+def limit() -> None:
+    """No files written, no processes, little memory, and no more processor time than the cases may take."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    seconds = int(TOTAL_SECONDS) + 1
+    for what, most in (
+        (resource.RLIMIT_AS, MEMORY_BYTES),
+        (resource.RLIMIT_FSIZE, 0),
+        (resource.RLIMIT_NPROC, 0),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(what, (most, most))
+
+
+def read_cases() -> tuple[str, list[dict[str, Any]]]:
+    """Reads the cases and hides them: no solution runs before."""
+    path = os.path.join(TESTS, "cases.json")
+    with open(path, encoding="utf-8") as file:
+        data = json.load(file)
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+    return data["function"], data["cases"]
+
+
+def is_right(answer: bytes, expected: Any) -> bool:
+    try:
+        value: Any = json.loads(answer)
+    except (ValueError, RecursionError):
+        return False
+    if is_number(value) and is_number(expected):
+        return abs(value - expected) <= 1e-6
+    return type(value) is type(expected) and value == expected
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def write_reward(reward: float) -> None:
+    part = f"{REWARD}.part"
+    if os.path.lexists(part):
+        os.unlink(part)
+    with open(part, "x", encoding="ascii") as file:
+        file.write(f"{reward:.6f}\n")
+    os.replace(part, REWARD)
+
+
+if len(sys.argv) == 3:
+    solve(int(sys.argv[1]), int(sys.argv[2]))
+try:
+    main()
+except BaseException:
+    os.unlink(REWARD)  # A fault of these tests is not the solution's.
+    raise

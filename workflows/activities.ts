@@ -1,0 +1,43 @@
+import { ActivityCancellationType, proxyActivities } from '@temporalio/workflow';
+import type { GpuActivities } from '../activities/gpu-contract.ts';
+import type { Activities } from '../activities/index.ts';
+
+/** Reads and writes of the store: quick, and worth trying for as long as a database may be away. */
+export const store = proxyActivities<Activities>({
+  startToCloseTimeout: '60s',
+  scheduleToCloseTimeout: '1h',
+  retry: { initialInterval: '500ms', maximumInterval: '10s' },
+});
+
+/** Waits for somebody else, for at most `limit`. */
+export const waiting = (limit: string | number) =>
+  proxyActivities<Activities>({
+    startToCloseTimeout: limit,
+    scheduleToCloseTimeout: limit,
+    heartbeatTimeout: '20s',
+    retry: { initialInterval: '1s', maximumInterval: '5s' },
+  });
+
+/**
+ * The agent and its verifier run where their sandbox is. They are not retried: a host that is lost takes its
+ * sandbox along, and the trial starts anew under its next attempt.
+ */
+export const onHost = (taskQueue: string, seconds: number) =>
+  proxyActivities<Activities>({
+    taskQueue,
+    scheduleToStartTimeout: '60s',
+    startToCloseTimeout: (seconds + 60) * 1000,
+    heartbeatTimeout: '20s',
+    cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    retry: { maximumAttempts: 1 },
+  });
+
+/** Python, on the machine with the trainer's memory. A worker that dies is noticed by its missing heartbeat. */
+export const gpu = (limitSeconds: number) =>
+  proxyActivities<GpuActivities>({
+    taskQueue: 'gpu',
+    scheduleToCloseTimeout: limitSeconds * 1000,
+    heartbeatTimeout: '20s',
+    cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    retry: { initialInterval: '1s', maximumInterval: '30s', maximumAttempts: 10 },
+  });

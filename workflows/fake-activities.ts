@@ -1,0 +1,114 @@
+import { sleep } from '@temporalio/activity';
+import type { GroupPlan } from '../activities/group-plan.ts';
+import type { PublishInput, ReplicaReport } from '../activities/gpu-contract.ts';
+import { runConfig } from '../activities/run-config.ts';
+import type { Activities } from '../activities/index.ts';
+import type { Outcome } from '../store/tables/trials.ts';
+
+type AgentInput = Parameters<Activities['runAgent']>[0];
+
+/** A store in memory and a trainer that counts, for tests that make faults on purpose. Every call is in `log`. */
+export class FakeWorld {
+  readonly log: string[] = [];
+  readonly outcomes = new Map<string, Outcome>();
+  readonly takes = new Map<number, number>();
+  config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 2, groups_per_iteration: 2, group_size: 2 });
+  poolWhole = true;
+  blockedReason = '';
+  runAgent: (input: AgentInput) => Promise<Awaited<ReturnType<Activities['runAgent']>>> = async () => ({ outcome: null, seconds: {} });
+  trainStep: () => Promise<void> = async () => {};
+  publish: (input: PublishInput) => Partial<ReplicaReport> = () => ({});
+
+  count(entry: string): number {
+    return this.log.filter((each) => each === entry).length;
+  }
+
+  general() {
+    const note = (entry: string) => void this.log.push(entry);
+    const plans = (prefix: string, kind: 'train' | 'eval', policyVersion: number): GroupPlan[] =>
+      Array.from({ length: this.config.groups_per_iteration }, (_, ordinal) => ({
+        id: `${prefix}/${ordinal}`, trialPrefix: `${prefix.replace('/', '-')}-${ordinal}`, runId: prefix.split('/')[0] ?? '', kind,
+        iteration: 0, take: 1, ordinal, size: this.config.group_size, task: 't', agent: 'a', policyVersion,
+      }));
+    return {
+      prepareRun: async () => ({ config: this.config, iteration: 0, policyVersion: 0 }),
+      acquirePool: async () => note('acquirePool'),
+      releasePool: async () => note('releasePool'),
+      planBase: async () => ({}),
+      recordBase: async () => {},
+      setRunStatus: async ({ status, reason }: { status: string; reason?: string }) => {
+        note(status);
+        if (status === 'blocked') this.blockedReason = reason ?? '';
+      },
+      openTake: async ({ iteration }: { iteration: number }) => {
+        const take = (this.takes.get(iteration) ?? 0) + 1;
+        this.takes.set(iteration, take);
+        return { take, superseded: [] };
+      },
+      planGroups: async (input: { runId: string; iteration: number; take: number; policyVersion: number }) => {
+        note(`sample ${input.iteration} from ${input.policyVersion}`);
+        return plans(`${input.runId}/${input.iteration}.${input.take}`, 'train', input.policyVersion);
+      },
+      planEvaluation: async (input: { runId: string; policyVersion: number }) => {
+        note(`evaluate ${input.policyVersion}`);
+        return plans(`${input.runId}/eval@${input.policyVersion}`, 'eval', input.policyVersion);
+      },
+      openGroup: async () => ({
+        maxAttempts: this.config.max_attempts,
+        trialSeconds: this.config.deadlines.trial,
+        groupSeconds: this.config.deadlines.group,
+      }),
+      endGroup: async ({ id }: { id: string }) => note(`end ${id}`),
+      openTrial: async ({ trialId, attempt }: { trialId: string; attempt: number }) => ({
+        finished: this.outcomes.get(trialId) ?? null,
+        attempt,
+      }),
+      startSandbox: async () => ({ host: 'host' }),
+      sealTrial: async ({ trialId, attempt, outcome }: { trialId: string; attempt: number; outcome: Outcome }) => {
+        note(`seal ${trialId} ${attempt} ${outcome}`);
+        if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);
+      },
+      checkPool: async () => this.poolWhole,
+      awaitPool: async () => {
+        while (!this.poolWhole) await sleep(100);
+      },
+      assembleBatch: async ({ iteration }: { iteration: number }) => ({
+        samples: 1,
+        parentVersion: iteration,
+        step: { version: iteration + 1, batch_sha256: 'b' },
+      }),
+      recordVersion: async ({ version }: { version: number }) => note(`record ${version}`),
+      beginPublication: async ({ runId, version }: { runId: string; version: number }) => ({
+        label: `${runId}@${version}`, replicas: ['u'], min_replicas: 1,
+      }),
+      endPublication: async ({ version, reports }: { version: number; reports: ReplicaReport[] }) => {
+        const confirmed = reports.filter((report) => report.ok).length;
+        note(`publish ${version} ${confirmed}`);
+        if (confirmed > 0) this.poolWhole = true;
+        return { confirmed };
+      },
+      closeTake: async ({ iteration, take }: { iteration: number; take: number }) => note(`close ${iteration}.${take}`),
+    };
+  }
+
+  host() {
+    return {
+      runAgent: (input: AgentInput) => this.runAgent(input),
+      verifyTrial: async () => ({ outcome: null, rewards: { reward: 1 }, seconds: {} }),
+    };
+  }
+
+  gpu() {
+    return {
+      loadBase: async () => ({}),
+      trainStep: async ({ version }: { version: number }) => {
+        await this.trainStep();
+        this.log.push(`train ${version}`);
+        return {};
+      },
+      publishPolicy: async (input: PublishInput) => ({
+        replicas: [{ url: 'u', ok: true, label: input.label, checksum: 'c', canary_difference: 0, seconds: 0, error: null, ...this.publish(input) }],
+      }),
+    };
+  }
+}

@@ -1,0 +1,4 @@
+export { evaluatePolicy } from './evaluate-policy.ts';
+export { grpoIteration } from './grpo-iteration.ts';
+export { rolloutGroup } from './rollout-group.ts';
+export { trainRun } from './train-run.ts';

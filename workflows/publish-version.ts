@@ -1,0 +1,27 @@
+import { ApplicationFailure, CancellationScope } from '@temporalio/workflow';
+import type { ReplicaReport } from '../activities/gpu-contract.ts';
+import { gpu, store } from './activities.ts';
+
+const PUBLISH_LIMIT_SECONDS = 1800;
+
+/**
+ * Brings the pool to a version: out of rotation → weights → read back → into rotation. When fewer replicas confirm than
+ * the run needs, all go back to the version before, and the failure says what each one answered.
+ */
+export async function publishVersion(runId: string, version: number, fallback?: number): Promise<void> {
+  const { confirmed, needed, reports } = await publish(runId, version);
+  if (confirmed >= needed) return;
+  if (fallback !== undefined) await CancellationScope.nonCancellable(() => publish(runId, fallback));
+  const why = reports.filter((report) => !report.ok).map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);
+  throw ApplicationFailure.create({
+    type: 'publication_failed',
+    message: `version ${version} was confirmed by ${confirmed} of ${needed} replicas. ${why.join('; ')}`,
+  });
+}
+
+async function publish(runId: string, version: number): Promise<{ confirmed: number; needed: number; reports: ReplicaReport[] }> {
+  const input = await store.beginPublication({ runId, version });
+  const { replicas: reports } = await gpu(PUBLISH_LIMIT_SECONDS).publishPolicy(input);
+  const { confirmed } = await store.endPublication({ runId, version, reports });
+  return { confirmed, needed: input.min_replicas, reports };
+}

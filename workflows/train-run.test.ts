@@ -1,0 +1,162 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { Context, sleep } from '@temporalio/activity';
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { FakeWorld } from './fake-activities.ts';
+import { startTemporal, withWorkers } from './testing.ts';
+
+let environment: TestWorkflowEnvironment;
+let serial = 0;
+beforeAll(async () => void (environment = await startTemporal()));
+afterAll(async () => environment?.teardown());
+
+const newId = () => `run${++serial}`;
+const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
+  withWorkers(environment, { trialgate: world.general(), host: world.host(), gpu: world.gpu() }, body);
+const start = (id: string, ...args: unknown[]) =>
+  environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
+
+async function until(condition: () => boolean): Promise<void> {
+  for (let i = 0; i < 200 && !condition(); i++) await delay(50);
+  expect(condition()).toBe(true);
+}
+
+test('an iteration samples from anything but the version before it', async () => {
+  const world = new FakeWorld();
+  world.config.evaluation.tasks = ['held-out'];
+  await workers(world, async () => (await start(newId())).result());
+  const steps = world.log.filter((entry) => !/^(seal|end|acquire|release)/.test(entry));
+  expect(steps).toEqual([
+    'publish 0 1', 'evaluate 0',
+    'sample 0 from 0', 'train 1', 'record 1', 'publish 1 1', 'close 0.1',
+    'sample 1 from 1', 'train 2', 'record 2', 'publish 2 1', 'close 1.1',
+    'evaluate 2', 'completed',
+  ]);
+});
+
+test('an infrastructure failure is scored instead of run again under a new attempt', async () => {
+  const world = new FakeWorld();
+  const id = newId();
+  world.config.iterations = 1;
+  world.runAgent = async ({ trialId, attempt }) => {
+    if (trialId.endsWith('-0') && attempt === 1) return { outcome: 'infra_error', reason: 'the engine is gone', seconds: {} };
+    if (trialId.endsWith('-1') && attempt === 1) throw ApplicationFailure.nonRetryable('worker lost');
+    return { outcome: null, seconds: {} };
+  };
+  await workers(world, async () => (await start(id)).result());
+  expect(world.count(`seal ${id}-0.1-0-0 1 infra_error`)).toBe(1);
+  expect(world.count(`seal ${id}-0.1-0-0 2 scored`)).toBe(1);
+  expect(world.count(`seal ${id}-0.1-0-1 2 scored`)).toBe(1);
+});
+
+test('an engine that restarted is left without its weights', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  let lost = false;
+  world.runAgent = async () => {
+    if (!lost) {
+      lost = true;
+      world.poolWhole = false;
+      return { outcome: 'infra_error', reason: 'connection reset', seconds: {} };
+    }
+    return { outcome: null, seconds: {} };
+  };
+  await workers(world, async () => (await start(newId())).result());
+  expect(world.count('publish 0 1')).toBe(2);
+});
+
+test('a trial past its group\'s deadline holds the iteration', async () => {
+  const world = new FakeWorld();
+  const id = newId();
+  world.config.iterations = 1;
+  world.config.deadlines.group = 2;
+  world.runAgent = async ({ trialId }) => {
+    if (trialId.endsWith('-1')) {
+      const beat = setInterval(() => Context.current().heartbeat(), 200);
+      await sleep('1h').finally(() => clearInterval(beat));
+    }
+    return { outcome: null, seconds: {} };
+  };
+  await workers(world, async () => (await start(id)).result());
+  expect(world.outcomes.get(`${id}-0.1-0-1`)).toBe('truncated');
+  expect(world.outcomes.get(`${id}-0.1-0-0`)).toBe('scored');
+});
+
+test('a train step that cannot succeed fails the run instead of parking it', async () => {
+  const world = new FakeWorld();
+  const id = newId();
+  world.config.iterations = 1;
+  let broken = true;
+  world.trainStep = async () => {
+    if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
+  };
+  await workers(world, async () => {
+    const handle = await start(id);
+    await until(() => world.count('blocked') === 1);
+    expect(world.blockedReason).toBe('the disk is full');
+    const status = await handle.query<{ phase: string; reason: string }>('status');
+    expect(status).toMatchObject({ phase: 'blocked', reason: 'the disk is full' });
+    broken = false;
+    await handle.executeUpdate('resume');
+    await handle.result();
+  });
+  const sealed = world.log.filter((entry) => entry.startsWith('seal'));
+  expect(new Set(sealed).size).toBe(sealed.length);
+  expect(world.count('train 1')).toBe(1);
+  expect(world.takes.get(0)).toBe(1);
+});
+
+test('a version that too few replicas confirm stays in the pool', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  let refusing = true;
+  world.publish = ({ label }) => (refusing && label.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
+  await workers(world, async () => {
+    const handle = await start(newId());
+    await until(() => world.count('blocked') === 1);
+    expect(world.blockedReason).toContain('its canary disagrees');
+    expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 1 0', 'publish 0 1']);
+    refusing = false;
+    await handle.executeUpdate('resume');
+    await handle.result();
+  });
+});
+
+test('a cancelled run leaves agents running or its pool taken', async () => {
+  const world = new FakeWorld();
+  const id = newId();
+  let started = 0;
+  let stopped = 0;
+  world.runAgent = async () => {
+    started++;
+    const beat = setInterval(() => Context.current().heartbeat(), 200);
+    await sleep('1h').finally(() => {
+      clearInterval(beat);
+      stopped++;
+    });
+    return { outcome: null, seconds: {} };
+  };
+  await workers(world, async () => {
+    const handle = await start(id);
+    await until(() => started === 4);
+    await handle.cancel();
+    await expect(handle.result()).rejects.toThrow();
+    expect(stopped).toBe(4);
+  });
+  expect(world.count('cancelled')).toBe(1);
+  expect(world.count('releasePool')).toBe(1);
+  expect([...world.outcomes.values()]).toEqual(['cancelled', 'cancelled', 'cancelled', 'cancelled']);
+});
+
+test('a stop ends the run in the middle of an iteration', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 5;
+  let handle: Awaited<ReturnType<typeof start>> | undefined;
+  world.trainStep = async () => void (await handle?.executeUpdate('stop'));
+  await workers(world, async () => {
+    handle = await start(newId());
+    await handle.result();
+  });
+  expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
+});
