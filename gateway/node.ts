@@ -1,9 +1,10 @@
 import type { Server } from 'node:http';
 import type { Hono } from 'hono';
 import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@hono/node-server';
-import { openDatabase } from '../store/database.ts';
+import { openDatabase, type Database } from '../store/database.ts';
 import { TrialgateError } from '../store/errors.ts';
 import { disownCalls } from '../store/queries/disown-calls.ts';
+import { migrate } from '../store/queries/migrate.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { replicas } from '../store/schema.ts';
@@ -12,6 +13,7 @@ import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
 import { patiently } from './patiently.ts';
+import { toFailure } from './failure.ts';
 import { breakable } from './node/breakable.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
 import { sleep } from './sleep.ts';
@@ -62,7 +64,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     await db.$client.end();
   };
   try {
-    await patiently({ settings }, () => registerReplicas(db, urls));
+    await prepareStore(settings, db, options.databaseUrl, urls);
     const server = await listen(app, host, options.port);
     const address = server.address();
     const port = typeof address === 'object' && address ? address.port : options.port;
@@ -75,6 +77,16 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   } catch (error) {
     await end();
     throw error;
+  }
+}
+
+async function prepareStore(settings: GatewaySettings, db: Database, url: string, engines: readonly string[]): Promise<void> {
+  try {
+    await patiently({ settings }, () => migrate(url));
+    await patiently({ settings }, () => registerReplicas(db, engines));
+  } catch (error) {
+    if (toFailure(error).code !== 'store_unavailable') throw error;
+    throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer: start it, or correct --database-url', { cause: error });
   }
 }
 

@@ -32,21 +32,22 @@ export async function namespaceGone(bubblewrapStatus: string): Promise<void> {
   if (first) await gone(() => isDead(Number(first)));
 }
 
-const running = new Map<string, Set<Tree>>();
+type Stop = () => Promise<void>;
+const running = new Map<string, Set<Stop>>();
 
-/** Notes a process that this worker runs, so that its sandbox can be ended from elsewhere. */
-export function noteRunning(tree: Tree): () => void {
-  const trees = running.get(tree.marker) ?? new Set();
-  running.set(tree.marker, trees.add(tree));
+/** Notes how to end a process that this worker runs, so that its sandbox can be ended from elsewhere. */
+export function noteRunning(marker: string, stop: Stop): () => void {
+  const stops = running.get(marker) ?? new Set();
+  running.set(marker, stops.add(stop));
   return () => {
-    trees.delete(tree);
-    if (trees.size === 0) running.delete(tree.marker);
+    stops.delete(stop);
+    if (stops.size === 0) running.delete(marker);
   };
 }
 
 /** Kills what this worker still runs in a sandbox, and what a dead worker may have left there. */
 export async function killSandbox(marker: string, uid: number | null, { kind }: Isolation): Promise<void> {
-  await Promise.all([...(running.get(marker) ?? [])].map(killTree));
+  await Promise.all([...(running.get(marker) ?? [])].map((stop) => stop()));
   // A worker's death takes bubblewrap's processes along.
   if (kind !== 'bubblewrap') await killMarked(kind === 'user' ? uid : null, marker);
 }

@@ -52,21 +52,20 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   const exit = await new Promise<Exit>((resolve, reject) => {
     let reason: EndReason = 'exited';
     const tree = { pid: child.pid ?? 0, uid: spec.uid, marker: spec.marker, namespaced };
-    const end = (why: EndReason): void => {
-      if (reason !== 'exited') return;
-      reason = why;
-      if (child.pid) void killTree(tree);
+    const end = async (why: EndReason): Promise<void> => {
+      if (reason === 'exited') reason = why;
+      await killTree(tree);
     };
-    const output = new BoundedOutput(spec.limits.outputBytes, () => end('output_limit'));
+    const output = new BoundedOutput(spec.limits.outputBytes, () => void end('output_limit'));
     const [stdout, stderr] = [output.collect(child.stdout), output.collect(child.stderr)];
     const status = new BoundedOutput(65536, () => {}).collect(child.status);
-    const deadline = setTimeout(() => end('timed_out'), spec.limits.seconds * 1000);
+    const deadline = setTimeout(() => void end('timed_out'), spec.limits.seconds * 1000);
     const pulse = setInterval(() => spec.onHeartbeat?.(elapsed()), 1000);
-    const unwatch = child.pid ? watchTree({ ...spec.limits, pid: child.pid, uid: spec.uid, onExcess: end }) : () => {};
-    const cancel = (): void => end('cancelled');
+    const unwatch = child.pid ? watchTree({ ...spec.limits, pid: child.pid, uid: spec.uid, onExcess: (excess) => void end(excess) }) : () => {};
+    const cancel = (): void => void end('cancelled');
     spec.signal.addEventListener('abort', cancel, { once: true });
 
-    const forget = noteRunning(tree);
+    const forget = noteRunning(spec.marker, () => end('cancelled'));
     const release = (): void => {
       clearTimeout(deadline);
       clearInterval(pulse);

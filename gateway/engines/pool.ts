@@ -76,21 +76,27 @@ export class EnginePool {
     for (const row of preference(trial.id, rows)) {
       const replica = this.#replica(row.url);
       if (replica.isCool) continue;
-      const label = await replica.label().catch((error: unknown) => error);
-      if (label instanceof Error) {
-        this.#complain(row.url, `engine ${row.url} cannot be reached: ${label.message}`);
-        replica.cool();
-      } else if (label === null || typeof label === 'string') {
+      try {
+        const label = await this.#freshLabel(replica, trial.runId === null ? null : row.label);
         if (trial.runId === null || (label !== null && label === row.label)) {
           this.#complaints.delete(row.url);
           return { replica, label, changes: replica.changes };
         }
         this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);
-        // Only a new question can find it mended; its connections need not change for that.
-        replica.forget();
+      } catch (error) {
+        this.#complain(row.url, `engine ${row.url} cannot be reached: ${error instanceof Error ? error.message : String(error)}`);
+        replica.cool();
       }
     }
     return null;
+  }
+
+  /** A publication changes the label without changing a connection: one that is not as expected is read again. */
+  async #freshLabel(replica: Replica, expected: string | null): Promise<string | null> {
+    const label = await replica.label();
+    if (expected === null || label === expected) return label;
+    replica.forget();
+    return replica.label();
   }
 
   #readRows(): Promise<ReplicaRow[]> {

@@ -1,0 +1,84 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync, readdirSync, symlinkSync } from 'node:fs';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { createSandbox } from './create-sandbox.ts';
+import { destroySandbox } from './destroy-sandbox.ts';
+import { hostWork } from './errors.ts';
+import { isolation } from './isolation.ts';
+import { sweepSandboxes } from './sweep-sandboxes.ts';
+import { sandboxWith, shell, taskWith, temporaryHome } from './testing/fixtures.ts';
+
+const id = { trialId: 't', attempt: 1 };
+
+test("the task's files are missing, or its tests are there for the agent to see", async () => {
+  await using folder = await temporaryHome();
+  const task = await taskWith(folder.home, 'true', { 'environment/app/data.txt': 'x', 'environment/Dockerfile': 'FROM x' });
+  symlinkSync('/etc/passwd', join(task.folder, 'environment', 'link'));
+  const { work, root } = await createSandbox({ ...id, home: folder.home, task });
+  expect(readdirSync(work).toSorted()).toEqual(['app', 'instruction.md']);
+  expect(readdirSync(root).toSorted()).toEqual(['home', 'logs', 'tmp', 'work']);
+  expect(await readFile(join(work, 'app/data.txt'), 'utf8')).toBe('x');
+});
+
+test('a retried activity finds what the first one left', async () => {
+  await using folder = await temporaryHome();
+  const task = await taskWith(folder.home, 'true');
+  const first = await sandboxWith(folder.home, { 'left-over.txt': '' }, task);
+  const here = await isolation();
+  const running = shell(here, first, 'sleep 60');
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  const second = await createSandbox({ ...id, home: folder.home, task });
+  expect(readdirSync(second.work)).toEqual(['instruction.md']);
+  expect((await running).seconds).toBeLessThan(5);
+});
+
+test('a removed sandbox, or one removed twice, leaves something', async () => {
+  await using folder = await temporaryHome();
+  const sandbox = await sandboxWith(folder.home, { 'deep/file': '' });
+  for (let time = 0; time < 2; time += 1) await destroySandbox({ ...id, home: folder.home });
+  expect(existsSync(sandbox.root)).toBe(false);
+  for (const kept of readdirSync(join(folder.home, 'sandboxes'))) expect(readdirSync(join(folder.home, 'sandboxes', kept))).toEqual([]);
+});
+
+test("a sweep spares what a dead worker left, or takes a living one's", async () => {
+  await using folder = await temporaryHome();
+  const [dead, living] = [await sandboxWith(folder.home, {}, undefined, 'dead'), await sandboxWith(folder.home, {}, undefined, 'living')];
+  const worker = spawn('true');
+  await once(worker, 'exit');
+  const file = join(folder.home, 'sandboxes', '.owners', dead.name);
+  await writeFile(file, JSON.stringify({ ...JSON.parse(await readFile(file, 'utf8')), pid: worker.pid }));
+  expect(await sweepSandboxes(folder.home)).toEqual(['dead.1']);
+  expect([existsSync(dead.root), existsSync(living.root)]).toEqual([false, true]);
+});
+
+test('two sandboxes share a user', async () => {
+  await using folder = await temporaryHome();
+  const task = await taskWith(folder.home, 'true');
+  const names = Array.from({ length: 20 }, (_, index) => `t${index}`);
+  const made = await Promise.all(names.map((trialId) => createSandbox({ trialId, attempt: 1, home: folder.home, task })));
+  expect(new Set(made.map(({ uid, name }) => uid ?? name)).size).toBe(20);
+});
+
+test('a trial id leads out of the folder', async () => {
+  await using folder = await temporaryHome();
+  const task = await taskWith(folder.home, 'true');
+  await expect(createSandbox({ home: folder.home, trialId: '../x', attempt: 1, task })).rejects.toThrow(/not valid/);
+});
+
+test('a full disk is taken for a fault of the task', async () => {
+  const full = Object.assign(new Error('no space'), { code: 'ENOSPC' });
+  await expect(hostWork('sandbox t.1', () => Promise.reject(full))).rejects.toMatchObject({
+    name: 'SandboxError',
+    message: expect.stringContaining('the disk is full'),
+  });
+});
+
+test('an environment larger than its storage fills the disk', async () => {
+  await using folder = await temporaryHome();
+  const toml = '[environment]\nstorage_mb = 0.001';
+  const task = await taskWith(folder.home, 'true', { 'environment/big': 'x'.repeat(5000), 'task.toml': toml });
+  await expect(createSandbox({ ...id, home: folder.home, task })).rejects.toMatchObject({ code: 'bad_input' });
+});

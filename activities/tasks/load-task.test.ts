@@ -1,0 +1,76 @@
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { listTasks } from './list-tasks.ts';
+import { loadTask } from './load-task.ts';
+
+let folder = '';
+const GOOD = { 'task.toml': '', 'instruction.md': 'Do it.', 'tests/test.sh': 'true' };
+
+beforeEach(async () => void (folder = await mkdtemp(join(tmpdir(), 'trialgate-tasks-'))));
+afterEach(() => rm(folder, { recursive: true }));
+
+async function write(name: string, files: Record<string, string | null>): Promise<string> {
+  for (const [path, text] of Object.entries({ ...GOOD, ...files })) {
+    if (text === null) continue;
+    await mkdir(dirname(join(folder, name, path)), { recursive: true });
+    await writeFile(join(folder, name, path), text);
+  }
+  return join(folder, name);
+}
+
+test("Harbor's defaults and keys are not kept", async () => {
+  const toml = `
+version = "1.0"
+[task]
+name = "org/adding"
+[metadata]
+difficulty = "easy"
+[agent]
+timeout_sec = 12.5
+network_mode = "public"
+[verifier]
+env = { LANGUAGE = "en" }
+[environment]
+memory_mb = 512
+docker_image = "python:3.12"
+`;
+  const task = await loadTask(await write('a', { 'task.toml': toml }));
+  expect(task).toMatchObject({
+    name: 'org/adding',
+    agent: { timeoutSec: 12.5 },
+    verifier: { timeoutSec: 600, env: { LANGUAGE: 'en' } },
+    environment: { cpus: 1, memoryMb: 512, storageMb: 10240 },
+  });
+  expect((await loadTask(await write('unnamed', {}))).name).toBe('unnamed');
+});
+
+test.each([
+  ['no instruction', { 'instruction.md': null }, /instruction\.md is missing/],
+  ['an empty instruction', { 'instruction.md': ' \n' }, /instruction\.md is empty/],
+  ['no task.toml', { 'task.toml': null }, /task\.toml is missing/],
+  ['no tests', { 'tests/test.sh': null }, /tests\/test\.sh is missing/],
+  ['broken TOML', { 'task.toml': '[agent]\ntimeout_sec = \n' }, /task\.toml:2:\d+: .+/],
+  ['a wrong type', { 'task.toml': '[agent]\ntimeout_sec = "long"' }, /task\.toml: agent\.timeout_sec: .*expected number/],
+  ['a negative limit', { 'task.toml': '[environment]\nmemory_mb = -1' }, /task\.toml: environment\.memory_mb/],
+  ['a section that is none', { 'task.toml': 'verifier = 3' }, /task\.toml: verifier: .*expected object/],
+])('%s is accepted', async (_, files, message) => {
+  const bad = await write('bad', files);
+  await expect(loadTask(bad)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(message) });
+  await expect(listTasks([folder])).rejects.toThrow(message);
+});
+
+test('a folder of tasks comes unsorted, or a task twice', async () => {
+  for (const name of ['b', 'c', 'a']) await write(name, {});
+  await writeFile(join(folder, 'README.md'), '');
+  const [a, b, c] = ['a', 'b', 'c'].map((name) => join(folder, name));
+  expect(await listTasks([folder, join(folder, 'b')])).toEqual([a, b, c]);
+  expect(await listTasks([join(folder, 'c')])).toEqual([c]);
+  expect(await listTasks([])).toEqual([]);
+});
+
+test('a folder that is not there, or empty, counts as no tasks', async () => {
+  await expect(listTasks([join(folder, 'nowhere')])).rejects.toThrow(/no folder .*nowhere/);
+  await expect(listTasks([folder])).rejects.toThrow(/neither a task nor a folder of tasks/);
+});

@@ -1,0 +1,113 @@
+import { createServer, type IncomingMessage } from 'node:http';
+import { readFile } from 'node:fs/promises';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { json } from 'node:stream/consumers';
+import { describe, expect, test } from 'vitest';
+import { agentsFolder } from '../activities/agents-folder.ts';
+import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
+import { loadAgent } from '../activities/sandbox/load-agent.ts';
+import { runAgent, type AgentResult } from '../activities/sandbox/run-agent.ts';
+import { isolations, temporaryHome } from '../activities/sandbox/testing/fixtures.ts';
+import { loadTask } from '../activities/tasks/load-task.ts';
+
+type Reply = { status?: number; text: string };
+type Asked = { messages: { role: string; content: string }[]; headers: IncomingMessage['headers']; url: string };
+type Run = AgentResult & { asked: Asked[]; solution: string | null };
+
+const task = await loadTask('tasks/train/add');
+const block = (code: string): string => `Sure!\n\`\`\`python\n${code}\n\`\`\`\nBye.`;
+const right = block('def add(a, b):\n    return a + b');
+
+describe.each(await isolations())('$kind', (isolation) => {
+  /** Runs an agent against a gateway that gives these replies, one a request; the last one for ever. */
+  async function run(name: string, ...replies: Reply[]): Promise<Run> {
+    await using folder = await temporaryHome();
+    const asked: Asked[] = [];
+    const gateway = createServer(async (request, response) => {
+      const { messages } = (await json(request)) as Pick<Asked, 'messages'>;
+      asked.push({ messages, headers: request.headers, url: request.url ?? '' });
+      const { status = 200, text } = replies[Math.min(asked.length, replies.length) - 1] ?? { text: '' };
+      const body = status === 200 ? { choices: [{ message: { content: text }, finish_reason: 'length' }] } : { error: { message: text } };
+      response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
+    }).listen(0, '127.0.0.1');
+    await once(gateway, 'listening');
+    const address = gateway.address();
+    const port = address !== null && typeof address === 'object' ? address.port : 0;
+    try {
+      const sandbox = await createSandbox({ home: folder.home, trialId: 't', attempt: 1, task });
+      const result = await runAgent({
+        agent: await loadAgent(agentsFolder, name),
+        agentsFolder,
+        task,
+        sandbox,
+        isolation,
+        baseUrl: `http://127.0.0.1:${port}/t/v1`,
+        apiKey: 'the-key',
+        model: 'policy',
+        signal: new AbortController().signal,
+      });
+      const solution = await readFile(join(sandbox.work, 'solution.py'), 'utf8').catch(() => null);
+      return { ...result, asked, solution };
+    } finally {
+      gateway.close();
+    }
+  }
+
+  test('oneshot asks twice, without its key, or writes more than the block', async () => {
+    const { ending, asked, solution } = await run('oneshot', { text: right });
+    expect(ending).toBe('done');
+    expect(solution).toBe('def add(a, b):\n    return a + b\n');
+    expect(asked).toHaveLength(1);
+    expect(asked[0]).toMatchObject({ url: '/t/v1/chat/completions', headers: { authorization: 'Bearer the-key' } });
+    expect(asked[0]?.messages).toEqual([{ role: 'user', content: task.instruction.trim() }]);
+  });
+
+  test.each(['```python\ndef add(a, b):', 'def add(a, b): return a + b', '```json\n{}\n```'])('%j counts as code', async (text) => {
+    expect(await run('oneshot', { text })).toMatchObject({ ending: 'done', solution: null });
+  });
+
+  test('repair stops at a wrong answer, or shows no failure', async () => {
+    const wrong = block('def add(a, b):\n    return a - b');
+    const { ending, asked, solution } = await run('repair', { text: wrong }, { text: 'I see.' }, { text: right });
+    expect(ending).toBe('done');
+    expect(solution).toContain('a + b');
+    expect(asked.map(({ messages }) => messages.length)).toEqual([1, 3, 5]);
+    const conversation = asked[2]?.messages;
+    expect(conversation?.[1]).toEqual({ role: 'assistant', content: wrong });
+    expect(conversation?.[2]?.content).toContain('add(2, 3) should give 5, but gave -1');
+    expect(conversation?.[4]?.content).toContain('no complete ```python block');
+  });
+
+  test('repair asks for ever, or goes on after success', async () => {
+    expect((await run('repair', { text: block('def add(a, b): boom') })).asked).toHaveLength(3);
+    expect((await run('repair', { text: right })).asked).toHaveLength(1);
+  });
+
+  test("a gateway's passing failure ends the trial", async () => {
+    const { ending, asked } = await run('oneshot', { status: 503, text: 'engine' }, { text: right });
+    expect(ending).toBe('done');
+    expect(asked.map(({ headers }) => headers['x-stainless-retry-count'])).toEqual(['0', '1']);
+  });
+
+  test("a gateway's lasting failure is the agent's fault", async () => {
+    expect(await run('oneshot', { status: 500, text: 'engine is gone' })).toMatchObject({
+      ending: 'infra_error',
+      reason: expect.stringContaining('engine is gone'),
+    });
+  });
+
+  test('a refusal is tried again, or taken for a failure of the host', async () => {
+    const { ending, asked, reason } = await run('oneshot', { status: 401, text: 'wrong key' });
+    expect([ending, asked.length]).toEqual(['agent_error', 1]);
+    expect(reason).toContain('wrong key');
+  });
+
+  test('a used-up budget or context loses what was written before', async () => {
+    const first = { text: block('def add(a, b): return 1') };
+    const refusals = [{ status: 429, text: 'budget' }, { status: 400, text: "This model's maximum context length is 10 tokens" }];
+    for (const refusal of refusals) {
+      expect(await run('repair', first, refusal)).toMatchObject({ ending: 'done', solution: 'def add(a, b): return 1\n' });
+    }
+  });
+});
