@@ -28,7 +28,10 @@ describe.each(await isolations())('$kind', (isolation) => {
       const { messages } = (await json(request)) as Pick<Asked, 'messages'>;
       asked.push({ messages, headers: request.headers, url: request.url ?? '' });
       const { status = 200, text } = replies[Math.min(asked.length, replies.length) - 1] ?? { text: '' };
-      const body = status === 200 ? { choices: [{ message: { content: text }, finish_reason: 'length' }] } : { error: { message: text } };
+      const body =
+        status === 200
+          ? { choices: [{ message: { content: text }, finish_reason: 'length' }] }
+          : { error: { message: text } };
       response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
     }).listen(0, '127.0.0.1');
     await once(gateway, 'listening');
@@ -63,9 +66,12 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(asked[0]?.messages).toEqual([{ role: 'user', content: task.instruction.trim() }]);
   });
 
-  test.each(['```python\ndef add(a, b):', 'def add(a, b): return a + b', '```json\n{}\n```'])('%j counts as code', async (text) => {
-    expect(await run('oneshot', { text })).toMatchObject({ ending: 'done', solution: null });
-  });
+  test.each(['```python\ndef add(a, b):', 'def add(a, b): return a + b', '```json\n{}\n```'])(
+    '%j counts as code',
+    async (text) => {
+      expect(await run('oneshot', { text })).toMatchObject({ ending: 'done', solution: null });
+    },
+  );
 
   test('repair stops at a wrong answer, or shows no failure', async () => {
     const wrong = block('def add(a, b):\n    return a - b');
@@ -105,9 +111,15 @@ describe.each(await isolations())('$kind', (isolation) => {
 
   test('a used-up budget or context loses what was written before', async () => {
     const first = { text: block('def add(a, b): return 1') };
-    const refusals = [{ status: 429, text: 'budget' }, { status: 400, text: "This model's maximum context length is 10 tokens" }];
+    const refusals = [
+      { status: 429, text: 'budget' },
+      { status: 400, text: "This model's maximum context length is 10 tokens" },
+    ];
     for (const refusal of refusals) {
-      expect(await run('repair', first, refusal)).toMatchObject({ ending: 'done', solution: 'def add(a, b): return 1\n' });
+      expect(await run('repair', first, refusal)).toMatchObject({
+        ending: 'done',
+        solution: 'def add(a, b): return 1\n',
+      });
     }
   });
 });

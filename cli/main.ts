@@ -38,7 +38,12 @@ export async function main(argv: string[]): Promise<number> {
 /** What the process does that was started as `trialgate`. */
 export async function start(): Promise<void> {
   stopWithLauncher();
-  process.exitCode = await main(process.argv.slice(2));
+  // A reader such as `head` may leave before the end.
+  for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
+  const code = await main(process.argv.slice(2));
+  // A verb that is done is done: no forgotten timer or connection holds its process.
+  await Promise.all([process.stdout, process.stderr].map((stream) => new Promise((written) => stream.write('', written))));
+  process.exit(code);
 }
 
 /** The launcher's channel closes when the launcher is killed: stop as if it had passed a signal on. */

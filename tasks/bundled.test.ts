@@ -20,21 +20,27 @@ async function judge(folder: string, solution: string): Promise<Verdict> {
   return await verify({ task, sandbox, isolation: here, signal: new AbortController().signal });
 }
 
-const reward = async (solution: string, folder = 'tasks/train/add'): Promise<number> => (await judge(folder, solution)).rewards.reward ?? -1;
+const reward = async (solution: string, folder = 'tasks/train/add'): Promise<number> =>
+  (await judge(folder, solution)).rewards.reward ?? -1;
 
 beforeAll(() => judge('tasks/train/add', ''));
 
 test('there are too few tasks, or a held-out one is trained on', async () => {
-  const [train, held] = [await listTasks(['tasks/train']), await listTasks(['tasks/eval'])].map((list) => list.map((path) => basename(path)));
+  const [train, held] = [await listTasks(['tasks/train']), await listTasks(['tasks/eval'])].map((list) =>
+    list.map((path) => basename(path)),
+  );
   expect(train?.length).toBeGreaterThanOrEqual(12);
   expect(held?.length).toBeGreaterThanOrEqual(4);
   expect(train?.filter((name) => held?.includes(name))).toEqual([]);
 });
 
-test.each(['tests/run.py', 'tests/test.sh', 'environment/Dockerfile'])('the copies of %s differ between tasks', async (file) => {
-  const texts = await Promise.all(folders.map((folder) => readFile(join(folder, file), 'utf8')));
-  expect(new Set(texts).size).toBe(1);
-});
+test.each(['tests/run.py', 'tests/test.sh', 'environment/Dockerfile'])(
+  'the copies of %s differ between tasks',
+  async (file) => {
+    const texts = await Promise.all(folders.map((folder) => readFile(join(folder, file), 'utf8')));
+    expect(new Set(texts).size).toBe(1);
+  },
+);
 
 test.each(folders)('%s cannot be solved, or its visible test gives the hidden cases away', async (folder) => {
   const solution = SOLUTIONS[basename(folder)];
@@ -56,16 +62,23 @@ test('code that exits takes the passed cases along', async () => {
   expect(await reward('import os\nos._exit(0)')).toBe(0);
 });
 
-test('code that hangs costs more than its case, or more than 5 seconds', async () => {
-  const before = performance.now();
-  expect(await reward('def add(a, b):\n    while a == 0: pass\n    return a + b')).toBeCloseTo(5 / 6, 5);
-  expect(await reward('def add(a, b):\n    while True: pass')).toBe(0);
-  expect(await reward('while True: pass')).toBe(0);
-  expect(performance.now() - before).toBeLessThan(8000);
+test.each([
+  ['def add(a, b):\n    while a == 0: pass\n    return a + b', 5 / 6],
+  ['import time\ndef add(a, b):\n    if a == 0: time.sleep(60)\n    return a + b', 5 / 6],
+  ['import time\ndef add(a, b): time.sleep(60)', 0],
+  ['def add(a, b):\n    while True: pass', 0],
+  ['while True: pass', 0],
+])('%j, which hangs, costs more than its case, or more than 5 seconds', async (solution, share) => {
+  const { rewards, seconds } = await judge('tasks/train/add', solution);
+  expect(rewards.reward).toBeCloseTo(share, 5);
+  expect(seconds).toBeLessThan(7);
 });
 
 test('code that eats memory costs more than its case', async () => {
-  expect(await reward('def add(a, b):\n    if a == 0: return len([0] * 10**10)\n    return a + b')).toBeCloseTo(5 / 6, 5);
+  expect(await reward('def add(a, b):\n    if a == 0: return len([0] * 10**10)\n    return a + b')).toBeCloseTo(
+    5 / 6,
+    5,
+  );
   expect(await reward('x = []\nwhile True: x.append(bytearray(10**7))')).toBe(0);
 });
 
@@ -81,7 +94,8 @@ test('a last line that reads input spoils a right function', async () => {
 });
 
 test('printed results count', async () => {
-  const shout = 'import sys\nfor fd in (1, 2):\n    open(fd, "w", closefd=False).write("loaded\\n5\\n6\\n0\\n-12\\n350\\n0\\n")\nprint("6 of 6 passed")';
+  const shout =
+    'import sys\nfor fd in (1, 2):\n    open(fd, "w", closefd=False).write("loaded\\n5\\n6\\n0\\n-12\\n350\\n0\\n")\nprint("6 of 6 passed")';
   expect(await reward(shout)).toBe(0);
 });
 

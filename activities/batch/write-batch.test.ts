@@ -34,12 +34,12 @@ test('the same samples make another file, or the name is not the content', async
 test('a value changes between the sample and the file', async () => {
   const { path } = await writeBatch(folder, [sample('a'), sample('b')]);
   const table = tableFromIPC(await readFile(path));
-  const row = table.get(1)?.toJSON();
+  const row = table.get(1)?.toJSON() ?? {};
   expect(table.numRows).toBe(2);
   expect(row).toMatchObject({ temperature: 0.5, group_id: 'r/0.1/0', trial_id: 'b', attempt: 2 });
-  expect([...row?.token_ids]).toEqual([5, 6, 7]);
-  expect([...row?.loss_mask]).toEqual([0, 1, 1]);
-  expect([...row?.logprobs]).toEqual([0, -0.25, -1.5]);
-  expect([...row?.policy_versions]).toEqual([null, 3, 3]);
-  expect(row?.rewards.toJSON()).toEqual({ style: 1, tests: 0.5 });
+  expect([...row.token_ids]).toEqual([5, 6, 7]);
+  expect([...row.loss_mask]).toEqual([0, 1, 1]);
+  expect([...row.logprobs]).toEqual([0, -0.25, -1.5]);
+  expect([...row.policy_versions]).toEqual([null, 3, 3]);
+  expect(row.rewards.toJSON()).toEqual({ style: 1, tests: 0.5 });
 });

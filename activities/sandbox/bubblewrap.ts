@@ -58,6 +58,7 @@ function likeHost(path: string): string[] {
 /** bubblewrap makes the folders above a mount for itself alone; the sandbox's user must be able to pass. */
 function readable(path: string): string[] {
   const above = [];
-  for (let folder = dirname(path); folder !== '/'; folder = dirname(folder)) above.unshift('--perms', '0755', '--dir', folder);
+  for (let folder = dirname(path); folder !== '/'; folder = dirname(folder))
+    above.unshift('--perms', '0755', '--dir', folder);
   return [...above, '--ro-bind', path, path];
 }

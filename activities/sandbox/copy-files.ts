@@ -25,7 +25,9 @@ export async function copyFiles(from: string, to: string, limits: CopyLimits, ig
   }
 
   async function copyFile(path: string): Promise<boolean> {
-    const source = await open(join(from, path), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null);
+    const source = await open(join(from, path), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(
+      () => null,
+    );
     if (!source) return false;
     try {
       const { size, mode } = await source.stat();

@@ -15,7 +15,10 @@ const id = { trialId: 't', attempt: 1 };
 
 test("the task's files are missing, or its tests are there for the agent to see", async () => {
   await using folder = await temporaryHome();
-  const task = await taskWith(folder.home, 'true', { 'environment/app/data.txt': 'x', 'environment/Dockerfile': 'FROM x' });
+  const task = await taskWith(folder.home, 'true', {
+    'environment/app/data.txt': 'x',
+    'environment/Dockerfile': 'FROM x',
+  });
   symlinkSync('/etc/passwd', join(task.folder, 'environment', 'link'));
   const { work, root } = await createSandbox({ ...id, home: folder.home, task });
   expect(readdirSync(work).toSorted()).toEqual(['app', 'instruction.md']);
@@ -40,12 +43,16 @@ test('a removed sandbox, or one removed twice, leaves something', async () => {
   const sandbox = await sandboxWith(folder.home, { 'deep/file': '' });
   for (let time = 0; time < 2; time += 1) await destroySandbox({ ...id, home: folder.home });
   expect(existsSync(sandbox.root)).toBe(false);
-  for (const kept of readdirSync(join(folder.home, 'sandboxes'))) expect(readdirSync(join(folder.home, 'sandboxes', kept))).toEqual([]);
+  for (const kept of readdirSync(join(folder.home, 'sandboxes')))
+    expect(readdirSync(join(folder.home, 'sandboxes', kept))).toEqual([]);
 });
 
 test("a sweep spares what a dead worker left, or takes a living one's", async () => {
   await using folder = await temporaryHome();
-  const [dead, living] = [await sandboxWith(folder.home, {}, undefined, 'dead'), await sandboxWith(folder.home, {}, undefined, 'living')];
+  const [dead, living] = [
+    await sandboxWith(folder.home, {}, undefined, 'dead'),
+    await sandboxWith(folder.home, {}, undefined, 'living'),
+  ];
   const worker = spawn('true');
   await once(worker, 'exit');
   const file = join(folder.home, 'sandboxes', '.owners', dead.name);
@@ -58,7 +65,9 @@ test('two sandboxes share a user', async () => {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true');
   const names = Array.from({ length: 20 }, (_, index) => `t${index}`);
-  const made = await Promise.all(names.map((trialId) => createSandbox({ trialId, attempt: 1, home: folder.home, task })));
+  const made = await Promise.all(
+    names.map((trialId) => createSandbox({ trialId, attempt: 1, home: folder.home, task })),
+  );
   expect(new Set(made.map(({ uid, name }) => uid ?? name)).size).toBe(20);
 });
 

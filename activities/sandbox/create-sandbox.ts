@@ -54,7 +54,8 @@ export async function createSandbox({ home, trialId, attempt, task, signal }: Sa
       return sandbox;
     } catch (error) {
       await removeNamed(home, name);
-      if (error instanceof RangeError) throw new TrialgateError('bad_input', `${task.folder}/environment: ${error.message}`);
+      if (error instanceof RangeError)
+        throw new TrialgateError('bad_input', `${task.folder}/environment: ${error.message}`);
       throw error;
     }
   });
@@ -66,7 +67,12 @@ export async function emptySandbox(home: string, name: string): Promise<Sandbox>
   const uid = await claimUid(home, name);
   await writeOwner(home, name, uid);
   const root = join(parent, name);
-  const inside = { work: join(root, 'work'), agentHome: join(root, 'home'), tmp: join(root, 'tmp'), logs: join(root, 'logs') };
+  const inside = {
+    work: join(root, 'work'),
+    agentHome: join(root, 'home'),
+    tmp: join(root, 'tmp'),
+    logs: join(root, 'logs'),
+  };
   for (const folder of Object.values(inside)) await mkdir(folder, { recursive: true });
   await chmod(root, 0o700);
   return { name, home, root, uid, ...inside };
@@ -76,5 +82,7 @@ export async function emptySandbox(home: string, name: string): Promise<Sandbox>
 export async function handOver(folder: string, uid: number | null): Promise<void> {
   if (uid === null) return;
   const entries = await readdir(folder, { withFileTypes: true, recursive: true });
-  await Promise.all([folder, ...entries.map((entry) => join(entry.parentPath, entry.name))].map((path) => chown(path, uid, uid)));
+  await Promise.all(
+    [folder, ...entries.map((entry) => join(entry.parentPath, entry.name))].map((path) => chown(path, uid, uid)),
+  );
 }

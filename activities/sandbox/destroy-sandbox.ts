@@ -9,7 +9,15 @@ import { releaseUid } from './own-uid.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
 
 /** Ends whatever still runs in an attempt's sandbox and removes it; nothing happens when there is none. */
-export async function destroySandbox({ home, trialId, attempt }: { home: string; trialId: string; attempt: number }): Promise<void> {
+export async function destroySandbox({
+  home,
+  trialId,
+  attempt,
+}: {
+  home: string;
+  trialId: string;
+  attempt: number;
+}): Promise<void> {
   const name = sandboxName(trialId, attempt);
   await removeNamed(home, name);
   await removeNamed(home, verifierName(name));

@@ -8,7 +8,8 @@ export type Python = {
 };
 
 const run = promisify(execFile);
-const ASK = 'import os,sys;print(sys.version_info>=(3,9),os.path.realpath(sys._base_executable),sys.base_prefix,sep="\\n")';
+const ASK =
+  'import os,sys;print(sys.version_info>=(3,9),os.path.realpath(sys._base_executable),sys.base_prefix,sep="\\n")';
 
 /** The interpreter itself, behind version managers' shims (which cost 50 ms a start) and virtual environments. */
 export async function findPython(candidate: string): Promise<Python | null> {
@@ -24,5 +25,7 @@ export async function findPython(candidate: string): Promise<Python | null> {
 
 /** In order of preference. */
 export function pythonCandidates(env: NodeJS.ProcessEnv = process.env): string[] {
-  return [env.TRIALGATE_PYTHON, 'python3', '/usr/bin/python3', '/usr/local/bin/python3'].filter((path) => path !== undefined);
+  return [env.TRIALGATE_PYTHON, 'python3', '/usr/bin/python3', '/usr/local/bin/python3'].filter(
+    (path) => path !== undefined,
+  );
 }

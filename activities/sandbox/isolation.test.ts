@@ -62,7 +62,11 @@ describe.skipIf(!user)('as a user of its own (skipped unless root)', () => {
     const sandbox = await sandboxWith(folder.home, {});
     const other = await sandboxWith(folder.home, { 'theirs.txt': 'secret' }, undefined, 'other');
     await writeFile(join(folder.home, 'secrets.json'), '{}', { mode: 0o600 });
-    const { stdout, stderr } = await shell(isolation, sandbox, `cat ${other.work}/theirs.txt ${folder.home}/secrets.json; id -u`);
+    const { stdout, stderr } = await shell(
+      isolation,
+      sandbox,
+      `cat ${other.work}/theirs.txt ${folder.home}/secrets.json; id -u`,
+    );
     expect(stdout.trim()).toBe(String(sandbox.uid));
     expect(stderr.match(/Permission denied/g)?.length).toBe(2);
   });

@@ -31,6 +31,8 @@ export function limited(argv: string[], { memoryMb, processes, fileMb }: Limits,
 /** Without a user or namespace of its own, a sandbox's processes are counted together with all of the user's. */
 function othersOfThisUser(): number {
   const uid = process.getuid?.();
-  const threads = processTable().filter((row) => row.uid === uid).reduce((sum, row) => sum + row.threads, 0);
+  const threads = processTable()
+    .filter((row) => row.uid === uid)
+    .reduce((sum, row) => sum + row.threads, 0);
   return threads + 512;
 }

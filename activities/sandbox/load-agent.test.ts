@@ -24,7 +24,10 @@ test.each([
   ['', /a\.yaml: \(top level\)/],
 ])('%j is an agent', async (yaml, message) => {
   await writeFile(join(folder, 'a.yaml'), yaml);
-  await expect(loadAgent(folder, 'a')).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(message) });
+  await expect(loadAgent(folder, 'a')).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringMatching(message),
+  });
 });
 
 test('an unknown agent is not answered with the known ones, or leads out of the folder', async () => {

@@ -9,7 +9,8 @@ const PLACEHOLDERS = new Set(['python', 'agents', 'work', 'model', 'base_url', '
 /** @throws TrialgateError `bad_input` that names the file and field, or the agents there are */
 export async function loadAgent(folder: string, name: string): Promise<Agent> {
   const file = join(folder, `${name}.yaml`);
-  if (!/^[a-z0-9][a-z0-9-]*$/.test(name)) throw new TrialgateError('bad_input', `agents: ${JSON.stringify(name)} is not an agent's name`);
+  if (!/^[a-z0-9][a-z0-9-]*$/.test(name))
+    throw new TrialgateError('bad_input', `agents: ${JSON.stringify(name)} is not an agent's name`);
   const text = await readFile(file, 'utf8').catch(async () => {
     const known = (await listAgents(folder)).join(', ') || 'none';
     throw new TrialgateError('bad_input', `agents: there is no ${file} (known agents: ${known})`);
@@ -20,11 +21,15 @@ export async function loadAgent(folder: string, name: string): Promise<Agent> {
     throw new TrialgateError('bad_input', `${file}: ${faults.join('; ')}`);
   }
   const agent = parsed.data;
-  if (agent.name !== name) throw new TrialgateError('bad_input', `${file}: name: is ${agent.name}, but the file says ${name}`);
+  if (agent.name !== name)
+    throw new TrialgateError('bad_input', `${file}: name: is ${agent.name}, but the file says ${name}`);
   for (const value of [...agent.command, ...Object.values(agent.env)]) {
     for (const [whole, placeholder] of value.matchAll(/\{([a-z_]+)\}/g)) {
       if (placeholder === undefined || PLACEHOLDERS.has(placeholder)) continue;
-      throw new TrialgateError('bad_input', `${file}: unknown placeholder ${whole}; there are ${[...PLACEHOLDERS].join(', ')}`);
+      throw new TrialgateError(
+        'bad_input',
+        `${file}: unknown placeholder ${whole}; there are ${[...PLACEHOLDERS].join(', ')}`,
+      );
     }
   }
   return agent;
@@ -32,7 +37,10 @@ export async function loadAgent(folder: string, name: string): Promise<Agent> {
 
 export async function listAgents(folder: string): Promise<string[]> {
   const files = await readdir(folder).catch(() => []);
-  return files.filter((file) => file.endsWith('.yaml')).map((file) => file.slice(0, -'.yaml'.length)).toSorted();
+  return files
+    .filter((file) => file.endsWith('.yaml'))
+    .map((file) => file.slice(0, -'.yaml'.length))
+    .toSorted();
 }
 
 function parseYaml(text: string, file: string): unknown {
@@ -40,6 +48,8 @@ function parseYaml(text: string, file: string): unknown {
     return parse(text);
   } catch (error) {
     if (!(error instanceof YAMLParseError)) throw error;
-    throw new TrialgateError('bad_input', `${file}:${error.linePos?.[0].line ?? 1}: ${error.message.split('\n')[0]}`, { cause: error });
+    throw new TrialgateError('bad_input', `${file}:${error.linePos?.[0].line ?? 1}: ${error.message.split('\n')[0]}`, {
+      cause: error,
+    });
   }
 }

@@ -3,8 +3,10 @@ import { TrialgateError } from '../../store/errors.ts';
 const IDENTIFIER = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
 
 export function sandboxName(trialId: string, attempt: number): string {
-  if (!IDENTIFIER.test(trialId)) throw new TrialgateError('bad_input', `trial id ${JSON.stringify(trialId)} is not valid`);
-  if (!Number.isSafeInteger(attempt) || attempt < 1) throw new TrialgateError('bad_input', `attempt ${attempt} is not valid`);
+  if (!IDENTIFIER.test(trialId))
+    throw new TrialgateError('bad_input', `trial id ${JSON.stringify(trialId)} is not valid`);
+  if (!Number.isSafeInteger(attempt) || attempt < 1)
+    throw new TrialgateError('bad_input', `attempt ${attempt} is not valid`);
   return `${trialId}.${attempt}`;
 }
 

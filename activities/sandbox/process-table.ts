@@ -12,7 +12,13 @@ export function processTable(): ProcessRow[] {
       const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
       const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
       const [parent, threads, pages] = [fields[1], fields[17], fields[21]].map(Number);
-      rows.push({ pid, parent: parent ?? 0, uid: statSync(`/proc/${pid}`).uid, threads: threads ?? 1, rssBytes: (pages ?? 0) * PAGE });
+      rows.push({
+        pid,
+        parent: parent ?? 0,
+        uid: statSync(`/proc/${pid}`).uid,
+        threads: threads ?? 1,
+        rssBytes: (pages ?? 0) * PAGE,
+      });
     } catch {
       continue;
     }

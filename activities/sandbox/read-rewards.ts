@@ -13,7 +13,8 @@ const MAX_BYTES = 65_536;
  */
 export async function readRewards(folder: string, context: string): Promise<Record<string, number>> {
   const text = await readSmall(join(folder, 'reward.txt'));
-  if (text !== null) return { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) };
+  if (text !== null)
+    return { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) };
   const json = await readSmall(join(folder, 'reward.json'));
   if (json === null) throw new VerifierError(`no reward: neither reward.txt nor reward.json was written. ${context}`);
   const entries = Object.entries(parseObject(json, context));
@@ -34,7 +35,9 @@ function parseObject(json: string, context: string): object {
   } catch {
     // Said below: text that is no JSON is as wrong as JSON that is no object.
   }
-  throw new VerifierError(`reward.json is not an object of numbers, found ${JSON.stringify(json.slice(0, 100))}. ${context}`);
+  throw new VerifierError(
+    `reward.json is not an object of numbers, found ${JSON.stringify(json.slice(0, 100))}. ${context}`,
+  );
 }
 
 /** Null when there is no such regular file. The tests' user wrote it: a link is not followed. */

@@ -43,7 +43,13 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
   const wrapped = isolation.kind === 'bubblewrap';
   const place = wrapped
     ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', agents: '/agents' }
-    : { work: sandbox.work, home: sandbox.agentHome, tmp: sandbox.tmp, logs: sandbox.logs, agents: await reachable(run) };
+    : {
+        work: sandbox.work,
+        home: sandbox.agentHome,
+        tmp: sandbox.tmp,
+        logs: sandbox.logs,
+        agents: await reachable(run),
+      };
   const values: Record<string, string> = {
     python: isolation.python.executable,
     agents: place.agents,
@@ -91,7 +97,9 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
 async function reachable({ agentsFolder, sandbox, isolation }: AgentRun): Promise<string> {
   if (sandboxUser(isolation, sandbox) === null || passable(agentsFolder)) return agentsFolder;
   const copy = join(sandbox.root, 'agents');
-  await hostWork(`sandbox ${sandbox.name}`, () => copyFiles(agentsFolder, copy, { bytes: 64 * 2 ** 20, files: 10_000 }));
+  await hostWork(`sandbox ${sandbox.name}`, () =>
+    copyFiles(agentsFolder, copy, { bytes: 64 * 2 ** 20, files: 10_000 }),
+  );
   await hostWork(`sandbox ${sandbox.name}`, () => handOver(copy, sandbox.uid));
   return copy;
 }
@@ -108,6 +116,7 @@ function judge({ reason, exitCode, signal, stderr }: ProcessResult): Omit<AgentR
   if (reason !== 'exited') return { ending: 'agent_error', reason: `the agent ${LIMITS[reason]}` };
   if (exitCode === 0) return { ending: 'done', reason: null };
   const last = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
-  if (exitCode === GATEWAY_FAILED) return { ending: 'infra_error', reason: `the agent could not reach its model: ${last}` };
+  if (exitCode === GATEWAY_FAILED)
+    return { ending: 'infra_error', reason: `the agent could not reach its model: ${last}` };
   return { ending: 'agent_error', reason: `the agent ended with ${signal ?? `exit code ${exitCode}`}: ${last}` };
 }

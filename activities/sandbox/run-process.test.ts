@@ -17,9 +17,14 @@ describe.each(await isolations())('$kind', (isolation) => {
   test('an abort leaves a grandchild alive that moved to its own session', async () => {
     const sandbox = await fresh();
     const controller = new AbortController();
-    const running = shell(isolation, sandbox, 'setsid bash -c "(sleep 60; true) & sleep 60" & (sleep 60; true) & wait', {
-      signal: controller.signal,
-    });
+    const running = shell(
+      isolation,
+      sandbox,
+      'setsid bash -c "(sleep 60; true) & sleep 60" & (sleep 60; true) & wait',
+      {
+        signal: controller.signal,
+      },
+    );
     while (living() < 4) await sleep(20);
     const before = performance.now();
     controller.abort();
@@ -55,26 +60,35 @@ describe.each(await isolations())('$kind', (isolation) => {
   });
 
   test('one process takes more memory than it may', async () => {
-    const result = await shell(isolation, await fresh(), 'exec python3 -c "x = bytearray(300 * 2**20)"', { memoryMb: 100 });
+    const result = await shell(isolation, await fresh(), 'exec python3 -c "x = bytearray(300 * 2**20)"', {
+      memoryMb: 100,
+    });
     expect(result.exitCode === 1 ? result.stderr : result.reason).toMatch(/MemoryError|out_of_memory/);
   });
 
   test('many processes together take more memory than they may', async () => {
     const eater = 'python3 -c "x = bytearray(b\'x\') * (60 * 2**20); import time; time.sleep(8)"';
-    const result = await shell(isolation, await fresh(), `for i in 1 2 3 4; do ${eater} & done; wait`, { memoryMb: 100 });
+    const result = await shell(isolation, await fresh(), `for i in 1 2 3 4; do ${eater} & done; wait`, {
+      memoryMb: 100,
+    });
     expect(result.reason).toBe('out_of_memory');
     expect(living()).toBe(0);
   });
 
   // Nothing counts the processes of root itself; as such, only a sandbox without a user of its own ever runs.
   test.skipIf(isolation.kind === 'none' && process.getuid?.() === 0)('a fork bomb takes the machine down', async () => {
-    const result = await shell(isolation, await fresh(), 'f() { sleep 20 & f | f & }; f; sleep 20', { seconds: 2, processes: 20 });
+    const result = await shell(isolation, await fresh(), 'f() { sleep 20 & f | f & }; f; sleep 20', {
+      seconds: 2,
+      processes: 20,
+    });
     expect(['timed_out', 'process_limit', 'output_limit']).toContain(result.reason);
     expect(living()).toBe(0);
   });
 
   test('a file grows past its limit', async () => {
-    const result = await shell(isolation, await fresh(), 'head -c 20000000 /dev/zero > big; stat -c %s big', { fileMb: 1 });
+    const result = await shell(isolation, await fresh(), 'head -c 20000000 /dev/zero > big; stat -c %s big', {
+      fileMb: 1,
+    });
     expect(Number(result.stdout)).toBeLessThanOrEqual(2 ** 20);
   });
 

@@ -45,7 +45,8 @@ export type ProcessResult = {
 export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   const started = performance.now();
   const elapsed = (): number => (performance.now() - started) / 1000;
-  if (spec.signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0 };
+  if (spec.signal.aborted)
+    return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0 };
 
   const namespaced = spec.isolation.kind === 'bubblewrap';
   const child = launch(spec);
@@ -61,7 +62,9 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
     const status = new BoundedOutput(65536, () => {}).collect(child.status);
     const deadline = setTimeout(() => void end('timed_out'), spec.limits.seconds * 1000);
     const pulse = setInterval(() => spec.onHeartbeat?.(elapsed()), 1000);
-    const unwatch = child.pid ? watchTree({ ...spec.limits, pid: child.pid, uid: spec.uid, onExcess: (excess) => void end(excess) }) : () => {};
+    const unwatch = child.pid
+      ? watchTree({ ...spec.limits, pid: child.pid, uid: spec.uid, onExcess: (excess) => void end(excess) })
+      : () => {};
     const cancel = (): void => void end('cancelled');
     spec.signal.addEventListener('abort', cancel, { once: true });
 
@@ -112,12 +115,20 @@ function launch({ argv, cwd, env, limits, isolation, uid, mounts, marker }: Proc
   const [stdout, stderr] = [child.stdout, child.stderr];
   if (!stdout || !stderr) throw new SandboxError('the sandbox has no output pipes');
   const status = child.stdio[3];
-  return { process: child, pid: child.pid, stdout, stderr, status: status instanceof Readable ? status : Readable.from([]) };
+  return {
+    process: child,
+    pid: child.pid,
+    stdout,
+    stderr,
+    status: status instanceof Readable ? status : Readable.from([]),
+  };
 }
 
 /** What was written before the end is read; a pipe that something outside still holds open does not keep us. */
 async function drained(streams: Readable[]): Promise<void> {
-  const closed = streams.map((stream) => new Promise<void>((resolve) => void (stream.closed ? resolve() : stream.once('close', resolve))));
+  const closed = streams.map(
+    (stream) => new Promise<void>((resolve) => void (stream.closed ? resolve() : stream.once('close', resolve))),
+  );
   const patience = setTimeout(() => streams.forEach((stream) => stream.destroy()), 500);
   await Promise.all(closed);
   clearTimeout(patience);

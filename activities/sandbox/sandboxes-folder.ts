@@ -1,5 +1,5 @@
 import { createHash } from 'node:crypto';
-import { mkdir, stat } from 'node:fs/promises';
+import { chmod, mkdir, stat } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { SandboxError } from './errors.ts';
@@ -19,9 +19,12 @@ export async function sandboxesFolder(home: string): Promise<string> {
 /** Makes it: sandbox users may pass, not look around. */
 export async function openSandboxesFolder(home: string): Promise<string> {
   const folder = await sandboxesFolder(home);
-  await mkdir(folder, { recursive: true, mode: 0o711 });
+  await mkdir(folder, { recursive: true });
   if ((await stat(folder)).uid !== process.getuid?.()) {
-    throw new SandboxError(`${folder} belongs to another user: remove it, or set TRIALGATE_HOME to a folder of your own`);
+    throw new SandboxError(
+      `${folder} belongs to another user: remove it, or set TRIALGATE_HOME to a folder of your own`,
+    );
   }
+  await chmod(folder, 0o711);
   return folder;
 }

@@ -2,7 +2,13 @@ import { processTable, treeOf } from './process-table.ts';
 
 export type Excess = 'out_of_memory' | 'process_limit';
 
-type Watched = { pid: number; uid: number | null; memoryMb: number; processes: number; onExcess: (excess: Excess) => void };
+type Watched = {
+  pid: number;
+  uid: number | null;
+  memoryMb: number;
+  processes: number;
+  onExcess: (excess: Excess) => void;
+};
 
 const INTERVAL_MS = 500;
 /** bubblewrap's own processes, and some room for one that is just ending. */

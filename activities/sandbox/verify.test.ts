@@ -32,7 +32,10 @@ describe.each(all)('$kind', (isolation) => {
     ['1 1', 'found "1 1"'],
   ])('reward.txt with %j counts as a reward', async (text, message) => {
     const writing = `echo '${text}' > $LOGS_DIR/verifier/reward.txt`;
-    await expect(verdict(isolation, writing)).rejects.toMatchObject({ name: 'VerifierError', message: expect.stringContaining(message) });
+    await expect(verdict(isolation, writing)).rejects.toMatchObject({
+      name: 'VerifierError',
+      message: expect.stringContaining(message),
+    });
   });
 
   test.each([
@@ -44,15 +47,22 @@ describe.each(all)('$kind', (isolation) => {
     ['{}', 'holds no reward'],
   ])('reward.json with %s counts as a reward', async (json, message) => {
     const writing = `echo '${json}' > $LOGS_DIR/verifier/reward.json`;
-    await expect(verdict(isolation, writing)).rejects.toMatchObject({ name: 'VerifierError', message: expect.stringContaining(message) });
+    await expect(verdict(isolation, writing)).rejects.toMatchObject({
+      name: 'VerifierError',
+      message: expect.stringContaining(message),
+    });
   });
 
   test('named rewards get lost', async () => {
-    expect((await verdict(isolation, `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`)).rewards).toEqual({ tests: 0.5, style: 1 });
+    expect(
+      (await verdict(isolation, `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`)).rewards,
+    ).toEqual({ tests: 0.5, style: 1 });
   });
 
   test('tests that write no reward, or crash, pass', async () => {
-    await expect(verdict(isolation, 'echo "no pytest here" >&2; exit 3')).rejects.toThrow(/no reward.*exit code 3 \(no pytest here\)/);
+    await expect(verdict(isolation, 'echo "no pytest here" >&2; exit 3')).rejects.toThrow(
+      /no reward.*exit code 3 \(no pytest here\)/,
+    );
   });
 
   test('tests that hang hold the trial up', async () => {
@@ -62,7 +72,9 @@ describe.each(all)('$kind', (isolation) => {
   });
 
   test('a link instead of a reward file shows a file of the host', async () => {
-    await expect(verdict(isolation, 'echo 1 > $WORK_DIR/one; ln -s $WORK_DIR/one $LOGS_DIR/verifier/reward.txt')).rejects.toThrow(/no reward/);
+    await expect(
+      verdict(isolation, 'echo 1 > $WORK_DIR/one; ln -s $WORK_DIR/one $LOGS_DIR/verifier/reward.txt'),
+    ).rejects.toThrow(/no reward/);
   });
 
   test("links and pipes in the agent's work are followed", async () => {
@@ -79,7 +91,10 @@ describe.each(all)('$kind', (isolation) => {
 
   test("what the agent changed in its folders reaches the verifier, its tests or the agent's own copy", async () => {
     await using folder = await temporaryHome();
-    const task = await taskWith(folder.home, 'echo changed > $WORK_DIR/a.txt; ls $LOGS_DIR/verifier $TESTS_DIR; echo 1 > $LOGS_DIR/verifier/reward.txt');
+    const task = await taskWith(
+      folder.home,
+      'echo changed > $WORK_DIR/a.txt; ls $LOGS_DIR/verifier $TESTS_DIR; echo 1 > $LOGS_DIR/verifier/reward.txt',
+    );
     const sandbox = await sandboxWith(folder.home, { 'a.txt': 'mine', '../logs/verifier/reward.txt': '1' }, task);
     const { stdoutTail } = await verify({ task, sandbox, isolation, signal: new AbortController().signal });
     expect(stdoutTail).not.toContain('reward');
@@ -91,19 +106,27 @@ describe.each(all)('$kind', (isolation) => {
     const task = await taskWith(folder.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 60');
     const sandbox = await sandboxWith(folder.home, {}, task);
     const before = performance.now();
-    await expect(verify({ task, sandbox, isolation, signal: AbortSignal.timeout(300) })).rejects.toThrow(/abort|timeout/i);
+    await expect(verify({ task, sandbox, isolation, signal: AbortSignal.timeout(300) })).rejects.toThrow(
+      /abort|timeout/i,
+    );
     expect(performance.now() - before).toBeLessThan(1300);
   });
 });
 
-test.skipIf(!all.some(({ kind }) => kind === 'bubblewrap'))("a foreign task's absolute paths are not there (needs bubblewrap)", async () => {
-  const isolation = all.find(({ kind }) => kind === 'bubblewrap');
-  if (!isolation) return;
-  const script = 'test -f /app/instruction.md && test -f /tests/test.sh && echo 0.25 > /logs/verifier/reward.txt';
-  expect((await verdict(isolation, script)).rewards).toEqual({ reward: 0.25 });
-});
+test.skipIf(!all.some(({ kind }) => kind === 'bubblewrap'))(
+  "a foreign task's absolute paths are not there (needs bubblewrap)",
+  async () => {
+    const isolation = all.find(({ kind }) => kind === 'bubblewrap');
+    if (!isolation) return;
+    const script = 'test -f /app/instruction.md && test -f /tests/test.sh && echo 0.25 > /logs/verifier/reward.txt';
+    expect((await verdict(isolation, script)).rewards).toEqual({ reward: 0.25 });
+  },
+);
 
 test('without bubblewrap a task with absolute paths fails without a hint', async () => {
   const plain = all.find(({ kind }) => kind === 'none');
-  if (plain) await expect(verdict(plain, 'echo 1 > /logs/verifier/reward.txt')).rejects.toThrow(/TESTS_DIR, LOGS_DIR and WORK_DIR/);
+  if (plain)
+    await expect(verdict(plain, 'echo 1 > /logs/verifier/reward.txt')).rejects.toThrow(
+      /TESTS_DIR, LOGS_DIR and WORK_DIR/,
+    );
 });

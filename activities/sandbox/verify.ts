@@ -48,7 +48,10 @@ export async function verify({ task, sandbox, isolation, signal, onHeartbeat }: 
     const result = await runTests(task, clean, isolation, signal, onHeartbeat);
     signal.throwIfAborted();
     const stdoutTail = result.stdout.slice(-4000);
-    if (result.reason !== 'exited') throw new VerifierError(`${task.name}: the verifier ended early (${result.reason}) after ${result.seconds.toFixed(1)} s`);
+    if (result.reason !== 'exited')
+      throw new VerifierError(
+        `${task.name}: the verifier ended early (${result.reason}) after ${result.seconds.toFixed(1)} s`,
+      );
     const rewards = await readRewards(join(clean.logs, 'verifier'), describe(task, result, isolation));
     return { rewards, stdoutTail, skipped, seconds: result.seconds };
   } finally {
@@ -62,11 +65,13 @@ async function prepare(task: Task, sandbox: Sandbox, name: string): Promise<{ cl
   const clean = await emptySandbox(sandbox.home, name);
   const tests = join(clean.root, 'tests');
   const { skipped } = await copyFiles(sandbox.work, clean.work, WORK_LIMITS).catch((error: unknown) => {
-    if (error instanceof RangeError) throw new VerifierError(`${task.name}: the agent's work cannot be judged: ${error.message}`);
+    if (error instanceof RangeError)
+      throw new VerifierError(`${task.name}: the agent's work cannot be judged: ${error.message}`);
     throw error;
   });
   const bundle = await copyFiles(join(task.folder, 'tests'), tests, WORK_LIMITS);
-  if (bundle.skipped.length) throw new VerifierError(`${task.folder}/tests holds links or special files: ${bundle.skipped.join(', ')}`);
+  if (bundle.skipped.length)
+    throw new VerifierError(`${task.folder}/tests holds links or special files: ${bundle.skipped.join(', ')}`);
   await mkdir(join(clean.logs, 'verifier'));
   await chmod(clean.root, 0o700);
   await handOver(clean.root, clean.uid);
@@ -120,6 +125,8 @@ async function runTests(
 function describe(task: Task, { exitCode, signal, stderr }: ProcessResult, isolation: Isolation): string {
   const said = stderr.trim().split('\n').at(-1)?.slice(0, 300);
   const absolute =
-    isolation.kind === 'bubblewrap' ? '' : '; without bubblewrap a test finds its folders in TESTS_DIR, LOGS_DIR and WORK_DIR, not at /tests, /logs and /app';
+    isolation.kind === 'bubblewrap'
+      ? ''
+      : '; without bubblewrap a test finds its folders in TESTS_DIR, LOGS_DIR and WORK_DIR, not at /tests, /logs and /app';
   return `${task.name}: tests/test.sh ended with ${signal ?? `exit code ${exitCode}`}${said ? ` (${said})` : ''}${absolute}`;
 }

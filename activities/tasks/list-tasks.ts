@@ -20,7 +20,10 @@ async function listFolder(folder: string): Promise<string[]> {
   const root = await locate(folder);
   if (await isTask(root)) return [folder];
   const entries = await readdir(root, { withFileTypes: true });
-  const tasks = entries.filter((entry) => entry.isDirectory() && !entry.name.startsWith('.')).map((entry) => entry.name);
-  if (tasks.length === 0) throw new TrialgateError('bad_input', `tasks: ${root} is neither a task nor a folder of tasks`);
+  const tasks = entries
+    .filter((entry) => entry.isDirectory() && !entry.name.startsWith('.'))
+    .map((entry) => entry.name);
+  if (tasks.length === 0)
+    throw new TrialgateError('bad_input', `tasks: ${root} is neither a task nor a folder of tasks`);
   return tasks.toSorted().map((name) => join(folder, name));
 }

@@ -52,7 +52,11 @@ test.each([
   ['no task.toml', { 'task.toml': null }, /task\.toml is missing/],
   ['no tests', { 'tests/test.sh': null }, /tests\/test\.sh is missing/],
   ['broken TOML', { 'task.toml': '[agent]\ntimeout_sec = \n' }, /task\.toml:2:\d+: .+/],
-  ['a wrong type', { 'task.toml': '[agent]\ntimeout_sec = "long"' }, /task\.toml: agent\.timeout_sec: .*expected number/],
+  [
+    'a wrong type',
+    { 'task.toml': '[agent]\ntimeout_sec = "long"' },
+    /task\.toml: agent\.timeout_sec: .*expected number/,
+  ],
   ['a negative limit', { 'task.toml': '[environment]\nmemory_mb = -1' }, /task\.toml: environment\.memory_mb/],
   ['a section that is none', { 'task.toml': 'verifier = 3' }, /task\.toml: verifier: .*expected object/],
 ])('%s is accepted', async (_, files, message) => {

@@ -10,6 +10,7 @@ import coding
 
 TURNS = 3
 TEST_SECONDS = 5
+AGAIN = "Write the whole function again, in one ```python block."
 NO_CODE = "There was no complete ```python block in your answer."
 
 
@@ -29,15 +30,20 @@ def main() -> None:
             return
         print(failure)
         messages.append({"role": "assistant", "content": reply})
-        messages.append({"role": "user", "content": f"{failure}\nWrite the whole function again, in one ```python block."})
+        messages.append({"role": "user", "content": f"{failure}\n{AGAIN}"})
 
 
 def visible_failure() -> str | None:
     """The last lines that the visible test printed; None when it passed."""
-    command = [sys.executable, "-s", "-S", "-E", "test_visible.py"]
+    command = [sys.executable, "-B", "-s", "-S", "-E", "test_visible.py"]
     try:
         result = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=TEST_SECONDS, check=False
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TEST_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         return f"The test did not end within {TEST_SECONDS} seconds."

@@ -134,7 +134,7 @@ def _attend_bucket(
 def _matmul_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scaling: float
 ) -> torch.Tensor:
-    """The same in plain products: on a CPU's bfloat16 units its backward is 3 times as fast as that of the fused kernel."""
+    """The same in plain products: on a CPU its backward is 3 times as fast as the fused kernel's."""
     blocks, heads, length, width = q.shape
     batch = blocks * k.shape[1]
     hidden = torch.zeros(visible.shape, dtype=q.dtype).masked_fill_(~visible, HIDDEN)

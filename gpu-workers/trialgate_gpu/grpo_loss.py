@@ -24,9 +24,7 @@ def trial_rewards(samples: list[Sample], weights: dict[str, float] | None) -> di
     """A trial's reward: the weighted sum of its named rewards; a name without a weight counts 1."""
     rewards: dict[str, float] = {}
     for sample in samples:
-        reward = sum(
-            value * (weights or {}).get(name, 1.0) for name, value in sample.rewards.items()
-        )
+        reward = sum(value * (weights or {}).get(name, 1.0) for name, value in sample.rewards.items())
         if rewards.setdefault(sample.trial_id, reward) != reward:
             raise GpuWorkerError(
                 "BadBatch", f"trial {sample.trial_id} has two different rewards; assemble the batch again"

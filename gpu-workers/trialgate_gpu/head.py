@@ -66,6 +66,6 @@ def backward_through_head(
         d_logits = logits.sub_(total.unsqueeze(1)).exp_().mul_(-slope_of_row.unsqueeze(1))
         d_logits.index_put_((rows, targets), slope, accumulate=True)
         d_logits = d_logits.div_(temperatures).to(inputs.dtype)
-        hidden_gradient[nodes] += d_logits @ head.weight
+        hidden_gradient.index_add_(0, nodes, d_logits @ head.weight)
         weight_gradient.add_(d_logits.t() @ inputs)
     return hidden_gradient

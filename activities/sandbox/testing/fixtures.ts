@@ -45,7 +45,12 @@ export async function taskWith(home: string, testScript: string, files: Record<s
   return loadTask(folder);
 }
 
-export async function sandboxWith(home: string, files: Record<string, string>, task?: Task, trialId = 't'): Promise<Sandbox> {
+export async function sandboxWith(
+  home: string,
+  files: Record<string, string>,
+  task?: Task,
+  trialId = 't',
+): Promise<Sandbox> {
   const sandbox = await createSandbox({ home, trialId, attempt: 1, task: task ?? (await taskWith(home, 'true')) });
   await writeFiles(sandbox.work, files);
   return sandbox;
@@ -54,7 +59,12 @@ export async function sandboxWith(home: string, files: Record<string, string>, t
 type Options = Partial<Limits> & { signal?: AbortSignal; env?: Record<string, string> };
 
 /** Runs a bash script where an agent would run. */
-export function shell(isolation: Isolation, sandbox: Sandbox, script: string, options: Options = {}): Promise<ProcessResult> {
+export function shell(
+  isolation: Isolation,
+  sandbox: Sandbox,
+  script: string,
+  options: Options = {},
+): Promise<ProcessResult> {
   const { signal = new AbortController().signal, env = {}, ...some } = options;
   const inside = isolation.kind === 'bubblewrap' ? '/app' : sandbox.work;
   return runProcess({

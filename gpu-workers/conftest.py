@@ -1,0 +1,122 @@
+"""A tiny random Llama with its home, and batches of any shape."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from trialgate_gpu.load_base import load_base
+from trialgate_gpu.progress import Progress
+from trialgate_gpu.train_step import Trainer
+
+SCHEMA = pa.schema(
+    [
+        ("token_ids", pa.list_(pa.int32())),
+        ("loss_mask", pa.list_(pa.int8())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("policy_versions", pa.list_(pa.int32())),
+        ("temperature", pa.float32()),
+        ("rewards", pa.map_(pa.utf8(), pa.float64())),
+        ("group_id", pa.utf8()),
+        ("trial_id", pa.utf8()),
+        ("attempt", pa.int32()),
+        ("call_ids", pa.list_(pa.utf8())),
+    ]
+)
+
+
+def row(prompt: list[int], reply: list[int], reward: float, group: str, trial: str, **changes: Any) -> dict[str, Any]:
+    """A sample as an activity writes it: a prompt that is not trained, then a sampled reply."""
+    return {
+        "token_ids": prompt + reply,
+        "loss_mask": [0] * len(prompt) + [1] * len(reply),
+        "logprobs": [0.0] * len(prompt) + [-4.0] * len(reply),
+        "policy_versions": [None] * len(prompt) + [0] * len(reply),
+        "temperature": 1.0,
+        "rewards": [("reward", reward)],
+        "group_id": group,
+        "trial_id": trial,
+        "attempt": 1,
+        "call_ids": ["c"],
+    } | changes
+
+
+def write_batch(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> tuple[Path, str]:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, schema) as writer:
+        writer.write_table(pa.Table.from_pylist(rows, schema=schema))
+    payload = sink.getvalue().to_pybytes()
+    sha256 = hashlib.sha256(payload).hexdigest()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{sha256}.arrow"
+    path.write_bytes(payload)
+    return path, sha256
+
+
+def two_groups(spread: bool = True) -> list[dict[str, Any]]:
+    rows = []
+    for group in range(2):
+        prompt = list(range(3 + group, 23 + group))
+        for member in range(4):
+            reply = [(7 * member + 3 * i + group) % 60 + 2 for i in range(5 + member)]
+            reward = member / 4 if spread else 0.5
+            rows.append(row(prompt, reply, reward, f"g{group}", f"t{group}-{member}"))
+    return rows
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=64,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+    )
+    folder = tmp_path_factory.mktemp("tiny") / "model"
+    LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def trainer() -> Trainer:
+    return Trainer(torch.device("cpu"), 64)
+
+
+class Run:
+    """A run's home with version 0 made; `step` trains from a parent checkpoint."""
+
+    def __init__(self, home: Path, model: Path) -> None:
+        self.home, self.model = home, model
+
+    def base(self, trainer: Trainer) -> dict[str, Any]:
+        return load_base(trainer, {"run_id": "run", "model": str(self.model), "home": str(self.home)}, Progress())
+
+    def request(self, parent: str, rows: list[dict[str, Any]], version: int = 1, **settings: Any) -> dict[str, Any]:
+        path, sha256 = write_batch(self.home / "batches", rows)
+        trainer = {"optim": {"lr": 1e-2}, "seed": 0, "keep_checkpoints": 2} | settings
+        return {
+            "run_id": "run",
+            "version": version,
+            "parent_checkpoint": parent,
+            "batch_path": str(path),
+            "batch_sha256": sha256,
+            "home": str(self.home),
+            "trainer": trainer,
+        }
+
+
+@pytest.fixture
+def make_run(tmp_path: Path, tiny_model: Path) -> Callable[[str], Run]:
+    return lambda name="home": Run(tmp_path / name, tiny_model)

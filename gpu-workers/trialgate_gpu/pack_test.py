@@ -1,0 +1,94 @@
+import numpy as np
+import torch
+
+from .head import backward_through_head, token_logprobs
+from .pack import chain, make_packs
+from .policy import Policy
+
+
+def chains(sequences, prompt=3):
+    result = []
+    for index, ids in enumerate(sequences):
+        mask = np.arange(len(ids)) >= prompt
+        result.append(chain(index, np.array(ids), mask, np.zeros(len(ids), np.float32), 0.5 + index % 2))
+    return result
+
+
+SHARED = list(range(5, 30))
+SEQUENCES = [
+    [*SHARED, 1, 2, 3, 4],
+    [*SHARED, 1, 2, 9],
+    [*SHARED, 7],
+    [*SHARED, 7],
+    [3, 4, 5, 6, 7],
+    [*SHARED, *range(10, 60), *range(10, 60), *range(10, 60)],
+]
+
+
+def logprobs_by_sample(policy, packs, count):
+    found = [[] for _ in range(count)]
+    for pack in packs:
+        values = token_logprobs(policy.infer(pack), policy.head, pack)
+        for sample, value in zip(pack.samples, values.tolist(), strict=True):
+            found[sample].append(value)
+    return found
+
+
+def test_shared_prefix_is_computed_once():
+    packs = list(make_packs(chains(SEQUENCES), 10_000))
+    distinct = {tuple(ids[: n + 1]) for ids in SEQUENCES for n in range(len(ids) - 1)}
+    assert sum(len(p.token_ids) for p in packs) == len(distinct)
+
+
+def test_packing_changes_no_logprob(tiny_model):
+    policy = Policy(tiny_model, torch.device("cpu"))
+    policy.model.float()
+    apart = [next(make_packs([c], 10_000)) for c in chains(SEQUENCES)]
+    expected = logprobs_by_sample(policy, apart, len(SEQUENCES))
+    for limit in (10_000, 64, 1):
+        found = logprobs_by_sample(policy, make_packs(chains(SEQUENCES), limit), len(SEQUENCES))
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+def test_logprobs_are_those_of_transformers_own_forward(tiny_model):
+    policy = Policy(tiny_model, torch.device("cpu"))
+    policy.model.float()
+    found = logprobs_by_sample(policy, make_packs(chains(SEQUENCES), 10_000), len(SEQUENCES))
+    policy.model.set_attn_implementation("eager")
+    for item, ids in zip(chains(SEQUENCES), SEQUENCES, strict=True):
+        with torch.no_grad():
+            logits = policy.model(torch.tensor([ids])).logits[0] / item.temperature
+        expected = logits.log_softmax(-1)[item.predictors, item.targets]
+        np.testing.assert_allclose(found[item.sample], expected, atol=2e-5)
+
+
+def test_gradient_through_trie_and_head_is_autograds(tiny_model):
+    policy = Policy(tiny_model, torch.device("cpu"))
+    policy.model.float()
+    gradient = policy.start_gradient()
+    slopes = torch.linspace(-1, 1, 512)
+    (pack,) = make_packs(chains(SEQUENCES), 10_000)
+    hidden = policy.hidden(pack)
+    back = backward_through_head(
+        hidden.detach(), policy.head, pack, lambda tokens, _: slopes[tokens], policy.head_gradient()
+    )
+    hidden.backward(back)
+    found = gradient.clone()
+
+    gradient = policy.start_gradient()
+    policy.model.set_attn_implementation("eager")
+    loss, seen = 0.0, dict.fromkeys(range(len(SEQUENCES)), 0)
+    order = {(s, n): i for i, (s, n) in enumerate(_numbered(pack.samples, seen))}
+    for item, ids in zip(chains(SEQUENCES), SEQUENCES, strict=True):
+        logprobs = (policy.model(torch.tensor([ids])).logits[0] / item.temperature).log_softmax(-1)
+        picks = [order[item.sample, n] for n in range(len(item.targets))]
+        loss = loss + (logprobs[item.predictors, item.targets] * slopes[picks]).sum()
+    loss.backward()
+    torch.testing.assert_close(found, gradient, atol=1e-4, rtol=1e-3)
+
+
+def _numbered(samples, seen):
+    for sample in samples.tolist():
+        yield sample, seen[sample]
+        seen[sample] += 1

@@ -1,0 +1,198 @@
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from conftest import row, two_groups
+
+from . import checkpoint
+from .checkpoint import TEMPORARY, remove_leftovers
+from .errors import Cancelled, GpuWorkerError
+from .manifest import read_manifest
+from .progress import Progress
+from .train_step import Trainer
+
+
+def fresh():
+    return Trainer(torch.device("cpu"), 64)
+
+
+def two_steps(run, first, second):
+    base = run.base(first)
+    one = first.train_step(run.request(base["checkpoint"], two_groups()), Progress())
+    return second.train_step(run.request(one["checkpoint"], two_groups(), 2), Progress())
+
+
+def test_same_batch_and_parent_give_the_same_weights_from_memory_and_from_disk(make_run):
+    kept, other = fresh(), fresh()
+    in_memory = two_steps(make_run("a"), kept, kept)
+    from_disk = two_steps(make_run("b"), other, fresh())
+    assert in_memory["checkpoint_sha256"] == from_disk["checkpoint_sha256"]
+    assert in_memory["canary"] == from_disk["canary"]
+
+
+def test_fresh_process_gives_the_same_weights(make_run, trainer):
+    here, there = make_run("a"), make_run("b")
+    one = trainer.train_step(here.request(here.base(trainer)["checkpoint"], two_groups()), Progress())
+    request = there.request(there.base(trainer)["checkpoint"], two_groups())
+    code = (
+        "import json, sys, torch; from trialgate_gpu.train_step import Trainer; "
+        "from trialgate_gpu.progress import Progress; torch.set_num_threads(int(sys.argv[2])); "
+        "r = Trainer(torch.device('cpu'), 64).train_step(json.loads(sys.argv[1]), Progress()); "
+        "print(r['checkpoint_sha256'])"
+    )
+    arguments = [sys.executable, "-c", code, json.dumps(request), str(torch.get_num_threads())]
+    root = Path(__file__).parent.parent
+    found = subprocess.run(arguments, cwd=root, capture_output=True, text=True, check=True)
+    assert found.stdout.strip().splitlines()[-1] == one["checkpoint_sha256"]
+
+
+def test_finished_step_is_not_done_again(make_run, trainer):
+    run = make_run()
+    request = run.request(run.base(trainer)["checkpoint"], two_groups())
+    one = trainer.train_step(request, Progress())
+    again = fresh().train_step(request | {"batch_path": "/gone"}, Progress())
+    assert again == one | {"reused": True}
+
+
+def test_step_raises_the_chance_of_the_better_reply(make_run, trainer):
+    run = make_run()
+    prompt, good, bad = [5, 6, 7], [11, 12, 13], [21, 22, 23]
+    rows = [row(prompt, good, 1.0, "g", "a"), row(prompt, bad, 0.0, "g", "b")]
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], rows), Progress())
+
+    def chance(folder, reply):
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        logits = model(torch.tensor([prompt + reply])).logits[0].log_softmax(-1)
+        return logits[torch.arange(2, 5), reply].sum().item()
+
+    base = run.base(trainer)["checkpoint"]
+    assert chance(made["checkpoint"], good) > chance(base, good)
+    assert chance(made["checkpoint"], bad) < chance(base, bad)
+    assert made["metrics"]["actor/grad_norm"] > 0
+
+
+def test_batch_without_advantages_gives_a_version_equal_to_its_parent(make_run, trainer):
+    run = make_run()
+    base = run.base(trainer)
+    made = trainer.train_step(run.request(base["checkpoint"], two_groups(spread=False)), Progress())
+    assert made["metrics"]["actor/updates"] == 0
+    assert made["metrics"]["train/samples_without_advantage"] == 8
+    assert made["canary"] == base["canary"]
+
+
+def test_sample_without_advantage_still_counts_in_the_normaliser(make_run):
+    rows = [row([5, 6], [9, 10], 1.0, "g", "a"), row([5, 6], [11, 12], 0.0, "g", "b")]
+    flat = [row([7, 8], [9, 10], 0.5, "h", "c"), row([7, 8], [11, 12], 0.5, "h", "d")]
+    norms = []
+    for name, batch in (("a", rows), ("b", rows + flat)):
+        run, trainer = make_run(name), fresh()
+        made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], batch), Progress())
+        norms.append(made["metrics"]["actor/grad_norm"])
+    assert norms[1] == pytest.approx(norms[0] / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{"ppo_epochs": 2}, {"ppo_mini_batch_size": 4}])
+def test_epochs_and_mini_batches_make_that_many_updates(make_run, trainer, settings):
+    run = make_run()
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups(), **settings), Progress())
+    assert made["metrics"]["actor/updates"] == 2
+
+
+def test_old_checkpoints_go_but_never_the_new_one_or_its_parent(make_run, trainer):
+    run = make_run()
+    parent, made = run.base(trainer)["checkpoint"], []
+    for version in range(1, 5):
+        result = trainer.train_step(run.request(parent, two_groups(), version, keep_checkpoints=1), Progress())
+        parent = result["checkpoint"]
+        made.append(Path(parent))
+    assert [folder.exists() for folder in made] == [False, False, True, True]
+
+
+def test_cancelled_step_leaves_nothing_and_can_be_done_again(make_run, trainer):
+    run = make_run()
+    base = run.base(trainer)["checkpoint"]
+    request = run.request(base, two_groups())
+
+    class CancelledInOptimizer(Progress):
+        def show(self, phase, **numbers):
+            if phase == "canary":
+                self.cancel()
+            super().show(phase, **numbers)
+
+    with pytest.raises(Cancelled):
+        trainer.train_step(request, CancelledInOptimizer())
+    assert [p.name for p in (run.home / "checkpoints").iterdir()] == [Path(base).name]
+    again = trainer.train_step(request, Progress())
+    other = make_run("other")
+    first = trainer.train_step(other.request(other.base(trainer)["checkpoint"], two_groups()), Progress())
+    assert again["checkpoint_sha256"] == first["checkpoint_sha256"]
+
+
+def test_full_disk_names_the_path_and_keeps_earlier_checkpoints(make_run, trainer, monkeypatch):
+    run = make_run()
+    base = run.base(trainer)["checkpoint"]
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(checkpoint, "write_tensors", full)
+    with pytest.raises(GpuWorkerError, match=r"disk full: .*checkpoints has .* needs .* MiB") as caught:
+        trainer.train_step(run.request(base, two_groups()), Progress())
+    assert caught.value.kind == "DiskFull"
+    assert [p.name for p in (run.home / "checkpoints").iterdir()] == [Path(base).name]
+
+
+def test_damaged_parent_is_not_trained_from(make_run, trainer):
+    run = make_run()
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+    file = Path(made["checkpoint"]) / "trainer" / "exp_avg.safetensors"
+    file.write_bytes(file.read_bytes()[:-1] + b"x")
+    with pytest.raises(GpuWorkerError, match="exp_avg"):
+        fresh().train_step(run.request(made["checkpoint"], two_groups(), 2), Progress())
+
+
+def test_missing_parent_is_named(make_run, trainer, tmp_path):
+    run = make_run()
+    with pytest.raises(GpuWorkerError, match="is not there") as caught:
+        trainer.train_step(run.request(str(tmp_path / "nothing"), two_groups()), Progress())
+    assert caught.value.kind == "MissingCheckpoint"
+
+
+def test_unknown_setting_is_named(make_run, trainer):
+    run = make_run()
+    with pytest.raises(GpuWorkerError, match="unknown key 'cliprange'"):
+        trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups(), cliprange=1), Progress())
+
+
+def test_leftovers_of_killed_steps_go_and_those_of_running_ones_stay(tmp_path):
+    import os
+    import socket
+
+    dead = tmp_path / f"{TEMPORARY}{'a' * 32}-{socket.gethostname()}-4194999-ab"
+    alive = tmp_path / f"{TEMPORARY}{'a' * 32}-{socket.gethostname()}-{os.getpid()}-ab"
+    dead.mkdir(), alive.mkdir()
+    remove_leftovers(tmp_path)
+    assert [p for p in (dead, alive) if p.exists()] == [alive]
+
+
+def test_model_name_that_cannot_be_had_says_what_to_do(make_run, trainer, monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    run = make_run()
+    run.model = "nobody/nothing-here"
+    with pytest.raises(GpuWorkerError, match=r"could not be downloaded|Hugging Face has no model"):
+        run.base(trainer)
+
+
+def test_base_is_made_once_and_again_when_its_links_broke(make_run, trainer, tmp_path):
+    run = make_run()
+    base = run.base(trainer)
+    assert run.base(fresh()) == base
+    (Path(base["checkpoint"]) / "config.json").unlink()
+    assert run.base(fresh()) == base
+    assert read_manifest(Path(base["checkpoint"])).version == 0
