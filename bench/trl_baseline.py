@@ -2,9 +2,10 @@
 
     .trialgate/bench-venv/bin/python bench/trl_baseline.py --steps 14 --out bench/results/trl.jsonl
 
-Same model, prompts, verifier, samples a step and learning rate as the `oneshot` agent's run; float32 weights with bfloat16
-autocast, since TRL with bfloat16 weights does not learn at such rates. Writes a JSON line a step:
-{step, reward_mean, seconds, completion_tokens, samples}. How the environment is made: `make_environment` below.
+Same model, prompts, verifier, samples a step and learning rate as the `oneshot` agent's run; float32 weights with
+bfloat16 autocast, since TRL with bfloat16 weights does not learn at such rates. Writes a JSON line a step:
+{step, reward_mean, seconds, completion_tokens, samples}. The environment is made by
+`.trialgate/venv/bin/python bench/trl_baseline.py --make-environment .trialgate/bench-venv`.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ VERIFIER_SECONDS = 30
 
 
 def make_environment(folder: Path) -> None:
-    """A virtual environment with TRL that sees the packages of the one that runs this (torch, transformers), unchanged."""
+    """A virtual environment with TRL that also sees this one's packages (torch, transformers)."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     site = subprocess.check_output(
-        [python, "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"], text=True
+        [python, "-c", "import sysconfig as s; print(s.get_paths()['purelib'])"], text=True
     )
     here = next(path for path in sys.path if path.endswith("site-packages"))
     (Path(site.strip()) / "main-environment.pth").write_text(here + "\n")

@@ -8,7 +8,7 @@ export class VerifierError extends TrialgateError {
   }
 }
 
-/** The host could not give a sandbox (disk full, no permission): the outcome is `infra_error`, and another attempt may do. */
+/** The host could not give a sandbox (disk full, no permission): the outcome is `infra_error`; run it again. */
 export class SandboxError extends TrialgateError {
   constructor(message: string, options?: ErrorOptions) {
     super('missing_prerequisite', message, options);

@@ -4,7 +4,7 @@ export type ProcessRow = { pid: number; parent: number; uid: number; threads: nu
 
 const PAGE = 4096;
 
-/** Every process of the host, from /proc; empty where there is none. Synchronous: 300 processes take a few milliseconds. */
+/** Every process of the host, from /proc; empty where there is none. Synchronous: 300 take a few milliseconds. */
 export function processTable(): ProcessRow[] {
   const rows: ProcessRow[] = [];
   for (const pid of pids()) {

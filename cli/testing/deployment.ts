@@ -1,5 +1,5 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -25,7 +25,10 @@ export class TestDeployment {
   }
 
   static async create(settings: Record<string, string> = {}): Promise<TestDeployment> {
-    return new TestDeployment(await mkdtemp(join(tmpdir(), 'trialgate-')), settings);
+    const home = await mkdtemp(join(tmpdir(), 'trialgate-'));
+    // PostgreSQL runs as another user where we are root, and its data is to be removed with the rest.
+    await chmod(home, 0o755);
+    return new TestDeployment(home, settings);
   }
 
   /** The `trialgate` command, as a user would type it. */

@@ -1,0 +1,102 @@
+/**
+ * What Trialgate adds to an iteration: its wall time beside the same requests sent straight to the engine plus the train step
+ * alone, in the same deployment; and beside TRL's GRPOTrainer with `--trl STEPS`.
+ *
+ *   node bench/iteration.ts --iterations 5 --trl 3
+ */
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { and, asc, eq } from 'drizzle-orm';
+import { Agent } from 'undici';
+import { z } from 'zod';
+import { versionLabel } from '../activities/label.ts';
+import { readRunFile } from '../cli/run/read-run-file.ts';
+import { startRun } from '../cli/run/start-run.ts';
+import { watchRun } from '../cli/run/watch-run.ts';
+import { readRunRecord } from '../cli/show/run-record.ts';
+import { table } from '../cli/show/table.ts';
+import { REPOSITORY } from '../cli/folders.ts';
+import type { Database } from '../store/database.ts';
+import { calls, groups, trials } from '../store/schema.ts';
+import { provenance, withStack } from './deployment.ts';
+
+const { values } = parseArgs({ options: { iterations: { type: 'string', default: '5' }, trl: { type: 'string', default: '0' } } });
+const RUN = 'bench-iteration';
+const results = join(REPOSITORY, 'bench/results');
+
+type Row = { iteration: number; trialgate: number; direct: number; train: number; ratio: number; tokens: number; seconds: Record<string, number> };
+
+/** The recorded requests again, at once, each as long as its recorded reply. Returns wall seconds. */
+async function sendDirect(engine: string, recorded: { request: Buffer; tokens: number }[], salt: string): Promise<number> {
+  const socketPath = engine.replace(/^unix:/, '');
+  const dispatcher = new Agent({ connect: { socketPath }, connections: 128, headersTimeout: 0, bodyTimeout: 0 });
+  const start = performance.now();
+  await Promise.all(
+    recorded.map(async ({ request, tokens }) => {
+      const body = { ...JSON.parse(request.toString()), model: 'policy', temperature: 1, max_tokens: tokens, min_tokens: tokens, ignore_eos: true };
+      Object.assign(body, { logprobs: true, top_logprobs: 0, return_token_ids: true, cache_salt: salt });
+      const reply = await dispatcher.request({
+        origin: 'http://engine', path: '/v1/chat/completions', method: 'POST',
+        headers: { 'content-type': 'application/json' }, body: JSON.stringify(body),
+      });
+      if (reply.statusCode !== 200) throw new Error(`engine answered ${reply.statusCode}: ${await reply.body.text()}`);
+      await reply.body.dump();
+    }),
+  );
+  await dispatcher.close();
+  return (performance.now() - start) / 1000;
+}
+
+const requestsOf = async (db: Database, iteration: number) =>
+  (
+    await db
+      .select({ request: calls.request, ids: calls.completionTokenIds })
+      .from(calls)
+      .innerJoin(trials, eq(trials.id, calls.trialId))
+      .innerJoin(groups, eq(groups.id, trials.groupId))
+      .where(and(eq(groups.runId, RUN), eq(groups.iteration, iteration), eq(calls.status, 'completed')))
+      .orderBy(asc(calls.startedAt))
+  ).map(({ request, ids }) => ({ request, tokens: ids?.length ?? 0 }));
+
+const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, after: false } });
+const rows = await withStack(async (connected, stack) => {
+  await startRun(connected.client, RUN, config);
+  await watchRun(connected, RUN, new AbortController().signal);
+  const record = await readRunRecord(connected.db, RUN);
+  const measured: Row[] = [];
+  for (const { iteration, seconds, metrics } of record.iterations) {
+    const recorded = await requestsOf(connected.db, iteration);
+    const direct = await sendDirect(stack.plan.engines[0] ?? '', recorded, encodeURIComponent(`${versionLabel(RUN, 1000 + iteration)}`));
+    const trialgate = Object.values(seconds).reduce((sum, value) => sum + value, 0);
+    const train = metrics['seconds/total'] ?? Number.NaN;
+    measured.push({ iteration, trialgate, direct, train, ratio: trialgate / (direct + train), tokens: recorded.reduce((sum, each) => sum + each.tokens, 0), seconds });
+  }
+  return measured;
+});
+
+const trlSteps = z.array(z.object({ step: z.number(), seconds: z.number(), reward_mean: z.number() }));
+let trl: z.output<typeof trlSteps> = [];
+if (Number(values.trl) > 0) {
+  const out = join(results, 'iteration-trl.jsonl');
+  const python = join(REPOSITORY, '.trialgate/bench-venv/bin/python');
+  const { status } = spawnSync(python, ['bench/trl_baseline.py', '--steps', values.trl, '--out', out], { cwd: REPOSITORY, stdio: 'inherit' });
+  if (status !== 0) throw new Error('the TRL baseline failed; see above');
+  trl = trlSteps.parse(readFileSync(out, 'utf8').trim().split('\n').map((line) => JSON.parse(line)));
+}
+
+const f = (value: number) => value.toFixed(1);
+const text = table(
+  ['iteration', 'tokens', 'Trialgate s', 'rollout', 'batch', 'train', 'publish', 'engine direct s', 'step alone s', 'ratio'],
+  rows.map((row) => [String(row.iteration), String(row.tokens), f(row.trialgate), ...['rollout', 'batch', 'train', 'publish'].map((phase) => f(row.seconds[phase] ?? 0)), f(row.direct), f(row.train), row.ratio.toFixed(2)]),
+);
+const median = (list: number[]) => list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)] ?? Number.NaN;
+const summary = [
+  `median: Trialgate ${f(median(rows.map((row) => row.trialgate)))} s an iteration, ${median(rows.map((row) => row.ratio)).toFixed(2)} × (engine direct + step alone)`,
+  ...(trl.length ? [`TRL GRPOTrainer, same model and shape: ${f(median(trl.map((step) => step.seconds)))} s a step (median of ${trl.length})`] : []),
+];
+console.log(`${text}\n\n${summary.join('\n')}`);
+mkdirSync(results, { recursive: true });
+writeFileSync(join(results, 'iteration.json'), `${JSON.stringify({ ...provenance(), rows, trl }, null, 2)}\n`);
+writeFileSync(join(results, 'iteration.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n\n${summary.join('\n')}\n`);

@@ -1,0 +1,47 @@
+/**
+ * Whether it learns: reward by iteration and by minute over several seeds, held-out tasks before and after.
+ *
+ *   node bench/learning.ts --iterations 14 --seeds 3
+ *   .trialgate/bench-venv/bin/python bench/trl_baseline.py --steps 14 --out bench/results/learning-trl.jsonl
+ *   .trialgate/bench-venv/bin/python bench/plot_learning.py
+ */
+import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { readRunFile } from '../cli/run/read-run-file.ts';
+import { startRun } from '../cli/run/start-run.ts';
+import { watchRun } from '../cli/run/watch-run.ts';
+import { readRunRecord } from '../cli/show/run-record.ts';
+import { runTable } from '../cli/show/run-table.ts';
+import { REPOSITORY } from '../cli/folders.ts';
+import { provenance, withStack } from './deployment.ts';
+
+const { values } = parseArgs({
+  options: { iterations: { type: 'string', default: '14' }, seeds: { type: 'string', default: '3' }, file: { type: 'string', default: 'quickstart.yaml' } },
+});
+const results = join(REPOSITORY, 'bench/results');
+mkdirSync(results, { recursive: true });
+const jsonl = join(results, 'learning.jsonl');
+writeFileSync(jsonl, `${JSON.stringify(provenance())}\n`);
+writeFileSync(join(results, 'learning.txt'), `${JSON.stringify(provenance(), null, 2)}\n`);
+
+await withStack(async (connected) => {
+  for (let seed = 0; seed < Number(values.seeds); seed++) {
+    const run = `learning-${seed}`;
+    const config = await readRunFile(join(REPOSITORY, values.file), { iterations: Number(values.iterations), seed });
+    await startRun(connected.client, run, config);
+    await watchRun(connected, run, new AbortController().signal);
+    const record = await readRunRecord(connected.db, run);
+    let minutes = 0;
+    for (const { iteration, reward, pass_rate, seconds, metrics } of record.iterations) {
+      minutes += Object.values(seconds).reduce((sum, value) => sum + value, 0) / 60;
+      appendFileSync(jsonl, `${JSON.stringify({ seed, iteration, reward: reward?.mean, pass_rate, minutes, seconds, metrics })}\n`);
+    }
+    for (const { policy_version, reward, pass_rate } of record.evaluations) {
+      appendFileSync(jsonl, `${JSON.stringify({ seed, evaluation: policy_version, reward: reward?.mean, pass_rate, samples: reward?.count })}\n`);
+    }
+    const text = `\nseed ${seed}\n\n${runTable(record)}\n`;
+    console.log(text);
+    appendFileSync(join(results, 'learning.txt'), text);
+  }
+});

@@ -1,0 +1,50 @@
+"""vLLM on a Unix socket for the tests marked `real`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+START_SECONDS = 300
+
+
+@contextmanager
+def vllm(model: Path, folder: Path, name: str) -> Iterator[str]:
+    """The URL of an engine that serves `model`; its log is `folder/name.log`. It is gone when the block ends."""
+    socket, log = folder / f"{name}.sock", folder / f"{name}.log"
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    command += ["--served-model-name", "policy", "--uds", str(socket), "--enforce-eager", "--dtype", "bfloat16"]
+    command += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--max-model-len", "1024"]
+    environment = os.environ | {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
+    try:
+        _wait(socket, process, log)
+        yield f"unix:{socket}"
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _wait(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    with httpx.Client(transport=httpx.HTTPTransport(uds=str(socket)), base_url="http://engine") as client:
+        while time.monotonic() < deadline and process.poll() is None:
+            try:
+                if client.get("/health").is_success:
+                    return
+            except httpx.HTTPError:
+                time.sleep(0.5)
+    raise RuntimeError(f"vLLM did not start; the end of {log}:\n{log.read_text()[-2000:]}")

@@ -1,0 +1,94 @@
+"""An engine's control routes with scripted faults, on a Unix socket. What vLLM does: publish_real_test.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass
+class ScriptedEngine:
+    """`weights` is the folder that was loaded last; its canary answers come from `logprobs`."""
+
+    path: Path
+    logprobs: list[float]
+    weights: str = "base"
+    label: str = "default"
+    paused: bool = False
+    control_routes: bool = True
+    reloads_that_fail: list[str] = field(default_factory=list)
+    reloads_that_do_nothing: list[str] = field(default_factory=list)
+    reload_seconds: float = 0.0
+    reloads: list[str] = field(default_factory=list)
+    labels: list[str] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"unix:{self.path}"
+
+    async def answer(self, route: str, body: dict) -> tuple[int, dict]:
+        if route == "/health":
+            return 200, {}
+        if route == "/v1/models":
+            return 200, {"data": [{"id": "policy"}]}
+        if route == "/v1/completions":
+            first, *rest = body["prompt"]
+            entries = [{str(t): {"logprob": p}} for t, p in zip(rest, self.logprobs, strict=True)]
+            return 200, {"choices": [{"prompt_logprobs": [None, *entries]}], "first": first}
+        if not self.control_routes:
+            return 404, {}
+        return await self.control(route, body)
+
+    async def control(self, route: str, body: dict) -> tuple[int, dict]:
+        if route == "/collective_rpc":
+            return await self.reload(body["kwargs"]["weights_path"])
+        if route == "/update_weight_version":
+            self.label = body["new_version"]
+            self.labels.append(self.label)
+        elif route in ("/pause", "/resume"):
+            self.paused = route == "/pause"
+        answers = {
+            "/weight_info": {"weight_version": self.label},
+            "/is_paused": {"is_paused": self.paused},
+            "/weight_checker": {"checksums": {"tensor": self.weights}},
+        }
+        return 200, answers.get(route, {})
+
+    async def reload(self, folder: str) -> tuple[int, dict]:
+        self.reloads.append(folder)
+        await asyncio.sleep(self.reload_seconds)
+        if folder in self.reloads_that_fail:
+            self.weights = "torn"
+            return 500, {"error": "no such file"}
+        if folder not in self.reloads_that_do_nothing:
+            self.weights = folder
+        return 200, {}
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := await reader.readuntil(b"\r\n\r\n"):
+            lines = head.decode().split("\r\n")
+            route = lines[0].split()[1].split("?")[0]
+            length = next((int(x.split(":")[1]) for x in lines if x.lower().startswith("content-length")), 0)
+            body = json.loads(await reader.readexactly(length)) if length else {}
+            status, reply = await self.answer(route, body)
+            payload = json.dumps(reply).encode()
+            writer.write(f"HTTP/1.1 {status} X\r\ncontent-length: {len(payload)}\r\n\r\n".encode() + payload)
+            await writer.drain()
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[ScriptedEngine]:
+        async def connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                await self.serve(reader, writer)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                writer.close()
+
+        server = await asyncio.start_unix_server(connection, self.path)
+        try:
+            yield self
+        finally:
+            server.close()

@@ -1,0 +1,107 @@
+"""Publication on real vLLM, against an engine started cold on the same checkpoint."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from conftest import Run, row
+from real_engine import vllm
+
+from .device import tune_process
+from .engine import Engine
+from .progress import Progress
+from .publish import publish_policy
+from .train_step import Trainer
+
+pytestmark = pytest.mark.real
+MODEL = Path(__file__).parents[2] / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
+REPLIES = ["def add(a, b):\n    return a + b\n", "I can not do that, sorry.", "return a - b", "```python\nadd\n```"]
+
+
+def rows(tokenizer):
+    for group, task in enumerate(("Add two numbers.", "Reverse a string.")):
+        prompt = tokenizer(f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
+        for member, reply in enumerate(REPLIES):
+            ids = tokenizer(reply)["input_ids"]
+            yield row(prompt, ids, member / 3, f"g{group}", f"t{group}-{member}")
+
+
+async def publish(url, version, made, previous=None, tolerance=None):
+    request = {
+        "label": f"run@{version}",
+        "checkpoint": made["checkpoint"],
+        "replicas": [url],
+        "min_replicas": 1,
+        "canary": made["canary"],
+        "canary_tolerance": tolerance,
+        "previous": previous,
+    }
+    (report,) = (await publish_policy(request, Progress()))["replicas"]
+    return report
+
+
+async def logprobs(url, sequences, label):
+    async with Engine(url) as engine:
+        return [await engine.prompt_logprobs(ids, label) for ids in sequences]
+
+
+async def generation(url):
+    """A long request that is in flight while weights change; its tokens' weight versions."""
+    async with Engine(url) as engine:
+        params = {"max_tokens": 200, "ignore_eos": True, "temperature": 1.0}
+        body = {"model": "policy", "token_ids": [1, 2, 3, 4], "sampling_params": params}
+        answer = await engine._call("POST", "/inference/v1/generate", json=body)
+        return answer.json()["choices"][0]
+
+
+async def test_published_weights_give_the_logprobs_of_a_cold_start(tmp_path):
+    tune_process(None)
+    trainer, run = Trainer(torch.device("cpu"), 2048), Run(tmp_path / "home", MODEL)
+    base = run.base(trainer)
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    request = run.request(base["checkpoint"], list(rows(tokenizer)), optim={"lr": 3e-5})
+    made = trainer.train_step(request, Progress())
+    sequences = [tokenizer(text)["input_ids"] for text in (*REPLIES, "def reverse(s):\n    return s[::-1]\n" * 8)]
+
+    with vllm(MODEL, tmp_path, "warm") as url:
+        first = await publish(url, 0, base)
+        assert first["ok"], first
+        previous = {"label": "run@0", "checkpoint": base["checkpoint"], "checksums": {url: first["checksum"]}}
+        before = await logprobs(url, sequences, "run@0")
+        tolerance = first["canary_difference"]
+
+        flight = asyncio.create_task(generation(url))
+        await asyncio.sleep(1.0)
+        second = await publish(url, 1, made, previous, tolerance)
+        assert second["ok"], second
+        choice = await flight
+        assert [span["version"] for span in choice["weight_versions"]][-1] == "run@1"
+        after = await logprobs(url, sequences, "run@1")
+        assert after != before
+
+        again = await publish(url, 1, made, previous, tolerance)
+        assert again["ok"] and again["checksum"] == second["checksum"]
+
+        async with Engine(url) as engine:
+            await engine.pause()
+            await engine.set_label("loading:run@2")
+        started = time.monotonic()
+        ended = await publish(url, 1, made, previous, tolerance)
+        assert ended["ok"] and ended["label"] == "run@1" and time.monotonic() - started < 60
+        print(f"publish: {second['seconds']} s, confirm: {again['seconds']} s, canary {tolerance} then {second}")
+
+    with vllm(Path(made["checkpoint"]), tmp_path, "cold") as url:
+        async with Engine(url) as engine:
+            assert await engine.label() == "default"
+            assert await engine.checksum() == second["checksum"]
+        cold = await logprobs(url, sequences, "cold")
+        flat = [pair for one, other in zip(after, cold, strict=True) for pair in zip(one, other, strict=True)]
+        difference = max(abs(a - b) for a, b in flat)
+        print(f"published against cold: {difference} over {len(flat)} tokens")
+        assert difference < 1e-3
+        restarted = await publish(url, 1, made, previous, tolerance)
+        assert restarted["ok"] and restarted["label"] == "run@1"

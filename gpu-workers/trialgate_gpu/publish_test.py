@@ -1,0 +1,156 @@
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from scripted_engine import ScriptedEngine
+
+from .errors import GpuWorkerError
+from .manifest import Manifest
+from .progress import Progress
+from .publish import allowed_difference, publish_policy
+
+CANARY = {"token_ids": [1, 2, 3], "logprobs": [-1.0, -2.0]}
+
+
+@pytest.fixture
+async def pool(tmp_path):
+    """Two running replicas that carry version 1, and the folders of versions 1 and 2."""
+    for version in (1, 2):
+        folder = tmp_path / f"v{version}"
+        folder.mkdir()
+        Manifest("r", version, "k", None, None, {}, "c", f"w{version}", 0, {}, CANARY).write(folder)
+    async with AsyncExitStack() as stack:
+        engines = [ScriptedEngine(tmp_path / f"{i}.sock", [-1.01, -2.02]) for i in range(2)]
+        for engine in engines:
+            engine.weights, engine.label = str(tmp_path / "v1"), "r@1"
+            await stack.enter_async_context(engine.running())
+        checksums = (await publish(engines, tmp_path, version=1))["checksums"]
+        for engine in engines:
+            engine.reloads.clear(), engine.labels.clear()
+        yield engines, tmp_path, {"label": "r@1", "checkpoint": str(tmp_path / "v1"), "checksums": checksums}
+
+
+async def publish(engines, folder, version=2, min_replicas=2, previous=None, **more):
+    request = {
+        "label": f"r@{version}",
+        "checkpoint": str(folder / f"v{version}"),
+        "replicas": [engine.url for engine in engines],
+        "min_replicas": min_replicas,
+        "canary": CANARY,
+        "canary_tolerance": 0.02,
+        "previous": previous,
+        "ready_seconds": 0.3,
+    } | more
+    result = await publish_policy(request, Progress())
+    return result | {"checksums": {r["url"]: r["checksum"] for r in result["replicas"]}}
+
+
+async def test_every_replica_ends_on_the_new_version_and_runs(pool):
+    engines, folder, previous = pool
+    result = await publish(engines, folder, previous=previous)
+    assert result["published"] and all(r["ok"] for r in result["replicas"])
+    assert [(e.label, e.weights, e.paused) for e in engines] == [("r@2", str(folder / "v2"), False)] * 2
+    assert result["replicas"][0]["canary_difference"] == pytest.approx(0.02)
+
+
+async def test_confirmed_replica_is_not_loaded_again(pool):
+    engines, folder, previous = pool
+    await publish(engines, folder, previous=previous)
+    again = await publish(engines, folder, previous=previous)
+    assert again["published"] and [len(e.reloads) for e in engines] == [1, 1]
+
+
+async def test_killed_publisher_leaves_neither_label_and_the_next_one_ends_the_pause(pool):
+    engines, folder, previous = pool
+    for engine in engines:
+        engine.reload_seconds = 60
+    task = asyncio.create_task(publish(engines, folder, previous=previous))
+    while not all(engine.reloads for engine in engines):
+        await asyncio.sleep(0.01)
+    assert [engine.label for engine in engines] == ["loading:r@2"] * 2
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert not any(engine.paused for engine in engines)
+    for engine in engines:
+        engine.paused, engine.reload_seconds = True, 0
+    await publish(engines, folder, previous=previous)
+    assert [(e.label, e.paused) for e in engines] == [("r@2", False)] * 2
+
+
+async def test_paused_replica_on_the_new_label_is_resumed(pool):
+    engines, folder, previous = pool
+    await publish(engines, folder, previous=previous)
+    engines[0].paused = True
+    assert (await publish(engines, folder, previous=previous))["published"]
+    assert not engines[0].paused and len(engines[0].reloads) == 1
+
+
+async def test_failed_reload_goes_back_and_below_the_quorum_all_go_back(pool):
+    engines, folder, previous = pool
+    engines[1].reloads_that_fail.append(str(folder / "v2"))
+    result = await publish(engines, folder, previous=previous)
+    assert not result["published"]
+    assert [(e.label, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
+    assert "fewer than 2 replicas" in result["replicas"][0]["error"]
+    assert "answered 500" in result["replicas"][1]["error"]
+
+
+async def test_quorum_publishes_without_the_replica_that_failed(pool):
+    engines, folder, previous = pool
+    engines[1].reloads_that_fail.append(str(folder / "v2"))
+    result = await publish(engines, folder, min_replicas=1, previous=previous)
+    assert result["published"] and [r["ok"] for r in result["replicas"]] == [True, False]
+    assert [engine.label for engine in engines] == ["r@2", "r@1"]
+
+
+async def test_reload_that_changed_nothing_does_not_count_nor_keep_the_label(pool):
+    engines, folder, previous = pool
+    engines[1].reloads_that_do_nothing.append(str(folder / "v2"))
+    result = await publish(engines, folder, min_replicas=1, previous=previous)
+    assert "did not arrive" in result["replicas"][1]["error"]
+    assert engines[1].label == "unconfirmed:r@2"
+
+
+async def test_equal_weights_may_have_equal_checksums(pool):
+    engines, folder, previous = pool
+    Manifest("r", 2, "k", None, None, {}, "c", "w1", 0, {}, CANARY).write(folder / "v2")
+    for engine in engines:
+        engine.reloads_that_do_nothing.append(str(folder / "v2"))
+    assert (await publish(engines, folder, previous=previous))["published"]
+
+
+async def test_canary_beyond_the_tolerance_does_not_count(pool):
+    engines, folder, previous = pool
+    engines[0].logprobs = [-1.5, -2.0]
+    result = await publish(engines, folder, min_replicas=1, previous=previous)
+    assert [r["ok"] for r in result["replicas"]] == [False, True]
+    assert "canary differs" in result["replicas"][0]["error"]
+
+
+async def test_replica_that_differs_from_the_others_does_not_count(pool):
+    engines, folder, previous = pool
+    engines[1].reloads_that_do_nothing.append(str(folder / "v2"))
+    engines[1].weights = "something else"
+    result = await publish(engines, folder, min_replicas=1, previous=previous)
+    assert sum(r["ok"] for r in result["replicas"]) == 1
+    assert any("differ from the other" in (r["error"] or "") for r in result["replicas"])
+
+
+async def test_unreachable_replica_is_reported_and_waited_for_no_longer_than_allowed(pool):
+    engines, folder, previous = pool
+    gone = ScriptedEngine(folder / "gone.sock", [])
+    result = await publish([*engines, gone], folder, previous=previous)
+    assert result["published"] and "not ready within" in result["replicas"][2]["error"]
+
+
+async def test_engine_without_control_routes_says_how_to_start_it(pool):
+    engines, folder, previous = pool
+    engines[0].control_routes = engines[1].control_routes = False
+    with pytest.raises(GpuWorkerError, match="VLLM_SERVER_DEV_MODE=1") as caught:
+        await publish(engines, folder, previous=previous)
+    assert not caught.value.retryable
+
+
+def test_tolerance_follows_what_version_0_showed():
+    assert [allowed_difference(seen) for seen in (None, 0.001, 0.1)] == pytest.approx([0.5, 0.05, 0.3])
