@@ -65,7 +65,8 @@ def reward(task: Path, reply: str) -> float:
         environment = {"PATH": os.environ["PATH"], **{key: str(value) for key, value in places.items()}}
         command = ["bash", str(folder / "tests" / "test.sh")]
         try:
-            subprocess.run(command, cwd=folder / "app", env=environment, timeout=VERIFIER_SECONDS, capture_output=True)
+            options = {"cwd": folder / "app", "env": environment, "timeout": VERIFIER_SECONDS, "capture_output": True}
+            subprocess.run(command, check=False, **options)
             return float((folder / "logs" / "verifier" / "reward.txt").read_text())
         except (subprocess.TimeoutExpired, OSError, ValueError):
             return 0.0

@@ -34,7 +34,7 @@ export class Witness {
       } catch {
         // Nothing answered, or the answer was an error or was cut: that call did not end for this agent.
       }
-      await sleep(1000);
+      await sleep(2000);
     }
   }
 
