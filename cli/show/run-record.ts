@@ -38,30 +38,30 @@ export type RunRecord = {
   config: unknown;
 };
 
-/** A trial that no attempt could finish is without an outcome, so that a resumed run tries it again. */
-const INFRA = 'infra_error';
-
 /** Everything that `show RUN --json` prints; the format is documented in docs/show.md. */
 export async function readRunRecord(db: Database, runId: string): Promise<RunRecord> {
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists what there is`);
   const { reward_weights: weights } = await readRun(db, runId);
-  const [takes, versions, confirmed, files, members, repeated] = await Promise.all([
+  const [takes, versions, confirmed, files, members, tried] = await Promise.all([
     db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(asc(iterations.iteration), asc(iterations.take)),
     db.select().from(policyVersions).where(eq(policyVersions.runId, runId)),
     db.select().from(publications).where(eq(publications.runId, runId)),
     db.select().from(batches).where(eq(batches.runId, runId)),
     db.select({ group: groups, trial: trials }).from(groups).leftJoin(trials, eq(trials.groupId, groups.id)).where(eq(groups.runId, runId)),
     db
-      .select({ trialId: attempts.trialId })
+      .select({ trialId: attempts.trialId, outcome: attempts.outcome })
       .from(attempts)
       .innerJoin(trials, eq(trials.id, attempts.trialId))
-      .where(eq(trials.runId, runId)),
+      .where(eq(trials.runId, runId))
+      .orderBy(asc(attempts.attempt)),
   ]);
-  const attemptsOf = tally(repeated.map((row) => row.trialId));
+  const attemptsOf = tally(tried.map((row) => row.trialId));
+  // A trial that no attempt finished has no outcome of its own, so that a resumed run tries it again.
+  const lastOutcome = new Map(tried.map((row) => [row.trialId, row.outcome]));
 
   const summaryOf = (rows: typeof members): Summary => {
-    const present = rows.flatMap(({ trial, group }) => (trial ? [{ ...trial, outcome: trial.outcome ?? (group.endedAt ? INFRA : 'open') }] : []));
+    const present = rows.flatMap(({ trial }) => (trial ? [{ ...trial, outcome: trial.outcome ?? lastOutcome.get(trial.id) ?? ('open' as const) }] : []));
     const rewards = present.flatMap(({ rewards: named }) => (named ? [weightedReward(named, weights)] : []));
     return {
       groups: new Set(rows.map(({ group }) => group.id)).size,

@@ -16,9 +16,12 @@ export type Sealing = {
   host?: string;
 };
 
+/** Nothing can be said of the trial itself after these: whoever goes on with the run tries it again. */
+const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
+
 /**
- * Ends an attempt, and the trial with it, unless the outcome is `infra_error`: then the attempt alone ends, its late calls
- * are refused, and the trial waits for the next attempt. Sealing twice returns what stands.
+ * Ends an attempt, and the trial with it, unless the outcome is `infra_error` or `cancelled`: then the attempt alone ends, its
+ * late calls are refused, and the trial waits for the next attempt. Sealing twice returns what stands.
  * Throws `attempt_closed` for any attempt but the current one.
  */
 export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
@@ -36,7 +39,7 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     const now = new Date();
     await tx.update(attempts).set({ outcome, reason, seconds, host, endedAt: now }).where(thisAttempt);
     const ended = { status: 'completed' as const, reason: reason ?? null, completedAt: trial.completedAt ?? now };
-    const sealed = outcome === 'infra_error' ? ended : { ...ended, outcome, rewards, sealedAt: now };
+    const sealed = UNFINISHED.includes(outcome) ? ended : { ...ended, outcome, rewards, sealedAt: now };
     const [after] = await tx.update(trials).set(sealed).where(eq(trials.id, trialId)).returning();
     return after ?? trial;
   });

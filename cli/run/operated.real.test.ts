@@ -1,0 +1,156 @@
+import { execFile } from 'node:child_process';
+import { readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { eq } from 'drizzle-orm';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { calls, trials } from '../../store/schema.ts';
+import { connectionsOf } from '../config/connections.ts';
+import { INSTALLS, REPOSITORY } from '../folders.ts';
+import { readRunRecord, type RunRecord } from '../show/run-record.ts';
+import { auditRun } from '../testing/audit-run.ts';
+import { TestDeployment } from '../testing/deployment.ts';
+
+const execute = promisify(execFile);
+let deployment: TestDeployment;
+let db: Database;
+
+beforeAll(async () => {
+  deployment = await TestDeployment.create();
+  await deployment.up();
+  db = openDatabase(connectionsOf(deployment.config).databaseUrl);
+});
+afterAll(async () => {
+  await db?.$client.end();
+  await deployment?.remove();
+});
+
+const RUN_FILE = {
+  model: 'SmolLM2-135M-Instruct',
+  tasks: [join(REPOSITORY, 'tasks/train')],
+  agents: ['oneshot'],
+  iterations: 2,
+  groups_per_iteration: 2,
+  group_size: 3,
+  max_response_length: 48,
+  evaluation: { tasks: [join(REPOSITORY, 'tasks/eval')], samples: 2, before: false },
+};
+
+async function runFile(name: string, changes: object = {}): Promise<string> {
+  const file = join(deployment.home, name);
+  await writeFile(file, JSON.stringify({ ...RUN_FILE, ...changes }));
+  return file;
+}
+
+async function temporal(...args: string[]): Promise<string> {
+  const { temporalAddress } = connectionsOf(deployment.config);
+  const { stdout } = await execute(INSTALLS.temporal, ['workflow', ...args, '--address', temporalAddress], { env: deployment.env });
+  return stdout;
+}
+
+async function until(run: string, done: (record: RunRecord) => boolean): Promise<RunRecord> {
+  for (let i = 0; i < 600; i++) {
+    const record = await readRunRecord(db, run).catch(() => null);
+    if (record && done(record)) return record;
+    await sleep(300);
+  }
+  throw new Error(`run ${run}: ${JSON.stringify(await readRunRecord(db, run).catch(String)).slice(0, 2000)}`);
+}
+
+const failureOf = (command: Promise<unknown>): Promise<{ code: number; stderr: string }> =>
+  command.then(
+    () => ({ code: 0, stderr: '' }),
+    (error: { code: number; stderr: string }) => ({ code: error.code, stderr: error.stderr }),
+  );
+
+test('a run that Temporal\'s own CLI starts, queries and resets is not the same as one of ours', async () => {
+  const file = await runFile('by-temporal.json');
+  await temporal('start', '--type', 'trainRun', '--task-queue', 'trialgate', '--workflow-id', 'by-temporal', '--input-file', file);
+  expect(await temporal('query', '--workflow-id', 'by-temporal', '--type', 'status')).toContain('"by-temporal"');
+  const first = await until('by-temporal', (record) => record.status === 'completed');
+  expect(first.iterations.map((row) => [row.iteration, row.take, row.status, row.policy_version, row.trained_version])).toEqual([
+    [0, 1, 'done', 0, 1],
+    [1, 1, 'done', 1, 2],
+  ]);
+  expect(first.evaluations.map((row) => row.policy_version)).toEqual([2]);
+  expect(await auditRun(db, 'by-temporal', 2)).toEqual([]);
+
+  await temporal('reset', '--workflow-id', 'by-temporal', '--type', 'LastContinuedAsNew', '--reapply-exclude', 'All', '--reason', 'redo');
+  const again = await until('by-temporal', (record) => record.status === 'completed' && record.iterations.length === 3);
+  expect(again.iterations.map((row) => [row.iteration, row.take, row.status, row.policy_version, row.trained_version])).toEqual([
+    [0, 1, 'done', 0, 1],
+    [1, 1, 'superseded', 1, 2],
+    [1, 2, 'done', 1, 3],
+  ]);
+  expect(again.iterations[1]?.batch?.sha256).not.toBe(again.iterations[2]?.batch?.sha256);
+});
+
+test('`redo` does less than Temporal\'s reset, or a version number is used twice', async () => {
+  await deployment.trialgate('train', await runFile('redo.json', { iterations: 1, evaluation: { after: false } }), '--run', 'redo');
+  await deployment.trialgate('redo', 'redo');
+  const record = await until('redo', (each) => each.status === 'completed' && each.iterations.length === 2);
+  expect(record.iterations.map((row) => [row.take, row.status, row.policy_version, row.trained_version])).toEqual([
+    [1, 'superseded', 0, 1],
+    [2, 'done', 0, 2],
+  ]);
+  const printed: RunRecord = JSON.parse(await deployment.trialgate('show', 'redo', '--json'));
+  expect(printed.iterations[1]?.replicas[0]?.label).toBe('redo@2');
+  expect(await deployment.trialgate('show', 'redo-0.2-0-0')).toContain('task ');
+});
+
+test('a cancelled run repeats its finished trials when it is resumed, or leaves agents behind', async () => {
+  await deployment.trialgate('train', await runFile('cancelled.json', { max_response_length: 100 }), '--run', 'cancelled', '--detach');
+  await until('cancelled', (record) => (record.iterations[0]?.trials.scored ?? 0) > 0);
+  await temporal('cancel', '--workflow-id', 'cancelled');
+  await until('cancelled', (record) => record.status === 'cancelled');
+  expect(await openSandboxes()).toEqual([]);
+  await deployment.trialgate('resume', 'cancelled');
+  const record = await until('cancelled', (each) => each.status === 'completed');
+  expect(record.iterations.map((row) => [row.iteration, row.take, row.status])).toEqual([[0, 1, 'done'], [1, 1, 'done']]);
+  const faults = await auditRun(db, 'cancelled', 2);
+  expect(faults).toEqual([]);
+});
+
+test('a trial\'s record differs from what is trained on, or a call of a run went unrecorded', async () => {
+  const rows = await db.select().from(calls).innerJoin(trials, eq(trials.id, calls.trialId));
+  const completed = rows.filter((row) => row.calls.status === 'completed');
+  expect(completed.length).toBeGreaterThan(0);
+  for (const { calls: call } of completed) {
+    expect(call.untrainable).toBeNull();
+    expect(call.completionTokenIds?.length).toBe(call.logprobs?.length);
+    expect(call.promptTokenIds?.length).toBeGreaterThan(0);
+    expect(call.policyVersion).not.toBeNull();
+  }
+});
+
+test.each([
+  ['an unknown key', { itterations: 1 }, 'itterations: unknown setting'],
+  ['a negative count', { group_size: -1 }, 'group_size: '],
+  ['a task that is not there', { tasks: ['/nowhere'] }, '/nowhere'],
+  ['an agent that is not there', { agents: ['nobody'] }, 'nobody'],
+])('a run file with %s starts a run, or hides what is wrong', async (name, changes, expected) => {
+  const file = await runFile(`bad-${name.replaceAll(' ', '-')}.json`, changes);
+  const { code, stderr } = await failureOf(deployment.trialgate('train', file, '--run', `bad-${name.replaceAll(' ', '-')}`));
+  expect(stderr).toContain(expected);
+  expect(stderr).not.toContain('    at ');
+  expect(code).toBe(2);
+});
+
+test('a run whose name is taken starts over, or a name that nobody has resumes', async () => {
+  const taken = await failureOf(deployment.trialgate('train', await runFile('taken.json'), '--run', 'redo'));
+  expect(taken).toMatchObject({ code: 2 });
+  expect(taken.stderr).toContain('run redo exists');
+  expect(await failureOf(deployment.trialgate('resume', 'nobody'))).toMatchObject({ code: 2 });
+  expect(await failureOf(deployment.trialgate('show', 'nobody'))).toMatchObject({ code: 2 });
+});
+
+async function openSandboxes(): Promise<string[]> {
+  for (let i = 0; i < 50; i++) {
+    const left = (await readdir(join(deployment.home, 'sandboxes'))).filter((name) => name.startsWith('cancelled'));
+    if (left.length === 0) return left;
+    await sleep(200);
+  }
+  return readdir(join(deployment.home, 'sandboxes'));
+}
