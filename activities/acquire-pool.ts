@@ -1,6 +1,6 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray, isNotNull, ne } from 'drizzle-orm';
-import { DEPLOYMENT_POOL, replicas } from '../store/schema.ts';
+import { DEPLOYMENT_POOL, replicas, runs } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import { readRun } from './read-run.ts';
 
@@ -10,22 +10,35 @@ export const acquirePool = (deps: Deps) => async (input: { runId: string }): Pro
   const config = await readRun(deps.db, runId);
   const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
   await releaseDeadOwners(deps, runId, pool);
-  return deps.db.transaction(async (tx) => {
+  return telling(deps, runId, () => deps.db.transaction(async (tx) => {
     if (config.engines.length > 0) {
       await tx.insert(replicas).values(config.engines.map((url) => ({ url, pool, inRotation: false }))).onConflictDoNothing();
     }
     const members = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
     const rows = await tx.select().from(replicas).where(members).for('update');
     const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
-    if (busy) throw ApplicationFailure.create({ type: 'pool_busy', message: `engine ${busy.url} belongs to run ${busy.runId} until that ends` });
+    if (busy) throw ApplicationFailure.create({ type: 'pool_busy', message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends` });
     if (rows.length === 0) {
       const message = 'no engine is registered: start the gateway with --engine URL, or name engines in the run file';
       throw ApplicationFailure.create({ type: 'engine_unavailable', message });
     }
     await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(members);
     return rows.map((row) => row.url).toSorted();
-  });
+  }));
 };
+
+/** What it waits for is said where people look: the run's reason. */
+async function telling<T>(deps: Deps, runId: string, work: () => Promise<T>): Promise<T> {
+  const say = (reason: string | null) => deps.db.update(runs).set({ reason }).where(eq(runs.id, runId));
+  try {
+    const done = await work();
+    await say(null);
+    return done;
+  } catch (error) {
+    if (error instanceof ApplicationFailure) await say(error.message);
+    throw error;
+  }
+}
 
 /** Gives the pool to whoever waits. Engines that only this run's file named are forgotten. */
 export const releasePool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {

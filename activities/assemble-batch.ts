@@ -5,6 +5,7 @@ import { batches, iterations, policyVersions, runs } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { TrainStepInput } from './gpu-contract.ts';
 import { readRun } from './read-run.ts';
+import type { RunConfig } from './run-config.ts';
 import { collectSamples } from './batch/collect-samples.ts';
 import { writeBatch } from './batch/write-batch.ts';
 
@@ -17,18 +18,17 @@ export const assembleBatch =
     const { runId, iteration, take } = input;
     const config = await readRun(deps.db, runId);
     const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take));
-    const samples = await collectSamples(deps.db, config, input);
-    if (samples.length === 0) {
-      const message = `iteration ${iteration} has no trainable sample: look at its trials with "trialgate show ${runId}"`;
-      throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
-    }
-    const { sha256, path } = await writeBatch(join(deps.home, 'batches'), samples);
+    const [made] = await deps.db
+      .select()
+      .from(batches)
+      .where(and(eq(batches.runId, runId), eq(batches.iteration, iteration), eq(batches.take, take)));
+    const { sha256, path, samples } = made ?? (await writeSamples(deps, config, input));
     return deps.db.transaction(async (tx) => {
       const [row] = await tx.select().from(iterations).where(here).for('update');
       if (row?.status !== 'open') {
         throw ApplicationFailure.create({ type: 'take_superseded', message: `take ${iteration}.${take} is ${row?.status}`, nonRetryable: true });
       }
-      await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples: samples.length }).onConflictDoNothing();
+      await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples }).onConflictDoNothing();
       let version = row.trainedVersion;
       if (version === null) {
         const [run] = await tx
@@ -47,7 +47,7 @@ export const assembleBatch =
       const { optim, clip_ratio_low, clip_ratio_high, norm_adv_by_std_in_grpo, loss_agg_mode, ppo_epochs } = config;
       const { ppo_mini_batch_size, reward_weights, keep_checkpoints, seed, max_response_length } = config;
       return {
-        samples: samples.length,
+        samples,
         parentVersion: row.policyVersion,
         step: {
           run_id: runId,
@@ -73,3 +73,12 @@ export const assembleBatch =
       };
     });
   };
+
+async function writeSamples(deps: Deps, config: RunConfig, take: { runId: string; iteration: number; take: number }) {
+  const samples = await collectSamples(deps.db, config, take);
+  if (samples.length === 0) {
+    const message = `iteration ${take.iteration} has no trainable sample: look at its trials with "trialgate show ${take.runId}"`;
+    throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
+  }
+  return { ...(await writeBatch(join(deps.home, 'batches'), samples)), samples: samples.length };
+}

@@ -1,14 +1,21 @@
 import { heartbeat, sleep } from '@temporalio/activity';
-import { eq } from 'drizzle-orm';
+import { and, eq } from 'drizzle-orm';
 import { replicas } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import { readEngineLabel } from './engine-label.ts';
+import { versionLabel } from './label.ts';
 
 /** Whether every replica of the run's pool is in rotation and says the label it should have. A restarted engine says `default`. */
 export const checkPool = (deps: Deps) => async (input: { runId: string }): Promise<boolean> => {
   const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, input.runId));
   const labels = await Promise.all(rows.map((row) => readEngineLabel(row.url)));
   return rows.length > 0 && rows.every((row, i) => row.inRotation && row.label !== null && row.label === labels[i]);
+};
+
+/** Whether the run still owns its pool, and the pool has this version: a run that ended let go of it. */
+export const poolHas = (deps: Deps) => async ({ runId, version }: { runId: string; version: number }): Promise<boolean> => {
+  const rows = await deps.db.select().from(replicas).where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
+  return rows.length > 0 && rows.every((row) => row.label === versionLabel(runId, version));
 };
 
 /** Waits until the pool is whole again. Bounded by the activity's own timeout. */

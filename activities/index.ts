@@ -1,7 +1,8 @@
 import { acquirePool, releasePool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
 import { awaitGroup } from './await-group.ts';
-import { awaitPool, checkPool } from './check-pool.ts';
+import { awaitPool, checkPool, poolHas } from './check-pool.ts';
+import { closeSandbox } from './close-sandbox.ts';
 import { closeTake } from './close-take.ts';
 import type { Deps } from './deps.ts';
 import { endGroup } from './end-group.ts';
@@ -19,7 +20,7 @@ import { setRunStatus } from './set-run-status.ts';
 import { startSandbox } from './start-sandbox.ts';
 import { verifyTrial } from './verify-trial.ts';
 
-/** Every activity of the `trialgate` task queue; the last three run on their host's own. */
+/** Every activity of the `trialgate` task queue; the last three run on their host's own (`hostActivities`). */
 export const createActivities = (deps: Deps) => ({
   acquirePool: acquirePool(deps),
   assembleBatch: assembleBatch(deps),
@@ -36,6 +37,7 @@ export const createActivities = (deps: Deps) => ({
   planBase: planBase(deps),
   planEvaluation: planEvaluation(deps),
   planGroups: planGroups(deps),
+  poolHas: poolHas(deps),
   prepareRun: prepareRun(deps),
   recordBase: recordBase(deps),
   recordVersion: recordVersion(deps),
@@ -45,6 +47,7 @@ export const createActivities = (deps: Deps) => ({
   startSandbox: startSandbox(deps),
   runAgent: runAgent(deps),
   verifyTrial: verifyTrial(deps),
+  closeSandbox: closeSandbox(deps),
 });
 
 export type Activities = ReturnType<typeof createActivities>;

@@ -19,7 +19,10 @@ export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupL
       throw ApplicationFailure.create({ type: 'take_superseded', message: `take ${id} is ${row?.status ?? 'unknown'}`, nonRetryable: true });
     }
   }
-  await deps.db.insert(groups).values({ id, runId, kind, iteration, take, ordinal, task, policyVersion }).onConflictDoNothing();
+  await deps.db
+    .insert(groups)
+    .values({ id, runId, kind, iteration, take, ordinal, task, policyVersion })
+    .onConflictDoUpdate({ target: groups.id, set: { endedAt: null } });
   const config = await readRun(deps.db, runId);
   return { maxAttempts: config.max_attempts, trialSeconds: config.deadlines.trial, groupSeconds: config.deadlines.group };
 };

@@ -28,6 +28,7 @@ export const openTrial = (deps: Deps) => async (input: OpenTrial): Promise<{ fin
       task: group.task,
       agent: group.agent,
       sampling: forced(config),
+      budgets: { prompt_tokens: config.max_prompt_length },
       policyVersion: group.policyVersion,
     });
   } catch (error) {

@@ -2,13 +2,11 @@ import { ApplicationFailure } from '@temporalio/common';
 import { and, desc, eq } from 'drizzle-orm';
 import { TrialgateError } from '../store/errors.ts';
 import { iterations, runs } from '../store/schema.ts';
-import { agentsFolder } from './agents-folder.ts';
+import { checkRun } from './check-run.ts';
 import type { Deps } from './deps.ts';
 import { parseRunConfig } from './parse-run-config.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import type { RunConfig } from './run-config.ts';
-import { loadAgent } from './sandbox/load-agent.ts';
-import { listTasks } from './tasks/list-tasks.ts';
 
 export type RunStanding = {
   config: RunConfig;
@@ -41,8 +39,7 @@ async function checked({ runId, runFile }: { runId: string; runFile: unknown }):
       throw new TrialgateError('bad_input', `run id ${JSON.stringify(runId)}: use letters, digits, '.', '_' and '-', at most 64`);
     }
     const config = resolvePaths(parseRunConfig(runFile));
-    for (const agent of config.agents) await loadAgent(agentsFolder, agent);
-    await listTasks([...config.tasks, ...config.evaluation.tasks]);
+    await checkRun(config);
     return config;
   } catch (error) {
     if (!(error instanceof TrialgateError)) throw error;

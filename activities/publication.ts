@@ -1,3 +1,4 @@
+import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray } from 'drizzle-orm';
 import { policyVersions, publications, replicas } from '../store/schema.ts';
 import type { Database } from '../store/database.ts';
@@ -17,6 +18,9 @@ export const beginPublication = (deps: Deps) => async (input: { runId: string; v
     .set({ inRotation: false, label, updatedAt: new Date() })
     .where(eq(replicas.runId, input.runId))
     .returning({ url: replicas.url });
+  if (rows.length === 0) {
+    throw ApplicationFailure.create({ type: 'engine_unavailable', message: `run ${input.runId} owns no engine`, nonRetryable: true });
+  }
   const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
   const urls = rows.map((row) => row.url).toSorted();
   return {
@@ -60,7 +64,7 @@ export const endPublication =
           });
       }
       const urls = confirmed.map((row) => row.replica);
-      await tx.update(replicas).set({ inRotation: true, updatedAt: new Date() }).where(inArray(replicas.url, urls));
+      await tx.update(replicas).set({ inRotation: true, updatedAt: new Date() }).where(and(inArray(replicas.url, urls), eq(replicas.runId, runId), eq(replicas.label, label)));
       if (version === 0) {
         const canaryTolerance = Math.max(...confirmed.map((row) => row.canaryDifference));
         await tx

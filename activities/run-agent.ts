@@ -1,5 +1,5 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, desc, eq } from 'drizzle-orm';
+import { and, desc, eq, ne } from 'drizzle-orm';
 import type { Database } from '../store/database.ts';
 import { attemptKey } from '../store/keys.ts';
 import { readTrial } from '../store/queries/read-trial.ts';
@@ -57,7 +57,7 @@ async function diedOfUs(db: Database, trialId: string, attempt: number): Promise
   const [last] = await db
     .select({ httpStatus: calls.httpStatus })
     .from(calls)
-    .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt)))
+    .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), ne(calls.status, 'cancelled')))
     .orderBy(desc(calls.seq))
     .limit(1);
   return last !== undefined && last.httpStatus >= 500;

@@ -3,6 +3,7 @@ import type { Deps } from './deps.ts';
 import { VerifierError } from './sandbox/errors.ts';
 import { isolation } from './sandbox/isolation.ts';
 import { verify } from './sandbox/verify.ts';
+import type { Task } from './tasks/load-task.ts';
 import { whileHeartbeating } from './while-heartbeating.ts';
 
 export type TrialVerdict = {
@@ -13,16 +14,22 @@ export type TrialVerdict = {
   seconds: Record<string, number>;
 };
 
+/** A verifier that outlasts the trial's deadline is the verifier's error, not the host's. */
+const within = (task: Task, seconds: number): Task => ({
+  ...task,
+  verifier: { ...task.verifier, timeoutSec: Math.min(task.verifier.timeoutSec, seconds) },
+});
+
 /** Closes the trial's record, then judges what its agent left, in a clean place. The sandbox is gone afterwards. */
 export const verifyTrial =
   (deps: Deps) =>
-  async (input: { trialId: string; attempt: number }): Promise<TrialVerdict> => {
-    await completeTrial(deps.db, input);
+  async (input: { trialId: string; attempt: number; seconds: number }): Promise<TrialVerdict> => {
     const start = performance.now();
     const elapsed = () => ({ verify: (performance.now() - start) / 1000 });
     try {
+      await completeTrial(deps.db, input);
       const verdict = await deps.sandboxes.use(input, ({ sandbox, task }) =>
-        whileHeartbeating(async (signal) => verify({ task, sandbox, isolation: await isolation(), signal })),
+        whileHeartbeating(async (signal) => verify({ task: within(task, input.seconds), sandbox, isolation: await isolation(), signal })),
       );
       if (!verdict) throw new Error('this worker does not hold the sandbox');
       return { outcome: null, rewards: verdict.rewards, seconds: elapsed() };

@@ -10,9 +10,13 @@ export class Interrupted extends Error {
   }
 }
 
+/** Timers and streams that were aborted wrap the reason. */
+const isInterruption = (error: unknown): boolean =>
+  error instanceof Interrupted || (error instanceof Error && error.cause instanceof Interrupted);
+
 /** The one place where failures become exit codes. */
 export function exitCodeOf(error: unknown): number {
-  if (error instanceof Interrupted) return EXIT.interrupted;
+  if (isInterruption(error)) return EXIT.interrupted;
   if (!(error instanceof TrialgateError)) return EXIT.failed;
   switch (error.code) {
     case 'bad_input':
@@ -28,7 +32,7 @@ export function exitCodeOf(error: unknown): number {
 
 /** Prints the failure as a sentence; the stack only with TRIALGATE_DEBUG=1. */
 export function report(error: unknown): number {
-  const sentence = error instanceof Error ? error.message || error.name : String(error);
+  const sentence = isInterruption(error) ? 'interrupted' : error instanceof Error ? error.message || error.name : String(error);
   console.error(`error: ${sentence}`);
   if (process.env['TRIALGATE_DEBUG'] === '1' && error instanceof Error) console.error(error.stack, error.cause ?? '');
   return exitCodeOf(error);

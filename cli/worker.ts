@@ -12,8 +12,6 @@ import { registerSearchAttributes } from './search-attributes.ts';
 import { TASK_QUEUE } from './task-queue.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
-
-
 export type WorkerSettings = {
   only?: 'workflows' | 'activities';
   temporalAddress: string;
@@ -58,14 +56,14 @@ async function optionsOf(settings: WorkerSettings, temporal: Client, db: Databas
     await sweepSandboxes(home);
     console.log((await isolation()).statement);
     const activities = createActivities({ db, temporal, gatewayUrl, home, secret, hostQueue, sandboxes });
-    const { runAgent, verifyTrial, ...general } = activities;
+    const { runAgent, verifyTrial, closeSandbox, ...general } = activities;
     const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
     options.push({ ...shared, ...heartbeats, taskQueue: TASK_QUEUE, activities: general, maxConcurrentActivityTaskExecutions: 200 });
     options.push({
       ...shared,
       ...heartbeats,
       taskQueue: hostQueue,
-      activities: { runAgent, verifyTrial },
+      activities: { runAgent, verifyTrial, closeSandbox },
       maxConcurrentActivityTaskExecutions: 2 * maxSandboxes,
     });
   }

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -17,25 +17,31 @@ START_SECONDS = 300
 
 
 @contextmanager
-def vllm(model: Path, folder: Path, name: str) -> Iterator[str]:
+def vllm(model: Path, folder: Path, name: str, *, extension: bool = True) -> Iterator[str]:
     """The URL of an engine that serves `model`; its log is `folder/name.log`. It is gone when the block ends."""
     socket, log = folder / f"{name}.sock", folder / f"{name}.log"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "policy", "--uds", str(socket), "--enforce-eager", "--dtype", "bfloat16"]
+    command += ["--worker-extension-cls", "trialgate_gpu.vllm_extension.TrialgateWorker"] if extension else []
     command += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--max-model-len", "1024"]
     environment = os.environ | {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    environment["PYTHONPATH"] = str(Path(__file__).parent)
+    socket.unlink(missing_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=environment, stdout=output, stderr=output, start_new_session=True)
     try:
         _wait(socket, process, log)
         yield f"unix:{socket}"
     finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with suppress(subprocess.TimeoutExpired):
             process.wait(20)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _wait(socket: Path, process: subprocess.Popen[bytes], log: Path) -> None:

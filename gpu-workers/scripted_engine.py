@@ -20,6 +20,7 @@ class ScriptedEngine:
     label: str = "default"
     paused: bool = False
     control_routes: bool = True
+    device: str = "cuda"
     reloads_that_fail: list[str] = field(default_factory=list)
     reloads_that_do_nothing: list[str] = field(default_factory=list)
     reload_seconds: float = 0.0
@@ -54,6 +55,7 @@ class ScriptedEngine:
         answers = {
             "/weight_info": {"weight_version": self.label},
             "/is_paused": {"is_paused": self.paused},
+            "/server_info": {"vllm_config": {"parallel_config": {}, "device_config": {"device": self.device}}},
             "/weight_checker": {"checksums": {"tensor": self.weights}},
         }
         return 200, answers.get(route, {})

@@ -5,7 +5,7 @@ export type GroupEnd = { id: string; outcomes: Outcome[] };
 
 export type RunStatusReport = {
   run: string;
-  /** What it does now: preparing, waiting for engines, evaluating, rolling out, training, publishing, blocked … */
+  /** `preparing`, `waiting for engines`, `evaluation`, `rollout`, `train`, `publish`, `blocked`, `completed`. */
   phase: string;
   iteration: number;
   iterations: number;

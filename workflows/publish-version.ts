@@ -1,15 +1,22 @@
-import { ApplicationFailure, CancellationScope } from '@temporalio/workflow';
+import { ApplicationFailure, CancellationScope, sleep } from '@temporalio/workflow';
 import type { ReplicaReport } from '../activities/gpu-contract.ts';
 import { gpu, store } from './activities.ts';
 
 const PUBLISH_LIMIT_SECONDS = 1800;
+/** An engine that dies while it is given weights is up again for the next try, which waits for it. */
+const TRIES = 3;
 
 /**
  * Brings the pool to a version: out of rotation → weights → read back → into rotation. When fewer replicas confirm than
  * the run needs, all go back to the version before, and the failure says what each one answered.
  */
 export async function publishVersion(runId: string, version: number, fallback?: number): Promise<void> {
-  const { confirmed, needed, reports } = await publish(runId, version);
+  let outcome = await publish(runId, version);
+  for (let tried = 1; outcome.confirmed < outcome.needed && tried < TRIES; tried++) {
+    await sleep(1000 * 2 ** tried);
+    outcome = await publish(runId, version);
+  }
+  const { confirmed, needed, reports } = outcome;
   if (confirmed >= needed) return;
   if (fallback !== undefined) await CancellationScope.nonCancellable(() => publish(runId, fallback));
   const why = reports.filter((report) => !report.ok).map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);

@@ -18,14 +18,14 @@ export async function runTrial(trial: Trial, runCancelled: () => boolean): Promi
   const { trialId, group, limits } = trial;
   let attempt = 1;
   try {
-    for (; ; attempt++) {
+    for (let tries = 1; ; tries++, attempt++) {
       const opened = await store.openTrial({ trialId, attempt, member: trial.member, group });
       if (opened.finished) return opened.finished;
       attempt = opened.attempt;
       const outcome = await runAttempt(trial, attempt, runCancelled);
-      if (outcome !== 'infra_error' || attempt >= limits.maxAttempts) return outcome;
+      if (outcome !== 'infra_error' || tries >= limits.maxAttempts) return outcome;
       await mendPool(getExternalWorkflowHandle(trial.owner), group.runId);
-      await sleep(1000 * 2 ** Math.min(attempt, 5));
+      await sleep(1000 * 2 ** Math.min(tries, 5));
     }
   } catch (error) {
     if (!isCancellation(error)) throw error;
@@ -53,7 +53,7 @@ async function runAttempt({ trialId, group, limits }: Trial, attempt: number, ru
   try {
     // What a cut trial left behind is still verified, past the deadline too.
     const verdict = await CancellationScope.nonCancellable(() =>
-      onHost(host, limits.trialSeconds).verifyTrial({ trialId, attempt }),
+      onHost(host, limits.trialSeconds).verifyTrial({ trialId, attempt, seconds: limits.trialSeconds }),
     );
     const seconds = { ...end.seconds, ...verdict.seconds };
     return await seal(trialId, attempt, { reason, ...verdict, outcome: verdict.outcome ?? outcome ?? 'scored', seconds }, host);
@@ -63,7 +63,13 @@ async function runAttempt({ trialId, group, limits }: Trial, attempt: number, ru
 }
 
 async function seal(trialId: string, attempt: number, ending: Ending, host?: string): Promise<Outcome> {
-  await CancellationScope.nonCancellable(() => store.sealTrial({ trialId, attempt, host, ...ending }));
+  await CancellationScope.nonCancellable(async () => {
+    await store.sealTrial({ trialId, attempt, host, ...ending });
+    if (host === undefined) return;
+    const closing = onHost(host, 0).closeSandbox({ trialId, attempt }).catch(() => {});
+    // A host that is lost never answers, and a trial that is to be tried again does not wait for it.
+    if (ending.outcome === 'cancelled') await closing;
+  });
   return ending.outcome;
 }
 

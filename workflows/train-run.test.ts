@@ -116,7 +116,7 @@ test('a version that too few replicas confirm stays in the pool', async () => {
     const handle = await start(newId());
     await until(() => world.count('blocked') === 1);
     expect(world.blockedReason).toContain('its canary disagrees');
-    expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 1 0', 'publish 0 1']);
+    expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 1 0', 'publish 1 0', 'publish 1 0', 'publish 0 1']);
     refusing = false;
     await handle.executeUpdate('resume');
     await handle.result();

@@ -73,17 +73,27 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   });
 
   try {
-    const standing = await store.prepareRun({ runId, runFile });
+    const prepare = () => store.prepareRun({ runId, runFile });
+    // A bad run file fails the run at once; what goes missing later is for a person to mend.
+    const standing = progress.at ? await untilDone(prepare) : await prepare();
     const { config } = standing;
     const { iteration, policyVersion } = progress.at ?? standing;
     Object.assign(status, { iteration, iterations: config.iterations, policy_version: policyVersion });
     annotate({ TrialgateRun: [runId], TrialgateIteration: [iteration], TrialgatePolicyVersion: [policyVersion] });
 
-    if (!progress.published) {
+    let take = 0;
+    if (iteration < config.iterations) {
+      const opened = await store.openTake({ runId, iteration, policyVersion, resume: progress.resume ?? false });
+      status.take = take = opened.take;
+      await Promise.all(opened.superseded.map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
+    }
+
+    // A run that is redone after it ended has let go of its pool.
+    if (!progress.published || !(await store.poolHas({ runId, version: policyVersion }))) {
       await untilDone(async () => {
         enter('waiting for engines');
         await waiting(POOL_LIMIT).acquirePool({ runId });
-        enter('publishing');
+        enter('publish');
         if (policyVersion === 0) await loadBase(runId, config.deadlines.train);
         await publishVersion(runId, policyVersion);
       });
@@ -91,9 +101,6 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     if (iteration === 0 && config.evaluation.before) await untilDone(() => evaluate(standing, policyVersion));
     if (iteration >= config.iterations) return await finish(standing, policyVersion);
 
-    const { take, superseded } = await store.openTake({ runId, iteration, policyVersion, resume: progress.resume ?? false });
-    status.take = take;
-    await Promise.all(superseded.map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
     const next = await untilDone(() =>
       executeChild(grpoIteration, {
         workflowId: `${runId}/${iteration}.${take}`,

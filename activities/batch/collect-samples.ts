@@ -12,16 +12,16 @@ export async function collectSamples(
   take: { runId: string; iteration: number; take: number },
 ): Promise<Sample[]> {
   const members = await db
-    .select({ trial: trials })
+    .select({ trial: trials, version: groups.policyVersion })
     .from(trials)
     .innerJoin(groups, eq(groups.id, trials.groupId))
     .where(and(eq(groups.runId, take.runId), eq(groups.iteration, take.iteration), eq(groups.take, take.take)))
     .orderBy(asc(groups.ordinal), asc(trials.member));
   const samples: Sample[] = [];
-  for (const { trial } of members) {
+  for (const { trial, version } of members) {
     const rewards = rewardsOf(trial, config);
     if (rewards === null || trial.groupId === null) continue;
-    const sequences = mergeCalls(await trainableCalls(db, trial.id, trial.attempt));
+    const sequences = mergeCalls(await trainableCalls(db, trial.id, trial.attempt, version));
     for (const sequence of sequences) {
       samples.push({ ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt });
     }
@@ -38,14 +38,15 @@ function rewardsOf(trial: typeof trials.$inferSelect, config: RunConfig): Record
   return treatment === 'zero' ? { reward: 0 } : trial.rewards;
 }
 
-async function trainableCalls(db: Database, trialId: string, attempt: number): Promise<TrainableCall[]> {
+/** Staleness 0: only what the take's own policy version sampled. */
+async function trainableCalls(db: Database, trialId: string, attempt: number, version: number): Promise<TrainableCall[]> {
   const rows = await db
     .select()
     .from(calls)
     .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), eq(calls.status, 'completed'), isNull(calls.untrainable)))
     .orderBy(asc(calls.startedAt), asc(calls.seq));
   return rows.flatMap(({ id, promptTokenIds, completionTokenIds, logprobs, policyVersion, sampling }) => {
-    if (!promptTokenIds || !completionTokenIds?.length || !logprobs || policyVersion === null) return [];
+    if (!promptTokenIds || !completionTokenIds?.length || !logprobs || policyVersion !== version) return [];
     const temperature = typeof sampling.temperature === 'number' ? sampling.temperature : 1;
     return [{ id, promptTokenIds, completionTokenIds, logprobs, policyVersion, temperature }];
   });

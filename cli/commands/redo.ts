@@ -16,7 +16,7 @@ export function register(root: Command): void {
       ]);
       const signal = untilSignalled();
       await withDeployment(config, async (connected) => {
-        await redoRun(connected.client, runId);
+        await redoRun(connected, runId);
         console.error(`run ${runId} does its last iteration again`);
         if (!options.detach) await watchRun(connected, runId, signal);
       });

@@ -1,5 +1,6 @@
 import { basename, extname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { checkRun } from '../../activities/check-run.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { readRunRecord } from '../show/run-record.ts';
@@ -9,11 +10,12 @@ import { readRunFile } from './read-run-file.ts';
 import { startRun } from './start-run.ts';
 import { watchRun } from './watch-run.ts';
 
-export type TrainOptions = { deployment: Deployment; run?: string; iterations?: string; detach?: boolean; json?: boolean; cancelOnAbort?: boolean };
+export type TrainOptions = { deployment: Deployment; run?: string; iterations?: string; detach?: boolean; json?: boolean; cancelOnFailure?: boolean };
 
-/** Starts a run and watches it. Ctrl-C ends the watching, not the run, unless `cancelOnAbort`. */
+/** Starts a run and watches it. Ctrl-C ends the watching, not the run, unless `cancelOnFailure`: then a run that does not complete lets go of its engines. */
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
   const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations) });
+  await checkRun(config);
   const runId = options.run ?? nameOf(file);
   await withDeployment(options.deployment, async (connected) => {
     await startRun(connected.client, runId, config);
@@ -22,7 +24,7 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
     try {
       await watchRun(connected, runId, signal);
     } catch (error) {
-      if (signal.aborted && options.cancelOnAbort) await cancelRun(connected, runId);
+      if (options.cancelOnFailure) await cancelRun(connected, runId);
       else if (signal.aborted) console.error(`run ${runId} goes on without being watched; "npx trialgate show ${runId}" tells how it stands`);
       throw error;
     }

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TrialgateError } from '../../store/errors.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { progressLine } from '../progress.ts';
 import { readRunRecord } from '../show/run-record.ts';
@@ -23,7 +22,8 @@ export async function watchRun({ client, db }: Connected, runId: string, signal:
       const progress = await readProgress(db, runId).catch(() => null);
       if (progress) {
         const phase = report?.phase ?? progress.status;
-        line.show(`${runId}: ${progress.title}, ${phase}: ${progress.trials}`, `${runId}: ${progress.title}, ${phase}`);
+        const detail = progress.reason ?? progress.trials;
+        line.show(`${runId}: ${progress.title}, ${phase}: ${detail}`, `${runId}: ${progress.title}, ${progress.reason ?? phase}`);
         iterationsTold = await tellIterations(iterationsTold);
         if (ENDED.includes(progress.status)) return conclude(runId, progress.status, progress.reason);
       } else if (await endedEarly()) {
@@ -55,10 +55,13 @@ export async function watchRun({ client, db }: Connected, runId: string, signal:
   }
 }
 
+/** Exit code 4: the run itself did not come to its end. */
+class RunEnded extends Error {}
+
 function conclude(runId: string, status: string, reason: string | null): void {
   if (status === 'completed') return;
   if (status === 'blocked') {
-    throw new TrialgateError('engine_unavailable', `run ${runId} is blocked: ${reason}\nMend that, then: npx trialgate resume ${runId}`);
+    throw new RunEnded(`run ${runId} is blocked: ${reason}\nMend that, then: npx trialgate resume ${runId}`);
   }
-  throw new TrialgateError(status === 'failed' ? 'bad_input' : 'engine_unavailable', `run ${runId} ${status}: ${reason}`);
+  throw new RunEnded(`run ${runId} ${status}: ${reason}`);
 }

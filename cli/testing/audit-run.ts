@@ -1,4 +1,4 @@
-import { and, asc, eq, isNotNull, ne, sql } from 'drizzle-orm';
+import { and, asc, eq, isNotNull, notInArray, sql } from 'drizzle-orm';
 import { versionLabel } from '../../activities/label.ts';
 import { readEngineLabel } from '../../activities/engine-label.ts';
 import type { Database } from '../../store/database.ts';
@@ -28,7 +28,7 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
     .select({ trial: attempts.trialId })
     .from(attempts)
     .innerJoin(trials, eq(trials.id, attempts.trialId))
-    .where(and(eq(trials.runId, runId), isNotNull(attempts.outcome), ne(attempts.outcome, 'infra_error')))
+    .where(and(eq(trials.runId, runId), isNotNull(attempts.outcome), notInArray(attempts.outcome, ['infra_error', 'cancelled'])))
     .groupBy(attempts.trialId)
     .having(sql`count(*) > 1`);
   check(finishedTwice.length === 0, `finished trials that were run again: ${finishedTwice.map((row) => row.trial)}`);

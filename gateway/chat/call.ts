@@ -100,6 +100,14 @@ export class Call {
       : failure;
   }
 
+  /** The engine alone knows how long a prompt is: a reply to one that is too long is not handed out. */
+  checkPrompt(prompt: readonly number[] | null): void {
+    const limit = this.trial.budgets.prompt_tokens;
+    if (limit === undefined || prompt === null || prompt.length <= limit) return;
+    const message = `the prompt has ${prompt.length} tokens, and this trial allows ${limit}`;
+    throw new Failure(400, 'context_length_exceeded', message, { retryable: false });
+  }
+
   /** Commits a reply that is whole. Throws, with the call recorded as failed where it can be, when the agent must not see its end. */
   async complete(): Promise<void> {
     const ending = this.ending();

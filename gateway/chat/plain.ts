@@ -13,13 +13,15 @@ export async function plainReply(call: Call, reply: EngineReply): Promise<Respon
   const choice = onlyChoice(body);
   if (!choice) throw badReply('has no choice');
   const shown = hide(body, call.request.wants);
+  const tokens = tokensOf(body, choice);
   call.firstTokenAt = new Date();
   call.ending = () => ({
-    tokens: tokensOf(body, choice),
+    tokens,
     counted: completionCount(body.usage),
     finishReason: typeof choice.finish_reason === 'string' ? choice.finish_reason : null,
     reply: shown,
   });
+  call.checkPrompt(tokens.prompt);
   await call.complete();
   return Response.json(shown, { headers: { 'x-trialgate-call': call.id } });
 }

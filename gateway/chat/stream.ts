@@ -60,6 +60,7 @@ async function* forward(call: Call, reply: EngineReply): AsyncGenerator<string, 
     if (data === DONE) continue;
     const chunk = parseChunk(data);
     gather.add(chunk);
+    call.checkPrompt(gather.tokens.prompt);
     if (gather.tokens.completion) call.firstTokenAt ??= new Date();
     if (isOnlyUsage(chunk) && !wants.usage) continue;
     const shown = asEvent(JSON.stringify(hide(chunk, wants)));

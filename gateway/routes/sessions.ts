@@ -36,7 +36,7 @@ const opening = z.strictObject({
     })
     .partial()
     .optional(),
-  budgets: z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0) }).partial().optional(),
+  budgets: z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), prompt_tokens: count }).partial().optional(),
 });
 
 /** Opening, reading and closing a trial's session: verl-recipe's remote agent loop speaks this. */

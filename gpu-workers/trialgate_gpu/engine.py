@@ -14,6 +14,7 @@ from .manifest import digest
 
 RELOAD_SECONDS = 900.0
 POLL_SECONDS = 0.5
+EXTENSION = "trialgate_gpu.vllm_extension.TrialgateWorker"
 
 
 def _client(url: str) -> httpx.AsyncClient:
@@ -88,8 +89,23 @@ class Engine:
     async def resume(self) -> None:
         await self._call("POST", "/resume")
 
-    async def reload(self, checkpoint: str) -> None:
-        body = {"method": "reload_weights", "kwargs": {"weights_path": checkpoint}}
+    async def reload_method(self) -> str:
+        """The worker's method that loads a checkpoint whole. Asked before: a name it lacks would end vLLM.
+
+        Raises `EngineWithoutExtension` for a CPU engine without ours (see vllm_extension.py).
+        """
+        config = (await self._call("GET", "/server_info", params={"config_format": "json"})).json()["vllm_config"]
+        if config["parallel_config"].get("worker_extension_cls") == EXTENSION:
+            return "trialgate_reload_weights"
+        if config["device_config"].get("device") == "cpu":
+            what = f"engine {self.url} runs on a CPU, where a tied output head keeps its old weights after a reload"
+            how = f"start vLLM with --worker-extension-cls {EXTENSION} and PYTHONPATH set to the folder gpu-workers"
+            raise GpuWorkerError("EngineWithoutExtension", f"{what}: {how}")
+        return "reload_weights"
+
+    async def reload(self, checkpoint: str, method: str) -> None:
+        """A reload that fails ends vLLM, so the checkpoint must have been looked at before."""
+        body = {"method": method, "kwargs": {"weights_path": checkpoint}}
         await self._call("POST", "/collective_rpc", json=body, timeout=RELOAD_SECONDS)
 
     async def reset_prefix_cache(self) -> None:

@@ -61,22 +61,23 @@ async def load(engine: Engine, target: Target, previous: Target | None) -> None:
 
     The replica is running when this returns, raises or is cancelled.
     """
+    method = await engine.reload_method()
     try:
         await engine.pause()
         try:
-            await _reload(engine, target)
+            await _reload(engine, target, method)
         except EngineError as error:
             if previous is None:
                 raise
-            await _reload(engine, previous)
+            await _reload(engine, previous, method)
             raise EngineError(f"{error} (went back to {previous.label})") from error
     finally:
         await asyncio.shield(_resume(engine))
 
 
-async def _reload(engine: Engine, target: Target) -> None:
+async def _reload(engine: Engine, target: Target, method: str) -> None:
     await engine.set_label(f"loading:{target.label}")
-    await engine.reload(target.checkpoint)
+    await engine.reload(target.checkpoint, method)
     await engine.reset_prefix_cache()
     await engine.set_label(target.label)
 

@@ -152,5 +152,13 @@ async def test_engine_without_control_routes_says_how_to_start_it(pool):
     assert not caught.value.retryable
 
 
+async def test_cpu_engine_that_would_keep_its_old_head_is_refused(pool):
+    engines, folder, previous = pool
+    engines[0].device = "cpu"
+    with pytest.raises(GpuWorkerError, match="--worker-extension-cls"):
+        await publish(engines, folder, previous=previous)
+    assert [(e.label, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
+
+
 def test_tolerance_follows_what_version_0_showed():
     assert [allowed_difference(seen) for seen in (None, 0.001, 0.1)] == pytest.approx([0.5, 0.05, 0.3])

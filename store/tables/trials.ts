@@ -16,7 +16,14 @@ export type Sampling = {
   max_tokens?: number;
   seed?: number;
 };
-export type Budgets = { calls?: number; tokens?: number; seconds?: number };
+export type Budgets = {
+  calls?: number;
+  /** Sampled ones. */
+  tokens?: number;
+  seconds?: number;
+  /** Of one call's prompt: `max_prompt_length` of a run. */
+  prompt_tokens?: number;
+};
 
 /** One agent's try at one task. The row's lock is the fence between recording (FOR SHARE) and sealing (FOR UPDATE). */
 export const trials = pgTable(
