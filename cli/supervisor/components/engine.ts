@@ -31,6 +31,7 @@ export function engine(plan: Plan): Component {
         '-m', 'vllm.entrypoints.openai.api_server', '--model', config.model, '--served-model-name', 'policy', '--uds', socket,
         '--enforce-eager', '--logprobs-mode', 'processed_logprobs', '--enable-scale-out',
         '--max-model-len', String(config.max_model_len), '--dtype', 'bfloat16', '--disable-uvicorn-access-log',
+        '--worker-extension-cls', 'trialgate_gpu.vllm_extension.TrialgateWorker',
       ],
       env: engineEnvironment(plan),
       cwd: plan.folders.home,
@@ -49,6 +50,7 @@ function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
   const onCpu = deviceOf(plan.config.device) === 'cpu';
   return environment({
     VLLM_SERVER_DEV_MODE: '1',
+    PYTHONPATH: INSTALLS.gpuWorkers,
     ...(onCpu ? { VLLM_CPU_KVCACHE_SPACE: process.env['VLLM_CPU_KVCACHE_SPACE'] ?? '1' } : {}),
     ...(local ? { HF_HUB_OFFLINE: '1' } : {}),
     VLLM_NO_USAGE_STATS: '1',
