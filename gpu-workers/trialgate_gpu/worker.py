@@ -67,12 +67,20 @@ class Activities:
     def __init__(self, trainer: Trainer) -> None:
         self.trainer = trainer
         self.training = asyncio.Lock()
+        # A cancelled publication ends, with its resume, before the next one begins.
+        self.publishing = asyncio.Lock()
 
     async def _alone(self, progress: Progress, work: Callable[[], Json]) -> Json:
         progress.show("waiting for another step")
         async with self.training:
             progress.check()
             return await asyncio.to_thread(work)
+
+    async def _publish(self, request: Json, progress: Progress) -> Json:
+        progress.show("waiting for another publication")
+        async with self.publishing:
+            progress.check()
+            return await publish_policy(request, progress)
 
     @activity.defn(name="loadBase")
     async def load_base(self, request: Json) -> Json:
@@ -84,7 +92,7 @@ class Activities:
 
     @activity.defn(name="publishPolicy")
     async def publish_policy(self, request: Json) -> Json:
-        return await _run(lambda p: publish_policy(request, p))
+        return await _run(lambda p: self._publish(request, p))
 
 
 async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client | None:
