@@ -78,3 +78,11 @@ test('slow but steady tokens count as silence', async () => {
   const trial = await gateway.trial();
   expect(await readStream(await trial.chat(STREAM))).toMatchObject({ done: true, broken: false });
 });
+
+test.each([false, true])('a prompt longer than the run allows is answered, or its trial does not end as truncated (stream: %s)', async (stream) => {
+  const trial = await gateway.trial({ budgets: { prompt_tokens: 1 } });
+  const text = await (await trial.chat({ ...ASK, stream })).text();
+  expect(text).toContain('context_length_exceeded');
+  expect(text).not.toContain('finish_reason');
+  expect(await trial.calls()).toMatchObject([{ status: 'failed', reason: expect.stringMatching(/^context_length_exceeded: the prompt has \d+ tokens/) }]);
+});
