@@ -4,12 +4,15 @@ import { replicas } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import { readEngineLabel } from './engine-label.ts';
 import { versionLabel } from './label.ts';
+import { readRun } from './read-run.ts';
 
-/** Whether every replica of the run's pool is in rotation and says the label it should have. A restarted engine says `default`. */
+/** Whether enough replicas of the run's pool are in rotation and say the label they should have. A restarted engine says `default`. */
 export const checkPool = (deps: Deps) => async (input: { runId: string }): Promise<boolean> => {
   const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, input.runId));
+  const { min_replicas } = await readRun(deps.db, input.runId);
   const labels = await Promise.all(rows.map((row) => readEngineLabel(row.url)));
-  return rows.length > 0 && rows.every((row, i) => row.inRotation && row.label !== null && row.label === labels[i]);
+  const whole = rows.filter((row, i) => row.inRotation && row.label !== null && row.label === labels[i]);
+  return whole.length > 0 && whole.length >= Math.min(min_replicas ?? rows.length, rows.length);
 };
 
 /** Whether the run still owns its pool, and the pool has this version: a run that ended let go of it. */

@@ -19,7 +19,7 @@ import { readRunRecord } from '../cli/show/run-record.ts';
 import { table } from '../cli/show/table.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import type { Database } from '../store/database.ts';
-import { calls, groups, trials } from '../store/schema.ts';
+import { calls, groups, iterations, trials } from '../store/schema.ts';
 import { provenance, withStack } from './deployment.ts';
 
 const { values } = parseArgs({ options: { iterations: { type: 'string', default: '5' }, trl: { type: 'string', default: '0' } } });
@@ -60,6 +60,13 @@ const requestsOf = async (db: Database, iteration: number) =>
       .orderBy(asc(calls.startedAt))
   ).map(({ request, ids }) => ({ request, tokens: ids?.length ?? 0 }));
 
+/** From the start of one iteration to that of the next (of the last: to its own end), whatever happens in between. */
+async function wallSeconds(db: Database, iteration: number): Promise<number> {
+  const takes = await db.select().from(iterations).where(eq(iterations.runId, RUN)).orderBy(asc(iterations.iteration));
+  const end = takes[iteration + 1]?.openedAt ?? takes[iteration]?.endedAt;
+  return ((end?.getTime() ?? Number.NaN) - (takes[iteration]?.openedAt.getTime() ?? Number.NaN)) / 1000;
+}
+
 const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, after: false } });
 const rows = await withStack(async (connected, stack) => {
   await startRun(connected.client, RUN, config);
@@ -69,7 +76,7 @@ const rows = await withStack(async (connected, stack) => {
   for (const { iteration, seconds, metrics } of record.iterations) {
     const recorded = await requestsOf(connected.db, iteration);
     const direct = await sendDirect(stack.plan.engines[0] ?? '', recorded, encodeURIComponent(`${versionLabel(RUN, 1000 + iteration)}`));
-    const trialgate = Object.values(seconds).reduce((sum, value) => sum + value, 0);
+    const trialgate = await wallSeconds(connected.db, iteration);
     const train = metrics['seconds/total'] ?? Number.NaN;
     measured.push({ iteration, trialgate, direct, train, ratio: trialgate / (direct + train), tokens: recorded.reduce((sum, each) => sum + each.tokens, 0), seconds });
   }

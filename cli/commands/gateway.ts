@@ -1,10 +1,14 @@
 import type { Command } from 'commander';
 import { addSettings, settingsOf } from '../options.ts';
 
+const SETTINGS = [
+  'gateway_port', 'gateway_host', 'database_url', 'admin_key', 'secret', 'home',
+  'strict_model', 'hold_seconds', 'idle_seconds', 'store_wait_seconds',
+] as const;
 const ALIASES = { gateway_port: '--port', gateway_host: '--host' } as const;
 
 export function register(root: Command): void {
-  addSettings(root.command('gateway'), ['gateway_port', 'gateway_host', 'database_url', 'admin_key', 'secret', 'home'], ALIASES)
+  addSettings(root.command('gateway'), [...SETTINGS], ALIASES)
     .description('run the gateway in the foreground')
     .option('--engine <url>', 'an engine; again for each replica (TRIALGATE_ENGINES)', (url: string, all: string[]) => [...all, url], [])
     .addHelpText('after', '\nExample:\n  $ npx trialgate gateway --port 8700 --engine http://127.0.0.1:8000 --database-url postgres://user:password@127.0.0.1/trialgate')
@@ -22,6 +26,8 @@ export function register(root: Command): void {
       const { databaseUrl, engines } = connectionsOf(config);
       const { gateway_port: port, gateway_host: host, admin_key: adminKey = null } = config;
       await requireDatabase(databaseUrl);
-      await runGateway({ port, host, engines, databaseUrl, adminKey, secret }, untilSignalled());
+      const { strict_model: strictModel, hold_seconds: holdSeconds, idle_seconds: idleSeconds, store_wait_seconds: storeWaitSeconds } = config;
+      const waits = { holdSeconds, idleSeconds, storeWaitSeconds };
+      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, strictModel, ...waits }, untilSignalled());
     });
 }

@@ -2,7 +2,7 @@ import { Option, type Command } from 'commander';
 import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
-  addSettings(root.command('worker'), ['temporal_address', 'database_url', 'gateway_url', 'home', 'secret'])
+  addSettings(root.command('worker'), ['temporal_address', 'database_url', 'gateway_url', 'home', 'secret', 'max_sandboxes'])
     .description('run workflows, activities or both in the foreground')
     .addOption(new Option('--only <part>', 'one of the two').choices(['workflows', 'activities']))
     .addHelpText('after', '\nExamples:\n  $ npx trialgate worker\n  $ npx trialgate worker --only activities --temporal-address 127.0.0.1:7233')
@@ -14,6 +14,6 @@ export function register(root: Command): void {
         import('../signals.ts'),
       ]);
       const { temporalAddress, databaseUrl, gatewayUrl, secret } = connectionsOf(config);
-      await runWorker({ only: options.only, temporalAddress, databaseUrl, gatewayUrl, home: config.home, secret }, untilSignalled());
+      await runWorker({ only: options.only, temporalAddress, databaseUrl, gatewayUrl, home: config.home, secret, maxSandboxes: config.max_sandboxes }, untilSignalled());
     });
 }

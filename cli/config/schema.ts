@@ -2,6 +2,7 @@ import { z } from 'zod';
 import type { SettingKey } from './settings.ts';
 
 const port = z.int('a port (0 to 65535)').min(0, 'a port (0 to 65535)').max(65535, 'a port (0 to 65535)');
+const seconds = z.number('a number of seconds').positive('more than 0 seconds');
 const text = z.string('text').min(1, 'text that is not empty');
 
 const url = (protocols: string[], expected: string) =>
@@ -34,6 +35,11 @@ export const deployment = z.strictObject({
   engines: z.array(engineUrl, 'a list of engine URLs'),
   model: text,
   max_model_len: z.int('a number of tokens').min(16, 'at least 16 tokens'),
+  strict_model: z.boolean('true or false'),
+  hold_seconds: seconds,
+  idle_seconds: seconds,
+  store_wait_seconds: seconds,
+  max_sandboxes: z.int('a whole number').min(1, 'at least 1'),
 }) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;
 
 type OptionalKey =

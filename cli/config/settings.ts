@@ -28,6 +28,11 @@ export const SETTINGS = {
   engines: { about: 'engines that already run, instead of our own vLLM', placeholder: 'URL,URL', default: [], from: 'list' },
   model: { about: 'model that our own vLLM starts with', placeholder: 'NAME_OR_DIR', default: INSTALLS.smallModel },
   max_model_len: { about: 'longest sequence of our own vLLM, in tokens', placeholder: 'TOKENS', default: 2048, from: 'number' },
+  strict_model: { about: "true: a model name that is not the policy's is 404", placeholder: 'BOOL', default: false, from: 'boolean' },
+  hold_seconds: { about: 'how long a call waits for an engine in rotation', placeholder: 'SECONDS', default: 20, from: 'number' },
+  idle_seconds: { about: 'how long an engine may be silent within a call', placeholder: 'SECONDS', default: 600, from: 'number' },
+  store_wait_seconds: { about: 'how long a reply waits for PostgreSQL', placeholder: 'SECONDS', default: 10, from: 'number' },
+  max_sandboxes: { about: 'sandboxes that one worker holds at once', placeholder: 'N', default: 64, from: 'number' },
 } as const satisfies Record<string, Setting>;
 
 export type SettingKey = keyof typeof SETTINGS;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -61,10 +62,11 @@ class Engine:
             raise EngineError(f"{method} {path} answered {response.status_code}: {response.text[:300]}")
         return response
 
-    async def wait_ready(self, seconds: float) -> None:
-        """Returns when /health answers; raises `EngineError` after `seconds`."""
+    async def wait_ready(self, seconds: float, check: Callable[[], None] = lambda: None) -> None:
+        """Returns when /health answers; raises `EngineError` after `seconds`, and whatever `check` raises meanwhile."""
         deadline = time.monotonic() + seconds
         while True:
+            check()
             try:
                 await self._call("GET", "/health", timeout=10.0)
                 return

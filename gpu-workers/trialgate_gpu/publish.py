@@ -155,7 +155,7 @@ class Publication:
         try:
             async with Engine(replica.url) as engine:
                 self.progress.show("wait for engine", replica=replica.url)
-                await engine.wait_ready(self.ready_seconds)
+                await engine.wait_ready(self.ready_seconds, self.progress.check)
                 if not await self._already_there(engine, replica):
                     self.progress.show("load weights", replica=replica.url)
                     await load(engine, self.target, self.previous)

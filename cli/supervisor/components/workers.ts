@@ -19,6 +19,7 @@ export function worker(plan: Plan, only: 'workflows' | 'activities'): Component 
       TRIALGATE_DATABASE_URL: plan.databaseUrl,
       TRIALGATE_GATEWAY_URL: plan.gatewayUrl,
       TRIALGATE_SECRET: plan.secret,
+      TRIALGATE_MAX_SANDBOXES: String(plan.config.max_sandboxes),
       TRIALGATE_ENGINES: JSON.stringify(plan.engines),
       XDG_CACHE_HOME: plan.folders.cache,
     }),
