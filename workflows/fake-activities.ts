@@ -68,6 +68,7 @@ export class FakeWorld {
         note(`seal ${trialId} ${attempt} ${outcome}`);
         if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);
       },
+      poolHas: async () => true,
       checkPool: async () => this.poolWhole,
       awaitPool: async () => {
         while (!this.poolWhole) await sleep(100);
@@ -94,6 +95,7 @@ export class FakeWorld {
   host() {
     return {
       runAgent: (input: AgentInput) => this.runAgent(input),
+      closeSandbox: async () => {},
       verifyTrial: async () => ({ outcome: null, rewards: { reward: 1 }, seconds: {} }),
     };
   }
