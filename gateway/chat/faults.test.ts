@@ -81,8 +81,8 @@ test('slow but steady tokens count as silence', async () => {
 
 test.each([false, true])('a prompt longer than the run allows is answered, or its trial does not end as truncated (stream: %s)', async (stream) => {
   const trial = await gateway.trial({ budgets: { prompt_tokens: 1 } });
-  const text = await (await trial.chat({ ...ASK, stream })).text();
-  expect(text).toContain('context_length_exceeded');
-  expect(text).not.toContain('finish_reason');
+  const reply = await trial.chat({ ...ASK, stream });
+  const error = stream ? (await readStream(reply)).chunks.at(0)?.error : (await reply.json()).error;
+  expect(error).toMatchObject({ code: 'context_length_exceeded' });
   expect(await trial.calls()).toMatchObject([{ status: 'failed', reason: expect.stringMatching(/^context_length_exceeded: the prompt has \d+ tokens/) }]);
 });
