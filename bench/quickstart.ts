@@ -1,0 +1,44 @@
+/**
+ * From a clean clone to the end of the quickstart: total seconds, and where they go.
+ *
+ *   node bench/quickstart.ts --iterations 3
+ */
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { parseArgs } from 'node:util';
+import { REPOSITORY } from '../cli/folders.ts';
+import { provenance } from './deployment.ts';
+
+const { values } = parseArgs({ options: { iterations: { type: 'string', default: '3' } } });
+const clone = mkdtempSync(join(tmpdir(), 'trialgate-quickstart-'));
+chmodSync(clone, 0o755);
+const lines: string[] = [];
+const start = performance.now();
+const elapsed = () => `${((performance.now() - start) / 1000).toFixed(1).padStart(6)} s`;
+const tell = (line: string): void => {
+  lines.push(line);
+  console.log(line);
+};
+
+try {
+  execFileSync('git', ['clone', '-q', REPOSITORY, clone]);
+  const child = spawn('npm', ['run', 'quickstart', '--', '--iterations', values.iterations], {
+    cwd: clone,
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0' },
+  });
+  for (const stream of [child.stdout, child.stderr]) {
+    createInterface({ input: stream }).on('line', (line) => tell(`${elapsed()}  ${line.replaceAll(clone, '.')}`));
+  }
+  const [code] = await once(child, 'close');
+  tell(`${elapsed()}  end, exit code ${code}`);
+} finally {
+  rmSync(clone, { recursive: true, force: true });
+}
+const results = join(REPOSITORY, 'bench/results');
+mkdirSync(results, { recursive: true });
+writeFileSync(join(results, 'quickstart.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${lines.join('\n')}\n`);

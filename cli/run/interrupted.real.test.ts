@@ -1,0 +1,27 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { expect, test } from 'vitest';
+import { INSTALLS } from '../folders.ts';
+import { groupOf } from '../supervisor/processes.ts';
+import { readState } from '../supervisor/state.ts';
+import { TestDeployment } from '../testing/deployment.ts';
+
+test('Ctrl-C leaves a process of the quickstart running, or ends it as if it were done', async () => {
+  const deployment = await TestDeployment.create();
+  try {
+    const child = spawn(INSTALLS.node, [INSTALLS.main, 'quickstart'], { env: deployment.env, cwd: deployment.home, stdio: ['ignore', 'pipe', 'pipe'] });
+    let said = '';
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    const exit = once(child, 'exit');
+    while (!said.includes('gateway ready') && child.exitCode === null) await new Promise((resolve) => setTimeout(resolve, 100));
+    const leaders = (readState(deployment.home)?.components ?? []).flatMap(({ process }) => process ?? []);
+    expect(leaders.length).toBeGreaterThan(3);
+    child.kill('SIGINT');
+    const [code] = await exit;
+    expect(code, said).toBe(130);
+    expect(said).not.toContain('    at ');
+    expect(leaders.flatMap(groupOf)).toEqual([]);
+  } finally {
+    await deployment.remove();
+  }
+});
