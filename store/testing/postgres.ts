@@ -1,9 +1,9 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chown, cp, mkdtemp, readFile, rename, rm } from 'node:fs/promises';
+import { chown, mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
@@ -25,10 +25,10 @@ export class TestPostgres {
   }
 
   static async create(): Promise<TestPostgres> {
-    const template = await findTemplate();
-    const folder = await temporaryFolder('trialgate-postgres-');
-    await cp(template, join(folder, 'data'), { recursive: true });
-    await own(folder);
+    const folder = await mkdtemp(join(tmpdir(), 'trialgate-postgres-'));
+    if (user.uid !== undefined) await chown(folder, user.uid, user.gid);
+    const options = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale', 'C', '--no-sync'];
+    await promisify(execFile)(join(binaries, 'initdb'), ['-D', join(folder, 'data'), ...options], user);
     const postgres = new TestPostgres(await freePort(), folder);
     await postgres.start();
     await migrate(postgres.url);
@@ -78,31 +78,6 @@ export class TestPostgres {
       }
     }
   }
-}
-
-/** A fresh data folder, made once for this version of PostgreSQL and copied for each test file. */
-async function findTemplate(): Promise<string> {
-  const { version } = JSON.parse(await readFile(join(dirname(dirname(binaries)), 'package.json'), 'utf8'));
-  const template = join(tmpdir(), `trialgate-postgres-${version}-${process.getuid?.() ?? 0}`, 'data');
-  const exists = await readFile(join(template, 'PG_VERSION')).then(() => true, () => false);
-  if (exists) return template;
-  const folder = await temporaryFolder('trialgate-initdb-');
-  await own(folder);
-  const run = promisify(execFile);
-  const options = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale', 'C', '--no-sync'];
-  await run(join(binaries, 'initdb'), ['-D', join(folder, 'data'), ...options], user);
-  // Another test file may have been faster: its folder is as good.
-  await rename(folder, dirname(template)).catch(() => rm(folder, { recursive: true, force: true }));
-  return template;
-}
-
-const temporaryFolder = (prefix: string): Promise<string> => mkdtemp(join(tmpdir(), prefix));
-
-async function own(folder: string): Promise<void> {
-  const { uid, gid } = user;
-  if (uid === undefined || gid === undefined) return;
-  await chown(folder, uid, gid);
-  await promisify(execFile)('chown', ['-R', `${uid}:${gid}`, folder]);
 }
 
 async function freePort(): Promise<number> {
