@@ -7,7 +7,7 @@ import { startStack, type Stack } from '../cli/supervisor/stack.ts';
 import { withDeployment, type Connected } from '../cli/run/connect.ts';
 
 /** A whole deployment in a folder of its own, on free ports, while `body` measures. */
-export async function withStack<T>(body: (connected: Connected, stack: Stack) => Promise<T>): Promise<T> {
+export async function withStack<T>(body: (connected: Connected, stack: Stack, signal: AbortSignal) => Promise<T>): Promise<T> {
   const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-'));
   chmodSync(home, 0o755);
   const env = { TRIALGATE_HOME: home, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0' };
@@ -16,7 +16,7 @@ export async function withStack<T>(body: (connected: Connected, stack: Stack) =>
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => controller.abort(new Error('interrupted')));
   const stack = await startStack({ config }, controller.signal);
   try {
-    return await withDeployment(config, (connected) => body(connected, stack));
+    return await withDeployment(config, (connected) => body(connected, stack, controller.signal));
   } finally {
     await stack.stop();
     rmSync(home, { recursive: true, force: true });

@@ -68,9 +68,9 @@ async function wallSeconds(db: Database, iteration: number): Promise<number> {
 }
 
 const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, after: false } });
-const rows = await withStack(async (connected, stack) => {
+const rows = await withStack(async (connected, stack, signal) => {
   await startRun(connected.client, RUN, config);
-  await watchRun(connected, RUN, new AbortController().signal);
+  await watchRun(connected, RUN, signal);
   const record = await readRunRecord(connected.db, RUN);
   const measured: Row[] = [];
   for (const { iteration, seconds, metrics } of record.iterations) {

@@ -25,12 +25,12 @@ const jsonl = join(results, 'learning.jsonl');
 writeFileSync(jsonl, `${JSON.stringify(provenance())}\n`);
 writeFileSync(join(results, 'learning.txt'), `${JSON.stringify(provenance(), null, 2)}\n`);
 
-await withStack(async (connected) => {
+await withStack(async (connected, _stack, signal) => {
   for (let seed = 0; seed < Number(values.seeds); seed++) {
     const run = `learning-${seed}`;
     const config = await readRunFile(join(REPOSITORY, values.file), { iterations: Number(values.iterations), seed });
     await startRun(connected.client, run, config);
-    await watchRun(connected, run, new AbortController().signal);
+    await watchRun(connected, run, signal);
     const record = await readRunRecord(connected.db, run);
     let minutes = 0;
     for (const { iteration, reward, pass_rate, seconds, metrics } of record.iterations) {
