@@ -1,4 +1,4 @@
-"""Draws bench/results/learning.svg: reward by sample and by minute, Trialgate's seeds beside TRL's GRPOTrainer.
+"""Draws bench/results/learning.png: reward by sample and by minute, Trialgate's seeds beside TRL's GRPOTrainer.
 
     .trialgate/bench-venv/bin/python bench/plot_learning.py
 """
@@ -30,10 +30,10 @@ def main() -> None:
     for row in lines_of("learning.jsonl"):
         if "iteration" in row:
             seeds[row["seed"]].append(row)
-    theirs = [row for row in lines_of("learning-trl.jsonl") if "step" in row]
+    theirs = [row for row in lines_of("learning-trl.jsonl") or lines_of("iteration-trl.jsonl") if "step" in row]
     figure, (by_sample, by_minute) = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True)
     for seed, rows in sorted(seeds.items()):
-        label = f"Trialgate, {len(seeds)} seeds" if seed == 0 else None
+        label = f"Trialgate ({len(seeds)} run{'s' if len(seeds) > 1 else ''})" if seed == 0 else None
         rewards = [row["reward"] for row in rows]
         by_sample.plot([SAMPLES_A_STEP * (i + 1) for i in range(len(rows))], rewards, color=OURS, alpha=0.75, label=label)
         by_minute.plot([row["minutes"] for row in rows], rewards, color=OURS, alpha=0.75, label=label)
@@ -43,8 +43,8 @@ def main() -> None:
             total += row["seconds"] / 60
             minutes.append(total)
         rewards = [row["reward_mean"] for row in theirs]
-        by_sample.plot([SAMPLES_A_STEP * row["step"] for row in theirs], rewards, color=THEIRS, label="TRL GRPOTrainer")
-        by_minute.plot(minutes, rewards, color=THEIRS, label="TRL GRPOTrainer")
+        by_sample.plot([SAMPLES_A_STEP * row["step"] for row in theirs], rewards, color=THEIRS, marker="o", label="TRL GRPOTrainer")
+        by_minute.plot(minutes, rewards, color=THEIRS, marker="o", label="TRL GRPOTrainer")
     by_sample.set(xlabel="samples", ylabel="mean reward of the batch", ylim=(0, 1))
     by_minute.set(xlabel="minutes (sampling and training, 2 cores)")
     for axes in (by_sample, by_minute):
@@ -52,7 +52,6 @@ def main() -> None:
         axes.spines[["top", "right"]].set_visible(False)
     by_sample.legend(frameon=False, loc="upper left")
     figure.tight_layout()
-    figure.savefig(RESULTS / "learning.svg", metadata={"Date": None})
     figure.savefig(RESULTS / "learning.png", dpi=150)
 
 
