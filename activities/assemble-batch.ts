@@ -5,6 +5,7 @@ import { batches, iterations, policyVersions, runs } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { TrainStepInput } from './gpu-contract.ts';
 import { readRun } from './read-run.ts';
+import { requireOpenTake } from './require-open-take.ts';
 import type { RunConfig } from './run-config.ts';
 import { collectSamples } from './batch/collect-samples.ts';
 import { writeBatch } from './batch/write-batch.ts';
@@ -24,10 +25,8 @@ export const assembleBatch =
       .where(and(eq(batches.runId, runId), eq(batches.iteration, iteration), eq(batches.take, take)));
     const { sha256, path, samples } = made ?? (await writeSamples(deps, config, input));
     return deps.db.transaction(async (tx) => {
-      const [row] = await tx.select().from(iterations).where(here).for('update');
-      if (row?.status !== 'open') {
-        throw ApplicationFailure.create({ type: 'take_superseded', message: `take ${iteration}.${take} is ${row?.status}`, nonRetryable: true });
-      }
+      const [found] = await tx.select().from(iterations).where(here).for('update');
+      const row = requireOpenTake(found, `${iteration}.${take}`);
       await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples }).onConflictDoNothing();
       let version = row.trainedVersion;
       if (version === null) {

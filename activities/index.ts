@@ -20,7 +20,7 @@ import { setRunStatus } from './set-run-status.ts';
 import { startSandbox } from './start-sandbox.ts';
 import { verifyTrial } from './verify-trial.ts';
 
-/** Every activity of the `trialgate` task queue; the last three run on their host's own (`hostActivities`). */
+/** Every activity of the `trialgate` task queue; the last three run on their host's own. */
 export const createActivities = (deps: Deps) => ({
   acquirePool: acquirePool(deps),
   assembleBatch: assembleBatch(deps),

@@ -1,9 +1,9 @@
 import { and, eq } from 'drizzle-orm';
-import { ApplicationFailure } from '@temporalio/common';
 import { groups, iterations } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
+import { requireOpenTake } from './require-open-take.ts';
 
 export type GroupLimits = { maxAttempts: number; trialSeconds: number; groupSeconds: number };
 
@@ -15,9 +15,7 @@ export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupL
       .select({ status: iterations.status })
       .from(iterations)
       .where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take)));
-    if (row?.status !== 'open') {
-      throw ApplicationFailure.create({ type: 'take_superseded', message: `take ${id} is ${row?.status ?? 'unknown'}`, nonRetryable: true });
-    }
+    requireOpenTake(row, id);
   }
   await deps.db
     .insert(groups)

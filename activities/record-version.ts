@@ -1,8 +1,8 @@
-import { ApplicationFailure } from '@temporalio/common';
 import { and, eq } from 'drizzle-orm';
 import { iterations, policyVersions } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { Checkpoint, TrainStepResult } from './gpu-contract.ts';
+import { requireOpenTake } from './require-open-take.ts';
 
 /** The base model is version 0. */
 export const recordBase = (deps: Deps) => async (input: { runId: string; base: Checkpoint }): Promise<void> => {
@@ -29,9 +29,7 @@ export const recordVersion = (deps: Deps) => async (input: TrainedVersion): Prom
   const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take));
   await deps.db.transaction(async (tx) => {
     const [row] = await tx.select().from(iterations).where(here).for('update');
-    if (row?.status !== 'open') {
-      throw ApplicationFailure.create({ type: 'take_superseded', message: `take ${iteration}.${take} is ${row?.status}`, nonRetryable: true });
-    }
+    requireOpenTake(row, `${iteration}.${take}`);
     const { step_key: stepKey, checkpoint, checkpoint_sha256: checkpointSha256, canary, metrics } = step;
     await tx
       .insert(policyVersions)
