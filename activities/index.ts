@@ -17,7 +17,6 @@ import { recordBase, recordVersion } from './record-version.ts';
 import { runAgent } from './run-agent.ts';
 import { sealTrial } from './seal-trial.ts';
 import { setRunStatus } from './set-run-status.ts';
-import { startSandbox } from './start-sandbox.ts';
 import { verifyTrial } from './verify-trial.ts';
 
 /** Every activity of the `trialgate` task queue; the last three run on their host's own. */
@@ -44,7 +43,6 @@ export const createActivities = (deps: Deps) => ({
   releasePool: releasePool(deps),
   sealTrial: sealTrial(deps),
   setRunStatus: setRunStatus(deps),
-  startSandbox: startSandbox(deps),
   runAgent: runAgent(deps),
   verifyTrial: verifyTrial(deps),
   closeSandbox: closeSandbox(deps),

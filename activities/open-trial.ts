@@ -7,36 +7,51 @@ import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
 import type { RunConfig } from './run-config.ts';
+import { loadTask } from './tasks/load-task.ts';
+import { whileHeartbeating } from './while-heartbeating.ts';
 
 export type OpenTrial = { trialId: string; attempt: number; member: number; group: GroupPlan };
+/** A trial that already has an outcome is not run again. `host` is the task queue of where the attempt's sandbox is. */
+export type OpenedTrial = { finished: Outcome } | { finished: null; attempt: number; host: string };
 
-/** Opens an attempt, whose key its agent will carry. A trial that already has an outcome is not run again: it is returned. */
-export const openTrial = (deps: Deps) => async (input: OpenTrial): Promise<{ finished: Outcome | null; attempt: number }> => {
+/** Opens an attempt, whose key its agent will carry, and its sandbox on this host as soon as there is room. */
+export const openTrial =
+  (deps: Deps) =>
+  async (input: OpenTrial): Promise<OpenedTrial> =>
+    whileHeartbeating(async (signal) => {
+      try {
+        const opened = await openAttemptOf(deps, input);
+        if (opened.finished) return opened;
+        const key = { trialId: input.trialId, attempt: opened.attempt };
+        await deps.sandboxes.open(key, await loadTask(input.group.task), signal);
+        return { ...opened, host: deps.hostQueue };
+      } catch (error) {
+        if (!(error instanceof TrialgateError)) throw error;
+        throw ApplicationFailure.create({ type: error.code, message: error.message, nonRetryable: true });
+      }
+    });
+
+async function openAttemptOf(deps: Deps, input: OpenTrial): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
   const { trialId, member, group } = input;
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
-  if (row?.outcome) return { finished: row.outcome, attempt: row.attempt };
+  if (row?.outcome) return { finished: row.outcome };
   const config = await readRun(deps.db, group.runId);
   // A group that is run anew after its workflow was lost starts past every attempt that is on record.
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
-  try {
-    await openAttempt(deps.db, {
-      trialId,
-      attempt,
-      runId: group.runId,
-      groupId: group.id,
-      member,
-      task: group.task,
-      agent: group.agent,
-      sampling: forced(config),
-      budgets: { prompt_tokens: config.max_prompt_length },
-      policyVersion: group.policyVersion,
-    });
-  } catch (error) {
-    if (!(error instanceof TrialgateError)) throw error;
-    throw ApplicationFailure.create({ type: error.code, message: error.message, nonRetryable: true });
-  }
+  await openAttempt(deps.db, {
+    trialId,
+    attempt,
+    runId: group.runId,
+    groupId: group.id,
+    member,
+    task: group.task,
+    agent: group.agent,
+    sampling: forced(config),
+    budgets: { prompt_tokens: config.max_prompt_length },
+    policyVersion: group.policyVersion,
+  });
   return { finished: null, attempt };
-};
+}
 
 /** The trainer's softmax must reproduce what was sampled: nothing may cut or bend the distribution (rule 2). */
 const forced = (config: RunConfig): Sampling => ({

@@ -59,11 +59,10 @@ export class FakeWorld {
         groupSeconds: this.config.deadlines.group,
       }),
       endGroup: async ({ id }: { id: string }) => note(`end ${id}`),
-      openTrial: async ({ trialId, attempt }: { trialId: string; attempt: number }) => ({
-        finished: this.outcomes.get(trialId) ?? null,
-        attempt,
-      }),
-      startSandbox: async () => ({ host: 'host' }),
+      openTrial: async ({ trialId, attempt }: { trialId: string; attempt: number }) => {
+        const finished = this.outcomes.get(trialId);
+        return finished ? { finished } : { finished: null, attempt, host: 'host' };
+      },
       sealTrial: async ({ trialId, attempt, outcome }: { trialId: string; attempt: number; outcome: Outcome }) => {
         note(`seal ${trialId} ${attempt} ${outcome}`);
         if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);

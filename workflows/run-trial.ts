@@ -1,6 +1,7 @@
 import { CancellationScope, getExternalWorkflowHandle, isCancellation, sleep, type ExternalWorkflowHandle } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { GroupLimits } from '../activities/open-group.ts';
+import type { OpenedTrial } from '../activities/open-trial.ts';
 import type { AgentEnd } from '../activities/run-agent.ts';
 import type { Sealing } from '../activities/seal-trial.ts';
 import type { Outcome } from '../store/tables/trials.ts';
@@ -11,7 +12,7 @@ type Trial = { trialId: string; member: number; group: GroupPlan; limits: GroupL
 type Ending = Omit<Sealing, 'trialId' | 'attempt' | 'host'>;
 
 /**
- * One trial: open → sandbox → agent → verify → seal, under a new attempt after each failure that is not its own.
+ * One trial: open (with its sandbox) → agent → verify → seal, under a new attempt after each failure that is not its own.
  * Its scope is cancelled at the group's deadline (it ends as `truncated`) or with the run (`cancelled`).
  */
 export async function runTrial(trial: Trial, runCancelled: () => boolean): Promise<Outcome> {
@@ -19,10 +20,10 @@ export async function runTrial(trial: Trial, runCancelled: () => boolean): Promi
   let attempt = 1;
   try {
     for (let tries = 1; ; tries++, attempt++) {
-      const opened = await store.openTrial({ trialId, attempt, member: trial.member, group });
-      if (opened.finished) return opened.finished;
-      attempt = opened.attempt;
-      const outcome = await runAttempt(trial, attempt, runCancelled);
+      const opened = await openTrial(trial, attempt);
+      if (opened?.finished) return opened.finished;
+      attempt = opened?.attempt ?? attempt;
+      const outcome = opened ? await runAttempt(trial, { attempt, host: opened.host }, runCancelled) : 'infra_error';
       if (outcome !== 'infra_error' || tries >= limits.maxAttempts) return outcome;
       await mendPool(getExternalWorkflowHandle(trial.owner), group.runId);
       await sleep(1000 * 2 ** Math.min(tries, 5));
@@ -30,43 +31,60 @@ export async function runTrial(trial: Trial, runCancelled: () => boolean): Promi
   } catch (error) {
     if (!isCancellation(error)) throw error;
     const outcome = runCancelled() ? 'cancelled' : 'truncated';
-    await seal(trialId, attempt, { outcome, reason: 'cut between two attempts' });
+    await seal({ trialId, attempt }, { outcome, reason: 'cut between two attempts' });
     return outcome;
   }
 }
 
-async function runAttempt({ trialId, group, limits }: Trial, attempt: number, runCancelled: () => boolean): Promise<Outcome> {
-  let host: string | undefined;
-  let end: AgentEnd;
+/** Null when no host could: an infrastructure failure. */
+async function openTrial({ trialId, member, group, limits }: Trial, attempt: number): Promise<OpenedTrial | null> {
   try {
-    const sandbox = await waiting(limits.groupSeconds * 1000).startSandbox({ trialId, attempt, task: group.task });
-    host = sandbox.host;
-    end = await onHost(sandbox.host, limits.trialSeconds).runAgent({ trialId, attempt, seconds: limits.trialSeconds, agent: group.agent });
+    return await waiting(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
   } catch (error) {
-    // A worker that shuts down cancels its activities too: only this scope tells whether the trial was cut.
-    if (!CancellationScope.current().consideredCancelled) return seal(trialId, attempt, { outcome: 'infra_error', reason: describe(error) }, host);
-    if (runCancelled()) return seal(trialId, attempt, { outcome: 'cancelled', reason: 'the run was cancelled' }, host);
-    end = { outcome: 'truncated', reason: 'the group reached its deadline', seconds: {} };
-  }
-  const { outcome, reason } = end;
-  if (outcome === 'infra_error' || host === undefined) return seal(trialId, attempt, { ...end, outcome: outcome ?? 'infra_error' }, host);
-  try {
-    // What a cut trial left behind is still verified, past the deadline too.
-    const verdict = await CancellationScope.nonCancellable(() =>
-      onHost(host, limits.trialSeconds).verifyTrial({ trialId, attempt, seconds: limits.trialSeconds }),
-    );
-    const seconds = { ...end.seconds, ...verdict.seconds };
-    return await seal(trialId, attempt, { reason, ...verdict, outcome: verdict.outcome ?? outcome ?? 'scored', seconds }, host);
-  } catch (error) {
-    return seal(trialId, attempt, { outcome: 'infra_error', reason: describe(error) }, host);
+    if (CancellationScope.current().consideredCancelled) throw error;
+    await seal({ trialId, attempt }, { outcome: 'infra_error', reason: describe(error) });
+    return null;
   }
 }
 
-async function seal(trialId: string, attempt: number, ending: Ending, host?: string): Promise<Outcome> {
+async function runAttempt({ trialId, group, limits }: Trial, at: { attempt: number; host: string }, runCancelled: () => boolean): Promise<Outcome> {
+  const here = { trialId, ...at };
+  const { attempt } = at;
+  const host = onHost(at.host, limits.trialSeconds);
+  let end: AgentEnd;
+  try {
+    end = await host.runAgent({ trialId, attempt, seconds: limits.trialSeconds, agent: group.agent });
+  } catch (error) {
+    // A worker that shuts down cancels its activities too: only this scope tells whether the trial was cut.
+    if (!CancellationScope.current().consideredCancelled) return abandon(here, { outcome: 'infra_error', reason: describe(error) });
+    if (runCancelled()) return abandon(here, { outcome: 'cancelled', reason: 'the run was cancelled' });
+    end = { outcome: 'truncated', reason: 'the group reached its deadline', seconds: {} };
+  }
+  const { outcome, reason } = end;
+  if (outcome === 'infra_error') return abandon(here, { ...end, outcome });
+  try {
+    // What a cut trial left behind is still verified, past the deadline too.
+    const verdict = await CancellationScope.nonCancellable(() => host.verifyTrial({ trialId, attempt, seconds: limits.trialSeconds }));
+    const seconds = { ...end.seconds, ...verdict.seconds };
+    return await seal(here, { reason, ...verdict, outcome: verdict.outcome ?? outcome ?? 'scored', seconds });
+  } catch (error) {
+    return abandon(here, { outcome: 'infra_error', reason: describe(error) });
+  }
+}
+
+type Attempt = { trialId: string; attempt: number; host?: string };
+
+async function seal(attempt: Attempt, ending: Ending): Promise<Outcome> {
+  await CancellationScope.nonCancellable(() => store.sealTrial({ ...attempt, ...ending }));
+  return ending.outcome;
+}
+
+/** Ends an attempt that nobody will verify, and gives its sandbox back. */
+async function abandon(attempt: Required<Attempt>, ending: Ending): Promise<Outcome> {
   await CancellationScope.nonCancellable(async () => {
-    await store.sealTrial({ trialId, attempt, host, ...ending });
-    if (host === undefined) return;
-    const closing = onHost(host, 0).closeSandbox({ trialId, attempt }).catch(() => {});
+    await store.sealTrial({ ...attempt, ...ending });
+    const { host, ...key } = attempt;
+    const closing = onHost(host, 0).closeSandbox(key).catch(() => {});
     // A host that is lost never answers, and a trial that is to be tried again does not wait for it.
     if (ending.outcome === 'cancelled') await closing;
   });

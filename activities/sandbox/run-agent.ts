@@ -7,7 +7,8 @@ import { handOver, type Sandbox } from './create-sandbox.ts';
 import { hostWork } from './errors.ts';
 import type { Isolation } from './isolation.ts';
 import { passable, sandboxUser } from './sandbox-user.ts';
-import { runProcess, type EndReason, type ProcessResult } from './run-process.ts';
+import { launch } from './launcher.ts';
+import type { EndReason, ProcessResult } from './run-process.ts';
 
 /** The exit status by which an agent says that the gateway, not its task, made it stop (EX_TEMPFAIL). */
 const GATEWAY_FAILED = 75;
@@ -26,7 +27,6 @@ export type AgentRun = {
   /** The trial's deadline, where it is shorter than the task's. */
   seconds?: number;
   signal: AbortSignal;
-  onHeartbeat?: (secondsSoFar: number) => void;
 };
 
 export type AgentResult = {
@@ -60,7 +60,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
   };
   const fill = (text: string): string => text.replace(/\{([a-z_]+)\}/g, (whole, name) => values[name] ?? whole);
   const { limits } = agent;
-  const result = await runProcess({
+  const result = await launch({
     argv: agent.command.map(fill),
     cwd: place.work,
     env: {
@@ -88,7 +88,6 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
     ],
     marker: sandbox.name,
     signal: run.signal,
-    onHeartbeat: run.onHeartbeat,
   });
   return { ...judge(result), process: result };
 }

@@ -23,7 +23,6 @@ export type ProcessSpec = {
   /** Names its processes, so that they are found again. */
   marker: string;
   signal: AbortSignal;
-  onHeartbeat?: (secondsSoFar: number) => void;
 };
 
 export type EndReason = 'exited' | 'timed_out' | 'output_limit' | 'cancelled' | Excess;
@@ -49,7 +48,7 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
     return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0 };
 
   const namespaced = spec.isolation.kind === 'bubblewrap';
-  const child = launch(spec);
+  const child = begin(spec);
   const exit = await new Promise<Exit>((resolve, reject) => {
     let reason: EndReason = 'exited';
     const tree = { pid: child.pid ?? 0, uid: spec.uid, marker: spec.marker, namespaced };
@@ -61,7 +60,6 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
     const [stdout, stderr] = [output.collect(child.stdout), output.collect(child.stderr)];
     const status = new BoundedOutput(65536, () => {}).collect(child.status);
     const deadline = setTimeout(() => void end('timed_out'), spec.limits.seconds * 1000);
-    const pulse = setInterval(() => spec.onHeartbeat?.(elapsed()), 1000);
     const unwatch = child.pid
       ? watchTree({ ...spec.limits, pid: child.pid, uid: spec.uid, onExcess: (excess) => void end(excess) })
       : () => {};
@@ -71,7 +69,6 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
     const forget = noteRunning(spec.marker, () => end('cancelled'));
     const release = (): void => {
       clearTimeout(deadline);
-      clearInterval(pulse);
       unwatch();
       spec.signal.removeEventListener('abort', cancel);
     };
@@ -100,7 +97,7 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
 
 type Exit = Omit<ProcessResult, 'seconds'> & { status: string };
 
-function launch({ argv, cwd, env, limits, isolation, uid, mounts, marker }: ProcessSpec) {
+function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker }: ProcessSpec) {
   const { bwrap, python, kind } = isolation;
   const wrapped = kind === 'bubblewrap' && bwrap !== null;
   const wrap = wrapped ? bubblewrapArgv({ bwrap, uid, python, mounts, cwd, statusFd: 3 }) : [];

@@ -10,7 +10,8 @@ import type { Isolation } from './isolation.ts';
 import { verifierName } from './names.ts';
 import { readRewards } from './read-rewards.ts';
 import { sandboxUser } from './sandbox-user.ts';
-import { runProcess, type ProcessResult } from './run-process.ts';
+import { launch } from './launcher.ts';
+import type { ProcessResult } from './run-process.ts';
 
 export type Verification = {
   task: Task;
@@ -18,7 +19,6 @@ export type Verification = {
   sandbox: Sandbox;
   isolation: Isolation;
   signal: AbortSignal;
-  onHeartbeat?: (secondsSoFar: number) => void;
 };
 
 export type Verdict = {
@@ -38,14 +38,14 @@ const LIMITS = { outputBytes: 4 * 2 ** 20, processes: 128 };
  * ever within the agent's reach. Only what the tests write as reward counts.
  * @throws VerifierError when there is no valid reward; SandboxError when the host failed; the signal's reason on abort
  */
-export async function verify({ task, sandbox, isolation, signal, onHeartbeat }: Verification): Promise<Verdict> {
+export async function verify({ task, sandbox, isolation, signal }: Verification): Promise<Verdict> {
   const name = verifierName(sandbox.name);
   await removeNamed(sandbox.home, name);
   try {
     signal.throwIfAborted();
     const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () => prepare(task, sandbox, name));
     signal.throwIfAborted();
-    const result = await runTests(task, clean, isolation, signal, onHeartbeat);
+    const result = await runTests(task, clean, isolation, signal);
     signal.throwIfAborted();
     const stdoutTail = result.stdout.slice(-4000);
     if (result.reason !== 'exited')
@@ -83,13 +83,12 @@ async function runTests(
   clean: CleanPlace,
   isolation: Isolation,
   signal: AbortSignal,
-  onHeartbeat?: (secondsSoFar: number) => void,
 ): Promise<ProcessResult> {
   const place =
     isolation.kind === 'bubblewrap'
       ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', tests: '/tests' }
       : { work: clean.work, home: clean.agentHome, tmp: clean.tmp, logs: clean.logs, tests: clean.tests };
-  return runProcess({
+  return launch({
     argv: ['bash', join(place.tests, 'test.sh')],
     cwd: place.work,
     env: {
@@ -118,7 +117,6 @@ async function runTests(
     ],
     marker: clean.name,
     signal,
-    onHeartbeat,
   });
 }
 

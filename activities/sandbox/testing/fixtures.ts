@@ -6,7 +6,7 @@ import { loadTask, type Task } from '../../tasks/load-task.ts';
 import { createSandbox, type Sandbox } from '../create-sandbox.ts';
 import { detectIsolation, type Isolation } from '../isolation.ts';
 import type { Limits } from '../limits.ts';
-import { runProcess, type ProcessResult } from '../run-process.ts';
+import { runProcess, type ProcessResult, type ProcessSpec } from '../run-process.ts';
 import { sandboxUser } from '../sandbox-user.ts';
 
 export const limits: Limits = { seconds: 10, memoryMb: 512, outputBytes: 100_000, processes: 32, fileMb: 10 };
@@ -65,9 +65,13 @@ export function shell(
   script: string,
   options: Options = {},
 ): Promise<ProcessResult> {
+  return runProcess(specOf(isolation, sandbox, script, options));
+}
+
+export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, options: Options = {}): ProcessSpec {
   const { signal = new AbortController().signal, env = {}, ...some } = options;
   const inside = isolation.kind === 'bubblewrap' ? '/app' : sandbox.work;
-  return runProcess({
+  return {
     argv: ['bash', '-c', script],
     cwd: inside,
     env: { PATH: `${dirname(isolation.python.executable)}:/usr/bin:/bin`, ...env },
@@ -80,5 +84,5 @@ export function shell(
     ],
     marker: sandbox.name,
     signal,
-  });
+  };
 }

@@ -32,6 +32,7 @@ export function engine(plan: Plan): Component {
         '--enforce-eager', '--logprobs-mode', 'processed_logprobs', '--enable-scale-out',
         '--max-model-len', String(config.max_model_len), '--dtype', 'bfloat16', '--disable-uvicorn-access-log',
         '--worker-extension-cls', 'trialgate_gpu.vllm_extension.TrialgateWorker',
+        ...(deviceOf(config.device) === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.QuietExecutor'] : []),
       ],
       env: engineEnvironment(plan),
       cwd: plan.folders.home,

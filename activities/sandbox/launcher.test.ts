@@ -1,0 +1,62 @@
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, onTestFinished, test } from 'vitest';
+import { detectIsolation } from './isolation.ts';
+import { MARKER } from './kill-tree.ts';
+import { processTable, processesWith } from './process-table.ts';
+import { sandboxWith, specOf, temporaryHome } from './testing/fixtures.ts';
+
+const isolation = await detectIsolation();
+
+/** A worker of its own that launches `script` and waits for it; ended by the test. */
+async function workerThatLaunches(script: string) {
+  const folder = await temporaryHome();
+  onTestFinished(() => folder[Symbol.asyncDispose]());
+  const sandbox = await sandboxWith(folder.home, {}, undefined, `launched-${randomUUID()}`);
+  const { signal: _, ...spec } = specOf(isolation, sandbox, script);
+  const code = `
+    import { launch } from ${JSON.stringify(new URL('./launcher.ts', import.meta.url).href)};
+    launch({ ...${JSON.stringify(spec)}, signal: new AbortController().signal }).then(
+      (result) => console.log(JSON.stringify(result)),
+      (error) => console.log(JSON.stringify({ error: error.name + ': ' + error.message })),
+    );`;
+  const worker = spawn(process.execPath, ['--input-type=module', '-e', code], { stdio: ['ignore', 'pipe', 'inherit'] });
+  onTestFinished(() => void worker.kill('SIGKILL'));
+  const started = async (): Promise<number[]> => {
+    for (;;) {
+      const found = processesWith(`${MARKER}=${spec.marker}`);
+      if (found.length > 0) return found;
+      await sleep(20);
+    }
+  };
+  return { worker, started, living: () => processesWith(`${MARKER}=${spec.marker}`).length };
+}
+
+test('a sandbox outlives its killed worker', async () => {
+  const { worker, started, living } = await workerThatLaunches('sleep 60');
+  await started();
+  worker.kill('SIGKILL');
+  await once(worker, 'exit');
+  for (let round = 0; living() > 0 && round < 500; round++) await sleep(10);
+  expect(living()).toBe(0);
+});
+
+test('a worker waits for ever on a launcher that was killed', async () => {
+  const { worker, started, living } = await workerThatLaunches('sleep 60');
+  await started();
+  const said = once(worker.stdout, 'data');
+  const launcher = processTable().find((row) => row.parent === worker.pid);
+  process.kill(launcher?.pid ?? 0, 'SIGKILL');
+  expect(String(await said)).toContain('SandboxError: what starts the sandboxes ended: SIGKILL');
+  await once(worker, 'exit');
+  if (isolation.kind === 'bubblewrap') expect(living()).toBe(0);
+});
+
+test('an idle launcher keeps its worker from ending', async () => {
+  const { worker } = await workerThatLaunches('echo done');
+  const [said] = await once(worker.stdout, 'data');
+  expect(JSON.parse(String(said))).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'done\n' });
+  await once(worker, 'exit');
+});
