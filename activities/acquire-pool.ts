@@ -46,17 +46,18 @@ export const releasePool = (deps: Deps) => async (input: { runId: string }): Pro
   await deps.db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, input.runId));
 };
 
-/** A run that was terminated could not let go of its pool. */
+/** A run that was terminated could not let go of its pool; what it was publishing then comes to its end first. */
 async function releaseDeadOwners(deps: Deps, runId: string, pool: string): Promise<void> {
   const owned = and(eq(replicas.pool, pool), isNotNull(replicas.runId), ne(replicas.runId, runId));
   for (const { owner } of await deps.db.selectDistinct({ owner: replicas.runId }).from(replicas).where(owned)) {
-    if (owner !== null && !(await isRunning(deps, owner))) await releasePool(deps)({ runId: owner });
+    if (owner === null || (await isRunning(deps, owner)) || (await isRunning(deps, `${owner}/publish`))) continue;
+    await releasePool(deps)({ runId: owner });
   }
 }
 
-async function isRunning(deps: Deps, runId: string): Promise<boolean> {
+async function isRunning(deps: Deps, workflowId: string): Promise<boolean> {
   try {
-    return (await deps.temporal.workflow.getHandle(runId).describe()).status.name === 'RUNNING';
+    return (await deps.temporal.workflow.getHandle(workflowId).describe()).status.name === 'RUNNING';
   } catch (error) {
     if (error instanceof Error && error.name === 'WorkflowNotFoundError') return false;
     throw error;

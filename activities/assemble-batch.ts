@@ -23,11 +23,11 @@ export const assembleBatch =
       .select()
       .from(batches)
       .where(and(eq(batches.runId, runId), eq(batches.iteration, iteration), eq(batches.take, take)));
-    const { sha256, path, samples } = made ?? (await writeSamples(deps, config, input));
+    const { sha256, path, samples, trials } = made ?? (await writeSamples(deps, config, input));
     return deps.db.transaction(async (tx) => {
       const [found] = await tx.select().from(iterations).where(here).for('update');
       const row = requireOpenTake(found, `${iteration}.${take}`);
-      await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples }).onConflictDoNothing();
+      await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples, trials }).onConflictDoNothing();
       let version = row.trainedVersion;
       if (version === null) {
         const [run] = await tx
@@ -79,5 +79,5 @@ async function writeSamples(deps: Deps, config: RunConfig, take: { runId: string
     const message = `iteration ${take.iteration} has no trainable sample: look at its trials with "trialgate show ${take.runId}"`;
     throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
   }
-  return { ...(await writeBatch(join(deps.home, 'batches'), samples)), samples: samples.length };
+  return { ...(await writeBatch(join(deps.home, 'batches'), samples)), samples: samples.length, trials: new Set(samples.map((sample) => sample.trialId)).size };
 }

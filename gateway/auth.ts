@@ -1,6 +1,5 @@
 import { attemptOfKey, sameText } from '../store/keys.ts';
-import { findTrial } from '../store/queries/read-trial.ts';
-import type { Trial } from '../store/queries/transaction.ts';
+import { findTrialForCall, type TrialForCall } from '../store/queries/read-trial.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Failure } from './failure.ts';
 import { patiently } from './patiently.ts';
@@ -14,8 +13,8 @@ export function requireAdmin({ adminKey }: GatewayDeps, headers: Headers): void 
 }
 
 /** The trial whose open attempt the request's key proves (rule 5). The recording transaction checks the fence again. */
-export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: Headers): Promise<Trial> {
-  const trial = await patiently(deps, () => findTrial(deps.db, trialId));
+export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: Headers): Promise<TrialForCall> {
+  const trial = await patiently(deps, () => findTrialForCall(deps.db, trialId));
   if (!trial) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
   const attempt = attemptOfKey(deps.secret, trialId, bearer(headers));
   if (attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);

@@ -1,11 +1,13 @@
 import type { Database } from '../store/database.ts';
 import type { EnginePool } from './engines/pool.ts';
 import type { Recorder } from './recorder/recorder.ts';
+import type { Conversations } from './token-in/conversations.ts';
 
 export type GatewayDeps = {
   db: Database;
   recorder: Recorder;
   engines: EnginePool;
+  conversations: Conversations;
   /** Derives the attempts' keys. */
   secret: string;
   /** Opens the session routes; null leaves them open, for a gateway that listens on loopback alone. */
@@ -18,6 +20,10 @@ export type GatewayDeps = {
 };
 
 export type GatewaySettings = {
+  /** Continues a conversation from its recorded ids where the engine can. */
+  tokenIn: boolean;
+  /** At the end of a trial's budget: an empty reply that ends by `length`, or a 429 that says not to retry. */
+  budgetEnd: 'length' | 'refuse';
   /** A model name other than the engine's is 404. */
   strictModel: boolean;
   /** How long a call waits for a replica in rotation. */
@@ -30,6 +36,8 @@ export type GatewaySettings = {
 };
 
 export const DEFAULT_SETTINGS: GatewaySettings = {
+  tokenIn: true,
+  budgetEnd: 'length',
   strictModel: false,
   holdMs: 20_000,
   idleMs: 600_000,

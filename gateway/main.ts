@@ -8,6 +8,8 @@ export type GatewayOptions = {
   databaseUrl: string;
   adminKey?: string | null;
   secret: string;
+  tokenIn?: boolean;
+  budgetEnd?: 'length' | 'refuse';
   strictModel?: boolean;
   holdSeconds?: number;
   idleSeconds?: number;
@@ -18,7 +20,7 @@ export type GatewayOptions = {
 /** Runs the gateway until `signal` aborts. Says where it listens on one line of stdout, failures on stderr. */
 export async function runGateway(options: GatewayOptions, signal: AbortSignal): Promise<void> {
   const { host, port, engines, databaseUrl, secret, adminKey = null, drainSeconds = 10 } = options;
-  const { strictModel = false, holdSeconds = 20, idleSeconds = 600, storeWaitSeconds = 10 } = options;
+  const { tokenIn = true, budgetEnd = 'length', strictModel = false, holdSeconds = 20, idleSeconds = 600, storeWaitSeconds = 10 } = options;
   const gateway = await startGateway({
     host,
     port,
@@ -26,7 +28,7 @@ export async function runGateway(options: GatewayOptions, signal: AbortSignal): 
     databaseUrl,
     adminKey,
     secret,
-    settings: { strictModel, holdMs: holdSeconds * 1000, idleMs: idleSeconds * 1000, storeWaitMs: storeWaitSeconds * 1000 },
+    settings: { tokenIn, budgetEnd, strictModel, holdMs: holdSeconds * 1000, idleMs: idleSeconds * 1000, storeWaitMs: storeWaitSeconds * 1000 },
     log: (line) => console.error(`${new Date().toISOString()} gateway: ${line}`),
     drainMs: drainSeconds * 1000,
   });

@@ -5,6 +5,7 @@ import { openDatabase, type Database } from '../store/database.ts';
 import { TrialgateError } from '../store/errors.ts';
 import { disownCalls } from '../store/queries/disown-calls.ts';
 import { migrate } from '../store/queries/migrate.ts';
+import { readCalls } from '../store/queries/read-calls.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { replicas } from '../store/schema.ts';
@@ -17,6 +18,7 @@ import { toFailure } from './failure.ts';
 import { breakable } from './node/breakable.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
 import { sleep } from './sleep.ts';
+import { Conversations } from './token-in/conversations.ts';
 
 export type NodeGatewayOptions = {
   host: string;
@@ -58,10 +60,12 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     waitMs: settings.storeWaitMs,
     log,
   });
-  const app = createGateway({ db, recorder, engines, secret, adminKey, settings, log, stopping: stopping.signal });
+  const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
+  const app = createGateway({ db, recorder, engines, conversations, secret, adminKey, settings, log, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
-    await db.$client.end();
+    // A connection whose server was lost without a word would keep the process from ending.
+    await Promise.race([db.$client.end(), sleep(2_000)]);
   };
   try {
     await prepareStore(settings, db, options.databaseUrl, urls);

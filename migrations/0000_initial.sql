@@ -17,6 +17,7 @@ CREATE TABLE "batches" (
 	"sha256" text NOT NULL,
 	"path" text NOT NULL,
 	"samples" integer NOT NULL,
+	"trials" integer NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	CONSTRAINT "batches_run_id_iteration_take_pk" PRIMARY KEY("run_id","iteration","take")
 );
@@ -30,6 +31,8 @@ CREATE TABLE "calls" (
 	"reason" text,
 	"http_status" integer NOT NULL,
 	"stream" boolean NOT NULL,
+	"digest" text,
+	"idempotency_key" text,
 	"request" "bytea" NOT NULL,
 	"response" "bytea",
 	"prompt_token_ids" "bytea",
@@ -40,6 +43,9 @@ CREATE TABLE "calls" (
 	"engine" text,
 	"policy_label" text,
 	"policy_version" integer,
+	"version_spans" jsonb,
+	"parent_id" uuid,
+	"continuation" text,
 	"untrainable" text,
 	"started_at" timestamp with time zone NOT NULL,
 	"first_token_at" timestamp with time zone,

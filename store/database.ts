@@ -1,15 +1,24 @@
 import { drizzle, type NodePgDatabase } from 'drizzle-orm/node-postgres';
+import { Socket } from 'node:net';
 import pg from 'pg';
 import * as schema from './schema.ts';
 
 export type Database = NodePgDatabase<typeof schema> & { $client: pg.Pool };
 
+/** No query of ours takes that long: its server was lost without a word, and the connection with it. */
+const SILENT_MS = 60_000;
+
 /** A pool of connections. The caller ends it: `await db.$client.end()`. */
 export function openDatabase(url: string, options: { maxConnections?: number } = {}): Database {
-  const pool = new pg.Pool({ connectionString: url, max: options.maxConnections ?? 8, connectionTimeoutMillis: 15_000, keepAlive: true });
+  const pool = new pg.Pool({ connectionString: url, max: options.maxConnections ?? 8, connectionTimeoutMillis: 15_000, keepAlive: true, stream: openSocket });
   // An idle connection that the server drops must not end the process; the next query reconnects.
   pool.on('error', () => {});
   // Nor must one that is lost in the middle of a transaction: its queries fail, and say so.
   pool.on('connect', (client) => client.on('error', () => {}));
   return drizzle(pool, { schema });
+}
+
+function openSocket(): Socket {
+  const socket = new Socket();
+  return socket.setTimeout(SILENT_MS, () => socket.destroy(new Error(`connection terminated: PostgreSQL was silent for ${SILENT_MS / 1000} s`)));
 }

@@ -17,7 +17,7 @@ export class FakeWorld {
   blockedReason = '';
   runAgent: (input: AgentInput) => Promise<Awaited<ReturnType<Activities['runAgent']>>> = async () => ({ outcome: null, seconds: {} });
   trainStep: () => Promise<void> = async () => {};
-  publish: (input: PublishInput) => Partial<ReplicaReport> = () => ({});
+  publish: (input: PublishInput) => Partial<ReplicaReport> | Promise<Partial<ReplicaReport>> = () => ({});
 
   count(entry: string): number {
     return this.log.filter((each) => each === entry).length;
@@ -108,7 +108,7 @@ export class FakeWorld {
         return {};
       },
       publishPolicy: async (input: PublishInput) => ({
-        replicas: [{ url: 'u', ok: true, label: input.label, checksum: 'c', canary_difference: 0, seconds: 0, error: null, ...this.publish(input) }],
+        replicas: [{ url: 'u', ok: true, label: input.label, checksum: 'c', canary_difference: 0, seconds: 0, error: null, ...(await this.publish(input)) }],
       }),
     };
   }

@@ -1,7 +1,7 @@
 import { getExternalWorkflowHandle, upsertSearchAttributes } from '@temporalio/workflow';
 import { gpu, store } from './activities.ts';
 import { phaseSignal } from './messages.ts';
-import { publishVersion } from './publish-version.ts';
+import { publish } from './publish-version.ts';
 import { runGroups } from './run-groups.ts';
 import type { Deadlines } from './train-run.ts';
 
@@ -33,7 +33,7 @@ export async function grpoIteration(input: IterationInput): Promise<number> {
   await store.recordVersion({ runId, iteration, take, version, parentVersion, batchSha256: batch.step.batch_sha256, step });
 
   await enter('publish');
-  await timed('publish', () => publishVersion(runId, version, parentVersion));
+  await timed('publish', () => publish({ runId, version, fallback: parentVersion }));
 
   await store.closeTake({ runId, iteration, take, seconds });
   return version;

@@ -1,4 +1,5 @@
-import { ApplicationFailure, CancellationScope, sleep } from '@temporalio/workflow';
+import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
+import { ApplicationFailure, CancellationScope, executeChild, ParentClosePolicy, sleep } from '@temporalio/workflow';
 import type { ReplicaReport } from '../activities/gpu-contract.ts';
 import { gpu, store } from './activities.ts';
 
@@ -6,19 +7,46 @@ const PUBLISH_LIMIT_SECONDS = 1800;
 /** An engine that dies while it is given weights is up again for the next try, which waits for it. */
 const TRIES = 3;
 
+export type Publication = {
+  runId: string;
+  version: number;
+  /** What all go back to when too few confirm. */
+  fallback?: number;
+};
+
+/**
+ * Publishes in a workflow of its own, one at a time for a run. It ends what it began though the run be terminated: no
+ * pause of the engines outlives its owner.
+ */
+export async function publish(publication: Publication): Promise<void> {
+  for (;;) {
+    try {
+      return await executeChild(publishVersion, {
+        workflowId: `${publication.runId}/publish`,
+        args: [publication],
+        parentClosePolicy: ParentClosePolicy.ABANDON,
+        staticSummary: `policy ${publication.version}`,
+      });
+    } catch (error) {
+      if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+      await sleep('1s');
+    }
+  }
+}
+
 /**
  * Brings the pool to a version: out of rotation → weights → read back → into rotation. When fewer replicas confirm than
  * the run needs, all go back to the version before, and the failure says what each one answered.
  */
-export async function publishVersion(runId: string, version: number, fallback?: number): Promise<void> {
-  let outcome = await publish(runId, version);
+export async function publishVersion({ runId, version, fallback }: Publication): Promise<void> {
+  let outcome = await bring(runId, version);
   for (let tried = 1; outcome.confirmed < outcome.needed && tried < TRIES; tried++) {
     await sleep(1000 * 2 ** tried);
-    outcome = await publish(runId, version);
+    outcome = await bring(runId, version);
   }
   const { confirmed, needed, reports } = outcome;
   if (confirmed >= needed) return;
-  if (fallback !== undefined) await CancellationScope.nonCancellable(() => publish(runId, fallback));
+  if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring(runId, fallback));
   const why = reports.filter((report) => !report.ok).map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);
   throw ApplicationFailure.create({
     type: 'publication_failed',
@@ -26,7 +54,7 @@ export async function publishVersion(runId: string, version: number, fallback?: 
   });
 }
 
-async function publish(runId: string, version: number): Promise<{ confirmed: number; needed: number; reports: ReplicaReport[] }> {
+async function bring(runId: string, version: number): Promise<{ confirmed: number; needed: number; reports: ReplicaReport[] }> {
   const input = await store.beginPublication({ runId, version });
   const { replicas: reports } = await gpu(PUBLISH_LIMIT_SECONDS).publishPolicy(input);
   const { confirmed } = await store.endPublication({ runId, version, reports });

@@ -10,7 +10,7 @@ import {
 import type { GroupPlan } from '../activities/group-plan.ts';
 import { store, waiting } from './activities.ts';
 import { engineTroubleSignal } from './messages.ts';
-import { publishVersion } from './publish-version.ts';
+import { publish } from './publish-version.ts';
 import { rolloutGroup } from './rollout-group.ts';
 
 /** Runs groups to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the latest. */
@@ -47,7 +47,7 @@ async function runGroup(plan: GroupPlan): Promise<void> {
 /** A publication that fails here is tried again by the next trial that loses its engine. */
 async function mendPool(runId: string, policyVersion: number): Promise<void> {
   try {
-    if (!(await store.checkPool({ runId }))) await publishVersion(runId, policyVersion);
+    if (!(await store.checkPool({ runId }))) await publish({ runId, version: policyVersion });
   } catch {
     // The next trial that loses its engine asks again; awaitPool's limit ends the wait.
   }

@@ -123,6 +123,26 @@ test('a version that too few replicas confirm stays in the pool', async () => {
   });
 });
 
+test('a run that is terminated while it publishes leaves its engines paused', async () => {
+  const world = new FakeWorld();
+  const publishing = Promise.withResolvers<void>();
+  const terminated = Promise.withResolvers<void>();
+  world.publish = async () => {
+    publishing.resolve();
+    await terminated.promise;
+    return {};
+  };
+  await workers(world, async () => {
+    const id = newId();
+    const handle = await start(id);
+    await publishing.promise;
+    await handle.terminate();
+    terminated.resolve();
+    await environment.client.workflow.getHandle(`${id}/publish`).result();
+  });
+  expect(world.count('publish 0 1')).toBe(1);
+});
+
 test('a cancelled run leaves agents running or its pool taken', async () => {
   const world = new FakeWorld();
   const id = newId();

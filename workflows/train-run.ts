@@ -16,7 +16,7 @@ import { gpu, store, waiting } from './activities.ts';
 import { evaluatePolicy } from './evaluate-policy.ts';
 import { grpoIteration } from './grpo-iteration.ts';
 import { groupEndedSignal, phaseSignal, resumeUpdate, statusQuery, stopUpdate, type RunStatusReport } from './messages.ts';
-import { publishVersion } from './publish-version.ts';
+import { publish } from './publish-version.ts';
 
 export type Deadlines = { trial: number; group: number; iteration: number; train: number };
 
@@ -95,7 +95,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         await waiting(POOL_LIMIT).acquirePool({ runId });
         enter('publish');
         if (policyVersion === 0) await loadBase(runId, config.deadlines.train);
-        await publishVersion(runId, policyVersion);
+        await publish({ runId, version: policyVersion });
       });
     }
     if (iteration === 0 && config.evaluation.before) await untilDone(() => evaluate(standing, policyVersion));

@@ -1,9 +1,10 @@
-import { and, asc, eq, isNull } from 'drizzle-orm';
+import { and, asc, eq } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
-import { calls, groups, trials } from '../../store/schema.ts';
+import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
+import { buildSamples } from '../../store/samples/build-samples.ts';
+import { groups, trials } from '../../store/schema.ts';
 import type { RunConfig } from '../run-config.ts';
-import { mergeCalls } from './merge-calls.ts';
-import type { Sample, TrainableCall } from './sample.ts';
+import type { Sample } from './sample.ts';
 
 /** The samples of one take, in an order that does not depend on who finished first. */
 export async function collectSamples(
@@ -21,7 +22,9 @@ export async function collectSamples(
   for (const { trial, version } of members) {
     const rewards = rewardsOf(trial, config);
     if (rewards === null || trial.groupId === null) continue;
-    const sequences = mergeCalls(await trainableCalls(db, trial.id, trial.attempt, version));
+    const trainable = await readTrainableCalls(db, { trialId: trial.id, attempt: trial.attempt });
+    // Staleness 0: only what the take's own policy version sampled.
+    const sequences = buildSamples(trainable.filter(({ policyVersions }) => policyVersions === version));
     for (const sequence of sequences) {
       samples.push({ ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt });
     }
@@ -36,18 +39,4 @@ function rewardsOf(trial: typeof trials.$inferSelect, config: RunConfig): Record
   const treatment = config[trial.outcome];
   if (treatment === 'mask') return null;
   return treatment === 'zero' ? { reward: 0 } : trial.rewards;
-}
-
-/** Staleness 0: only what the take's own policy version sampled. */
-async function trainableCalls(db: Database, trialId: string, attempt: number, version: number): Promise<TrainableCall[]> {
-  const rows = await db
-    .select()
-    .from(calls)
-    .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), eq(calls.status, 'completed'), isNull(calls.untrainable)))
-    .orderBy(asc(calls.startedAt), asc(calls.seq));
-  return rows.flatMap(({ id, promptTokenIds, completionTokenIds, logprobs, policyVersion, sampling }) => {
-    if (!promptTokenIds || !completionTokenIds?.length || !logprobs || policyVersion !== version) return [];
-    const temperature = typeof sampling.temperature === 'number' ? sampling.temperature : 1;
-    return [{ id, promptTokenIds, completionTokenIds, logprobs, policyVersion, temperature }];
-  });
 }

@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 const SETTINGS = [
   'gateway_port', 'gateway_host', 'database_url', 'admin_key', 'secret', 'home',
-  'strict_model', 'hold_seconds', 'idle_seconds', 'store_wait_seconds',
+  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'store_wait_seconds',
 ] as const;
 const ALIASES = { gateway_port: '--port', gateway_host: '--host' } as const;
 
@@ -26,8 +26,8 @@ export function register(root: Command): void {
       const { databaseUrl, engines } = connectionsOf(config);
       const { gateway_port: port, gateway_host: host, admin_key: adminKey = null } = config;
       await requireDatabase(databaseUrl);
-      const { strict_model: strictModel, hold_seconds: holdSeconds, idle_seconds: idleSeconds, store_wait_seconds: storeWaitSeconds } = config;
+      const { token_in: tokenIn, budget_end: budgetEnd, strict_model: strictModel, hold_seconds: holdSeconds, idle_seconds: idleSeconds, store_wait_seconds: storeWaitSeconds } = config;
       const waits = { holdSeconds, idleSeconds, storeWaitSeconds };
-      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, strictModel, ...waits }, untilSignalled());
+      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, tokenIn, budgetEnd, strictModel, ...waits }, untilSignalled());
     });
 }

@@ -35,6 +35,8 @@ export const deployment = z.strictObject({
   engines: z.array(engineUrl, 'a list of engine URLs'),
   model: text,
   max_model_len: z.int('a number of tokens').min(16, 'at least 16 tokens'),
+  token_in: z.boolean('true or false'),
+  budget_end: z.enum(['length', 'refuse'], 'length or refuse'),
   strict_model: z.boolean('true or false'),
   hold_seconds: seconds,
   idle_seconds: seconds,

@@ -28,6 +28,8 @@ export const SETTINGS = {
   engines: { about: 'engines that already run, instead of our own vLLM', placeholder: 'URL,URL', default: [], from: 'list' },
   model: { about: 'model that our own vLLM starts with', placeholder: 'NAME_OR_DIR', default: INSTALLS.smallModel },
   max_model_len: { about: 'longest sequence of our own vLLM, in tokens', placeholder: 'TOKENS', default: 2048, from: 'number' },
+  token_in: { about: 'continue conversations from their recorded ids where the engine can', placeholder: 'BOOL', default: true, from: 'boolean' },
+  budget_end: { about: "at a budget's end: `length` (an empty reply) or `refuse` (429)", placeholder: 'HOW', default: 'length' },
   strict_model: { about: "true: a model name that is not the policy's is 404", placeholder: 'BOOL', default: false, from: 'boolean' },
   hold_seconds: { about: 'how long a call waits for an engine in rotation', placeholder: 'SECONDS', default: 20, from: 'number' },
   idle_seconds: { about: 'how long an engine may be silent within a call', placeholder: 'SECONDS', default: 600, from: 'number' },

@@ -80,7 +80,7 @@ function disk(device: 'cpu' | 'cuda', needed: boolean): Omit<Finding, 'check'> {
 function memory(): Omit<Finding, 'check'> {
   const gigabytes = os.totalmem() / 1e9;
   const text = `${gigabytes.toFixed(1)} GB, ${os.availableParallelism()} cores`;
-  return gigabytes >= 7 ? ok(text) : warning(`${text}: the small model's engine and trainer together want about 7 GB`);
+  return gigabytes >= 10 ? ok(text) : warning(`${text}: the small model's engine and trainer together want about 10 GB`);
 }
 
 function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Omit<Finding, 'check'> {

@@ -13,7 +13,7 @@ export type InstallOptions = { device: 'auto' | 'cpu' | 'cuda'; python?: string 
 export type InstallProgress = { step: number; steps: number; title: string; line: string };
 
 export const INSTALL_LOG = path.join(INSTALLS.root, 'logs/install.log');
-export const NEEDED_GB = { cpu: 6, cuda: 16 };
+export const NEEDED_GB = { cpu: 10, cuda: 20 };
 
 /**
  * Installs what is not there yet; done steps are stamped and not done again. An interrupted install is repaired by the next call.

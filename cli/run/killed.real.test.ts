@@ -10,7 +10,9 @@ import { connectionsOf } from '../config/connections.ts';
 import { REPOSITORY } from '../folders.ts';
 import { auditRun } from '../testing/audit-run.ts';
 import { TestDeployment } from '../testing/deployment.ts';
+import { enginePaused } from '../testing/engine-paused.ts';
 import { Witness } from '../testing/witness.ts';
+import { socketFolder } from '../supervisor/plan.ts';
 import { withDeployment } from './connect.ts';
 
 let deployment: TestDeployment;
@@ -85,8 +87,10 @@ test('a SIGKILL of any process, or of all, costs finished work or repeats it', {
   for (const [iteration, [victim, phase]] of KILLS.entries()) {
     await reached(iteration, phase);
     // Into the middle of the phase: agents are talking, the step computes, the engine is paused.
-    await sleep(phase === 'publish' ? 100 : 2000);
-    console.log(`iteration ${iteration}: killing ${victim} in ${(await status())?.phase}`);
+    if (phase === 'publish') await enginePaused(join(socketFolder(deployment.home), 'engine.sock'));
+    else await sleep(2000);
+    expect(await status()).toMatchObject({ iteration, phase });
+    console.log(`iteration ${iteration}: killing ${victim} in ${phase}`);
     if (victim !== 'everything') deployment.kill(victim);
     else {
       deployment.killEverything();

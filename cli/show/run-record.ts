@@ -1,9 +1,9 @@
-import { asc, eq } from 'drizzle-orm';
+import { and, asc, count, eq } from 'drizzle-orm';
 import { readRun } from '../../activities/read-run.ts';
 import { weightedReward } from '../../activities/reward.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
-import { attempts, batches, groups, iterations, policyVersions, publications, runs, trials, type Outcome } from '../../store/schema.ts';
+import { attempts, batches, calls, groups, iterations, policyVersions, publications, runs, trials, type Outcome } from '../../store/schema.ts';
 import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
 
 export type Summary = {
@@ -12,6 +12,8 @@ export type Summary = {
   /** Attempts that failed and were run again. */
   repeated_attempts: number;
   reward: RewardStatistics | null;
+  /** Completed ones, and how their prompts go on from the trial's earlier ones. */
+  calls: { completed: number; clean: number; realigned: number; forked: number };
   /** Share of rewarded trials whose reward is 1 or more. */
   pass_rate: number | null;
 };
@@ -29,7 +31,8 @@ export type RunRecord = {
     status: string;
     policy_version: number;
     trained_version: number | null;
-    batch: { sha256: string; samples: number } | null;
+    /** A linear agent has one sample a trial. */
+    batch: { sha256: string; samples: number; trials: number } | null;
     checkpoint: { path: string; sha256: string } | null;
     replicas: { replica: string; label: string; checksum: string; canary_difference: number; confirmed_at: string }[];
     metrics: Record<string, number>;
@@ -43,7 +46,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists what there is`);
   const { reward_weights: weights } = await readRun(db, runId);
-  const [takes, versions, confirmed, files, members, tried] = await Promise.all([
+  const [takes, versions, confirmed, files, members, tried, said] = await Promise.all([
     db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(asc(iterations.iteration), asc(iterations.take)),
     db.select().from(policyVersions).where(eq(policyVersions.runId, runId)),
     db.select().from(publications).where(eq(publications.runId, runId)),
@@ -55,6 +58,12 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
       .innerJoin(trials, eq(trials.id, attempts.trialId))
       .where(eq(trials.runId, runId))
       .orderBy(asc(attempts.attempt)),
+    db
+      .select({ groupId: trials.groupId, continuation: calls.continuation, calls: count() })
+      .from(calls)
+      .innerJoin(trials, and(eq(trials.id, calls.trialId), eq(trials.attempt, calls.attempt)))
+      .where(and(eq(trials.runId, runId), eq(calls.status, 'completed')))
+      .groupBy(trials.groupId, calls.continuation),
   ]);
   const attemptsOf = tally(tried.map((row) => row.trialId));
   // A trial that no attempt finished has no outcome of its own, so that a resumed run tries it again.
@@ -63,11 +72,21 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   const summaryOf = (rows: typeof members): Summary => {
     const present = rows.flatMap(({ trial }) => (trial ? [{ ...trial, outcome: trial.outcome ?? lastOutcome.get(trial.id) ?? ('open' as const) }] : []));
     const rewards = present.flatMap(({ rewards: named }) => (named ? [weightedReward(named, weights)] : []));
+    const ids = new Set(rows.map(({ group }) => group.id));
+    const ours = said.filter(({ groupId }) => groupId !== null && ids.has(groupId));
+    const callsThat = (which: (continuation: string | null) => boolean) =>
+      ours.filter(({ continuation }) => which(continuation)).reduce((sum, row) => sum + row.calls, 0);
     return {
-      groups: new Set(rows.map(({ group }) => group.id)).size,
+      groups: ids.size,
       trials: tally(present.map(({ outcome }) => outcome)),
       repeated_attempts: present.reduce((sum, { id }) => sum + Math.max(0, (attemptsOf[id] ?? 1) - 1), 0),
       reward: statisticsOf(rewards),
+      calls: {
+        completed: callsThat(() => true),
+        clean: callsThat((continuation) => continuation === 'clean'),
+        realigned: callsThat((continuation) => continuation === 'realigned'),
+        forked: callsThat((continuation) => continuation === 'forked'),
+      },
       pass_rate: rewards.length ? rewards.filter((reward) => reward >= 1).length / rewards.length : null,
     };
   };
@@ -94,7 +113,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
         policy_version: row.policyVersion,
         trained_version: version?.version ?? null,
         ...summaryOf(members.filter(({ group }) => group.iteration === iteration && group.take === take)),
-        batch: batch ? { sha256: batch.sha256, samples: batch.samples } : null,
+        batch: batch ? { sha256: batch.sha256, samples: batch.samples, trials: batch.trials } : null,
         checkpoint: version ? { path: version.checkpoint, sha256: version.checkpointSha256 } : null,
         replicas: confirmed
           .filter((each) => each.version === version?.version)

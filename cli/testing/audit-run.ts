@@ -33,12 +33,14 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
     .having(sql`count(*) > 1`);
   check(finishedTwice.length === 0, `finished trials that were run again: ${finishedTwice.map((row) => row.trial)}`);
 
+  // Committed under a lock that an attempt's end takes too: what ended later than its attempt had no place in it.
   const late = await db
     .select({ id: calls.id })
     .from(calls)
+    .innerJoin(attempts, and(eq(attempts.trialId, calls.trialId), eq(attempts.attempt, calls.attempt)))
     .innerJoin(trials, eq(trials.id, calls.trialId))
-    .where(and(eq(trials.runId, runId), sql`${calls.attempt} > ${trials.attempt}`));
-  check(late.length === 0, `${late.length} calls of attempts that never were`);
+    .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), sql`${calls.endedAt} > ${attempts.endedAt}`));
+  check(late.length === 0, `${late.length} calls were recorded after their attempt had ended`);
 
   const mislabelled = await db
     .select({ id: calls.id, label: calls.policyLabel, expected: groups.policyVersion })

@@ -1,16 +1,24 @@
-import type { CallStatus } from '../../store/schema.ts';
+import type { CallStatus, Continuation } from '../../store/schema.ts';
 import type { Trial } from '../../store/queries/transaction.ts';
 import type { GatewayDeps } from '../deps.ts';
 import type { Lease } from '../engines/pool.ts';
 import { closed } from '../auth.ts';
 import { clientGone, Failure, toFailure } from '../failure.ts';
+import { startsWith } from '../../store/samples/build-samples.ts';
+import type { Retry } from '../retry/retry.ts';
+import type { Past } from '../token-in/conversations.ts';
+import type { Conversation } from '../token-in/messages.ts';
+import { onlyChoice } from './hide.ts';
 import type { ChatRequest } from './request.ts';
 import { isReproducible, samplingOf } from './sampling.ts';
-import { defectOf, type Tokens, type Untrainable } from './tokens.ts';
+import { defectOf, type LabelSpan, type Tokens, type Untrainable } from './tokens.ts';
+import { versionOf, versionSpans } from './versions.ts';
 
 /** What was learned of a call by the time it ended. */
 export type Ending = {
   tokens?: Tokens;
+  /** Null when the engine did not say which weights sampled which tokens. */
+  versions?: LabelSpan[] | null;
   /** The engine's own count of the tokens it sampled. */
   counted?: number | null;
   finishReason?: string | null;
@@ -18,11 +26,13 @@ export type Ending = {
   reply?: Record<string, unknown> | null;
 };
 
+export type PlacedRequest = ChatRequest & { conversation: Conversation | null; past: Past; retry: Retry };
+
 /** One request to the model: its abort signal, its idle timer, and the one record that it ends in. */
 export class Call {
   readonly id = crypto.randomUUID();
   readonly trial: Trial;
-  readonly request: ChatRequest;
+  readonly request: PlacedRequest;
   /** The request's fields with the run's sampling in force. */
   readonly sampled: Record<string, unknown>;
   lease: Lease | null = null;
@@ -38,7 +48,7 @@ export class Call {
   #idle: ReturnType<typeof setTimeout> | undefined;
   #settled = false;
 
-  constructor(deps: GatewayDeps, trial: Trial, request: ChatRequest, sampled: Record<string, unknown>) {
+  constructor(deps: GatewayDeps, trial: Trial, request: PlacedRequest, sampled: Record<string, unknown>) {
     this.#deps = deps;
     this.trial = trial;
     this.request = request;
@@ -112,14 +122,16 @@ export class Call {
   async complete(): Promise<void> {
     const ending = this.ending();
     const standing = await this.#standing();
-    if (standing === 'foreign') {
+    const versions = this.#versions(ending);
+    if (standing === 'foreign' || versions === 'foreign') {
       throw new Failure(502, 'policy_label_mismatch', 'the engine no longer has the weights of this run: the reply is void');
     }
     if (this.signal.aborted) throw this.failureOf(this.signal.reason);
-    const untrainable = this.#defect(ending) ?? (standing === 'published' ? 'policy_changed' : null);
+    const untrainable = this.#defect(ending) ?? (standing === 'published' && !versions ? 'policy_changed' : null);
     const verdict = await this.#record('completed', { ...ending, httpStatus: 200, untrainable });
     this.#end();
     if (verdict === 'refused') throw closed(`attempt ${this.trial.attempt} of trial ${this.trial.id} has ended`);
+    this.#remember(ending);
   }
 
   /** Records a call that came to nothing. What could not be recorded is logged: no agent saw it end. */
@@ -145,6 +157,25 @@ export class Call {
     this.onEnd();
   }
 
+  #remember({ tokens, reply }: Ending): void {
+    const at = { trialId: this.trial.id, attempt: this.trial.attempt };
+    const tokenIds = Int32Array.from([...(tokens?.prompt ?? []), ...(tokens?.completion ?? [])]);
+    const conversation = tokens?.prompt && tokens.completion ? this.request.conversation : null;
+    this.#deps.conversations.add(at, conversation, reply && onlyChoice(reply)?.message, { callId: this.id, tokenIds });
+  }
+
+  #continuation(prompt: readonly number[] | null): Continuation | null {
+    const { parent, isFirst } = this.request.past;
+    if (isFirst) return null;
+    if (!parent) return 'forked';
+    return prompt && startsWith(prompt, parent.tokenIds) ? 'clean' : 'realigned';
+  }
+
+  #versions({ versions, tokens }: Ending) {
+    if (this.trial.runId === null || !versions) return null;
+    return versionSpans(versions, this.trial.runId, tokens?.completion?.length ?? 0);
+  }
+
   /** A trial without a run takes whatever the engine serves. */
   async #standing(): Promise<'same' | 'published' | 'foreign'> {
     if (!this.lease || this.trial.runId === null) return 'same';
@@ -158,9 +189,11 @@ export class Call {
 
   async #record(
     status: CallStatus,
-    { tokens, finishReason, reply, ...end }: Ending & { httpStatus: number; untrainable: Untrainable | null; reason?: string },
+    { tokens, versions: said, finishReason, reply, ...end }: Ending & { httpStatus: number; untrainable: Untrainable | null; reason?: string },
   ): Promise<'recorded' | 'refused'> {
     const label = this.lease?.label ?? null;
+    const spans = this.#versions({ tokens, versions: said });
+    const versions = spans === 'foreign' ? null : spans;
     const record = {
       id: this.id,
       trialId: this.trial.id,
@@ -169,6 +202,8 @@ export class Call {
       reason: end.reason ?? null,
       httpStatus: end.httpStatus,
       stream: this.request.stream,
+      digest: this.request.retry.digest,
+      idempotencyKey: this.request.retry.key,
       request: this.request.bytes,
       response: reply ? new TextEncoder().encode(JSON.stringify(reply)) : null,
       promptTokenIds: tokens?.prompt ? Int32Array.from(tokens.prompt) : null,
@@ -178,7 +213,10 @@ export class Call {
       sampling: samplingOf(this.sampled),
       engine: this.lease?.replica.connection.url ?? null,
       policyLabel: label,
-      policyVersion: this.trial.runId === null ? null : versionOf(label),
+      policyVersion: this.trial.runId === null ? null : versions ? Math.min(...versions.map((span) => span.version)) : versionOf(label),
+      versionSpans: versions && versions.length > 1 ? versions : null,
+      parentId: this.request.past.parent?.callId ?? null,
+      continuation: this.#continuation(tokens?.prompt ?? null),
       untrainable: end.untrainable,
       startedAt: this.#startedAt,
       firstTokenAt: this.firstTokenAt,
@@ -191,10 +229,4 @@ export class Call {
       throw new Failure(500, 'not_recorded', 'the call could not be recorded: the gateway\'s log says why', { cause: error });
     }
   }
-}
-
-/** `{run}@{version}` */
-function versionOf(label: string | null): number | null {
-  const version = /@(\d{1,9})$/.exec(label ?? '')?.[1];
-  return version === undefined ? null : Number(version);
 }

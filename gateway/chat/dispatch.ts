@@ -1,13 +1,17 @@
 import type { GatewayDeps } from '../deps.ts';
-import type { EngineReply } from '../engines/connection.ts';
+import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
+import type { JsonObject } from '../json.ts';
+import { continueByIds } from '../token-in/continue-by-ids.ts';
+import { ordinaryAnswer, type Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { engineBody } from './engine-body.ts';
+import { rejection } from './rejection.ts';
 
 const PATH = '/v1/chat/completions';
 
 /** Gives the call to a replica. One that is lost before it replied is passed over: nothing of the call was seen yet. */
-export async function dispatch(deps: GatewayDeps, call: Call): Promise<EngineReply> {
+export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
   const { holdMs, strictModel } = deps.settings;
   let deadline = Date.now() + holdMs;
   for (let losses = 0; ; losses++) {
@@ -19,13 +23,19 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<EngineRep
       if (strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
       call.lease = lease;
       const body = engineBody(call.request, call.sampled, { model, label: lease.label });
-      return await call.patient(connection.send({ method: 'POST', path: PATH, body, signal: call.signal }));
+      return (await continueByIds(deps, call, lease, body)) ?? (await askOrdinary(call, lease, body));
     } catch (error) {
       if (call.signal.aborted || error instanceof Failure) throw error;
       deps.log(`call ${call.id}: engine ${connection.url} was lost: ${error instanceof Error ? error.message : String(error)}`);
       lease.replica.cool();
     }
   }
+}
+
+async function askOrdinary(call: Call, { replica }: Lease, body: JsonObject): Promise<Answer> {
+  const reply = await call.patient(replica.connection.send({ method: 'POST', path: PATH, body: JSON.stringify(body), signal: call.signal }));
+  if (reply.status !== 200) throw await rejection(call, reply);
+  return ordinaryAnswer(call, reply);
 }
 
 function unknownModel(asked: string | null, served: string | null): Failure {

@@ -1,4 +1,4 @@
-import { isObject } from '../json.ts';
+import { isObject, type JsonObject } from '../json.ts';
 import type { ChatRequest } from './request.ts';
 
 /** What the engine is sent: the agent's request, with the run's sampling, and what must be recorded asked for. */
@@ -6,9 +6,9 @@ export function engineBody(
   request: ChatRequest,
   sampled: Record<string, unknown>,
   target: { model: string | null; label: string | null },
-): string {
+): JsonObject {
   const { stream_options } = request.body;
-  return JSON.stringify({
+  return {
     ...sampled,
     ...(target.model === null ? {} : { model: target.model }),
     ...(target.label === null ? {} : { cache_salt: cacheSalt(target.label) }),
@@ -16,7 +16,7 @@ export function engineBody(
     return_token_ids: true,
     logprobs: true,
     top_logprobs: request.wants.logprobs ? (sampled.top_logprobs ?? 0) : 0,
-  });
+  };
 }
 
 /** vLLM takes at most 128 characters, and neither `@` nor `/`. */

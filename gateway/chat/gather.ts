@@ -1,11 +1,12 @@
 import { hide, onlyChoice } from './hide.ts';
 import { isObject } from '../json.ts';
-import { completionCount, tokensOf, type Tokens } from './tokens.ts';
+import { completionCount, tokensOf, versionsOf, type LabelSpan, type Tokens } from './tokens.ts';
 
 /** Puts a stream's chunks together: the tokens for the trainer, and the reply as the agent would have got it whole. */
 export class Gather {
   readonly tokens: Tokens = { prompt: null, completion: null, logprobs: null };
   finishReason: string | null = null;
+  versions: LabelSpan[] | null = null;
   /** How many tokens the engine says it sampled. */
   counted: number | null = null;
   #head: Record<string, unknown> = {};
@@ -21,6 +22,7 @@ export class Gather {
     this.tokens.prompt ??= prompt;
     if (completion) (this.tokens.completion ??= []).push(...completion);
     if (logprobs) (this.tokens.logprobs ??= []).push(...logprobs);
+    this.versions = versionsOf(choice) ?? this.versions;
     if (typeof choice?.finish_reason === 'string') this.finishReason = choice.finish_reason;
     if (isObject(choice?.delta)) this.#extend(choice.delta);
   }

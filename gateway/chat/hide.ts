@@ -15,6 +15,7 @@ function hideInChoice(choice: unknown, wants: Wants): unknown {
   const shown = { ...choice };
   if (!wants.tokenIds) delete shown.token_ids;
   if (!wants.logprobs) delete shown.logprobs;
+  delete shown.weight_versions;
   return shown;
 }
 

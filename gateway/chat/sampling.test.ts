@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { isReproducible } from './sampling.ts';
-import { ASK, useGateway } from '../testing/harness.ts';
+import { ASK, readStream, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 
@@ -53,14 +53,15 @@ test.each([
   expect(isReproducible(body)).toBe(expected);
 });
 
+const finishOf = async (reply: Response) => (await reply.json()).choices[0].finish_reason;
+
 test('a budget is overrun, or the trial does not tell that it was', async () => {
   const trial = await gateway.trial({ budgets: { calls: 2 } });
-  const statuses = [];
-  for (let i = 0; i < 4; i++) statuses.push((await trial.chat(ASK)).status);
-  expect(statuses).toEqual([200, 200, 429, 429]);
-  const reply = await trial.chat(ASK);
-  expect(reply.headers.get('x-should-retry')).toBe('false');
-  expect((await reply.json()).error).toMatchObject({ code: 'budget_exhausted', message: expect.stringContaining('2 calls') });
+  const ends = [];
+  for (let i = 0; i < 4; i++) ends.push(await finishOf(await trial.chat(ASK)));
+  expect(ends).toEqual(['stop', 'stop', 'length', 'length']);
+  const stream = await readStream(await trial.chat({ ...ASK, stream: true }));
+  expect([stream.done, stream.finish?.choices?.[0]?.finish_reason]).toEqual([true, 'length']);
   expect(await (await gateway.admin('GET', `/sessions/${trial.id}`)).json()).toMatchObject({
     exhausted: 'budget_exhausted',
     usage: { calls: 2, tokens: 10 },
@@ -68,7 +69,17 @@ test('a budget is overrun, or the trial does not tell that it was', async () => 
   });
   await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'infra_error' });
   const next = await gateway.trial({ trialId: trial.id, attempt: 2 });
-  expect((await next.chat(ASK)).status).toBe(200);
+  expect(await finishOf(await next.chat(ASK))).toBe('stop');
+});
+
+test('an SDK tries again where a budget is used up', async () => {
+  await gateway.gateway.close();
+  await gateway.start({ settings: { budgetEnd: 'refuse' } });
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  await trial.chat(ASK);
+  const reply = await trial.chat(ASK);
+  expect([reply.status, reply.headers.get('x-should-retry')]).toEqual([429, 'false']);
+  expect((await reply.json()).error).toMatchObject({ code: 'budget_exhausted', message: expect.stringContaining('1 calls') });
 });
 
 test('a token budget lets one call take more than is left', async () => {
@@ -76,18 +87,19 @@ test('a token budget lets one call take more than is left', async () => {
   await trial.chat(ASK);
   await trial.chat(ASK);
   expect(gateway.engine.last.body.max_tokens).toBe(2);
-  expect((await trial.chat(ASK)).status).toBe(429);
+  await trial.chat(ASK);
+  expect(gateway.engine.seen).toHaveLength(2);
 });
 
 test('calls side by side pass a budget for one', async () => {
   gateway.engine.delay = 20;
   const trial = await gateway.trial({ budgets: { calls: 1 } });
-  const statuses = await Promise.all([1, 2, 3].map(async () => (await trial.chat(ASK)).status));
-  expect(statuses.toSorted()).toEqual([200, 429, 429]);
+  const ends = await Promise.all([1, 2, 3].map(async () => finishOf(await trial.chat(ASK))));
+  expect(ends.toSorted()).toEqual(['length', 'length', 'stop']);
 });
 
 test('time does not run out', async () => {
   const trial = await gateway.trial({ budgets: { seconds: 0.05 } });
   await new Promise((resolve) => setTimeout(resolve, 80));
-  expect((await trial.chat(ASK)).status).toBe(429);
+  expect(await finishOf(await trial.chat(ASK))).toBe('length');
 });

@@ -1,12 +1,11 @@
-import type { EngineReply } from '../engines/connection.ts';
 import { clientGone, errorBody, Failure } from '../failure.ts';
 import { sleep } from '../sleep.ts';
-import { asEvent, DONE, readEvents } from '../sse.ts';
+import { asEvent, DONE } from '../sse.ts';
+import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { Gather } from './gather.ts';
 import { hide } from './hide.ts';
-import { badReply } from './rejection.ts';
-import { isObject, parseObject } from '../json.ts';
+import { isObject } from '../json.ts';
 
 const FLUSH_MS = 20;
 
@@ -14,8 +13,8 @@ const FLUSH_MS = 20;
  * Forwards each chunk as it comes; the one that ends the reply, and all after it, once the call is committed.
  * A reply that fails is cut: an error event instead of the finish, then a broken connection.
  */
-export function streamReply(call: Call, reply: EngineReply): Response {
-  const events = forward(call, reply);
+export function streamReply(call: Call, answer: Answer): Response {
+  const events = forward(call, answer);
   const encoder = new TextEncoder();
   let broken: Failure | null = null;
   const body = new ReadableStream<Uint8Array>({
@@ -46,19 +45,18 @@ export function streamReply(call: Call, reply: EngineReply): Response {
   return new Response(body, { headers: { ...headers, 'x-trialgate-call': call.id } });
 }
 
-async function* forward(call: Call, reply: EngineReply): AsyncGenerator<string, void, void> {
+async function* forward(call: Call, answer: Answer): AsyncGenerator<string, void, void> {
   const { wants } = call.request;
   const gather = new Gather();
   call.ending = () => ({
     tokens: gather.tokens,
+    versions: gather.versions,
     counted: gather.counted,
     finishReason: gather.finishReason,
     reply: gather.reply(),
   });
   const held: string[] = [];
-  for await (const data of readEvents(call.read(reply.body))) {
-    if (data === DONE) continue;
-    const chunk = parseChunk(data);
+  for await (const chunk of answer.chunks()) {
     gather.add(chunk);
     call.checkPrompt(gather.tokens.prompt);
     if (gather.tokens.completion) call.firstTokenAt ??= new Date();
@@ -70,13 +68,6 @@ async function* forward(call: Call, reply: EngineReply): AsyncGenerator<string, 
   if (gather.finishReason === null) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
   await call.complete();
   yield held.join('') + asEvent(DONE);
-}
-
-function parseChunk(data: string): Record<string, unknown> {
-  const chunk = parseObject(data);
-  if (!chunk) throw badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
-  if (!isObject(chunk.error)) return chunk;
-  throw new Failure(502, 'engine_error', `the engine broke off: ${String(chunk.error.message ?? JSON.stringify(chunk.error))}`);
 }
 
 const isOnlyUsage = (chunk: Record<string, unknown>): boolean =>

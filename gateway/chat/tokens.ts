@@ -13,6 +13,21 @@ export function tokensOf(reply: Record<string, unknown>, choice: Record<string, 
   };
 }
 
+/** Which weights sampled which tokens, in the engine's own words: `version` is its label then. */
+export type LabelSpan = { version: string; start: number; end: number };
+
+/** Null when the engine does not say. */
+export function versionsOf(choice: Record<string, unknown> | undefined): LabelSpan[] | null {
+  const spans = choice?.weight_versions;
+  if (!Array.isArray(spans) || spans.length === 0) return null;
+  const known = spans.flatMap((span) =>
+    isObject(span) && typeof span.version === 'string' && Number.isInteger(span.start) && Number.isInteger(span.end)
+      ? [{ version: span.version, start: Number(span.start), end: Number(span.end) }]
+      : [],
+  );
+  return known.length === spans.length ? known : null;
+}
+
 export type Untrainable =
   | 'no_token_ids'
   | 'length_mismatch'

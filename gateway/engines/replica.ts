@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { readTraits, type EngineTraits } from '../token-in/engine-traits.ts';
 import { readText, type EngineConnection } from './connection.ts';
 
 const weightInfo = z.object({ weight_version: z.string() });
@@ -17,6 +18,7 @@ export class Replica {
   #verified: { label: string | null; epoch: number } | null = null;
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
   #models: Model[] | null = null;
+  #traits: Promise<EngineTraits | null> | null = null;
   #coolUntil = 0;
 
   constructor(connection: EngineConnection) {
@@ -54,6 +56,16 @@ export class Replica {
     return this.#models;
   }
 
+  /** What token-in needs to know of it; null when it cannot do that. Rejects when it is away. */
+  traits(model: string | null, signal: AbortSignal): Promise<EngineTraits | null> {
+    if (!this.#traits) {
+      const traits = readTraits(this.connection, model, signal);
+      this.#traits = traits;
+      traits.catch(() => (this.#traits = null));
+    }
+    return this.#traits;
+  }
+
   /** It could not be reached: others go first for a moment, and what was known of it is asked again. */
   cool(): void {
     this.#coolUntil = Date.now() + COOL_MS;
@@ -63,6 +75,7 @@ export class Replica {
   forget(): void {
     this.#verified = null;
     this.#models = null;
+    this.#traits = null;
   }
 
   get isCool(): boolean {

@@ -7,7 +7,7 @@ const STREAM = { ...ASK, stream: true };
 
 test.each([false, true])('a reply ends though its record could not be written (stream: %s)', async (stream) => {
   const trial = await gateway.trial();
-  await gateway.db.execute(sql`alter table calls rename to calls_away`);
+  await gateway.db.execute(sql`alter table calls add constraint full_disk check (false) not valid`);
   try {
     const reply = await trial.chat({ ...ASK, stream });
     if (stream) {
@@ -18,7 +18,7 @@ test.each([false, true])('a reply ends though its record could not be written (s
       expect([reply.status, (await reply.json()).error.code]).toEqual([500, 'not_recorded']);
     }
   } finally {
-    await gateway.db.execute(sql`alter table calls_away rename to calls`);
+    await gateway.db.execute(sql`alter table calls drop constraint full_disk`);
   }
 });
 

@@ -5,7 +5,9 @@ import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { deleteTrial } from '../../store/queries/delete-trial.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
+import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { readTrial } from '../../store/queries/read-trial.ts';
+import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
 import { requireAdmin } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { Failure } from '../failure.ts';
@@ -61,15 +63,24 @@ export function sessionRoutes(deps: GatewayDeps): Hono {
     });
   });
 
-  app.get('/sessions/:trial', async (c) => {
-    const trialId = c.req.param('trial');
+  /** The trial, and the attempt that `?attempt=` names, else its current one. */
+  const sessionOf = async (trialId: string, asked: string | undefined) => {
     const trial = await patiently(deps, () => readTrial(deps.db, trialId));
     if (!trial) throw new Failure(404, 'session_not_found', 'Session not found', { retryable: false });
-    const asked = c.req.query('attempt');
     if (asked !== undefined && !/^[1-9]\d{0,8}$/.test(asked)) throw badRequest(`attempt: a number from 1, not ${JSON.stringify(asked)}`);
-    const attempt = asked === undefined ? trial.attempt : Number(asked);
-    const calls = await patiently(deps, () => readCalls(deps.db, { trialId, attempt }));
-    return c.json(sessionRecord(trial, attempt, calls));
+    return { trial, at: { trialId, attempt: asked === undefined ? trial.attempt : Number(asked) } };
+  };
+
+  app.get('/sessions/:trial', async (c) => {
+    const { trial, at } = await sessionOf(c.req.param('trial'), c.req.query('attempt'));
+    const calls = await patiently(deps, () => readCalls(deps.db, at));
+    return c.json(sessionRecord(trial, at.attempt, calls));
+  });
+
+  app.get('/sessions/:trial/samples', async (c) => {
+    const { at } = await sessionOf(c.req.param('trial'), c.req.query('attempt'));
+    const samples = buildSamples(await patiently(deps, () => readTrainableCalls(deps.db, at)));
+    return c.json({ samples: samples.map(asJson) });
   });
 
   app.post('/sessions/:trial/complete', async (c) => {
@@ -85,6 +96,14 @@ export function sessionRoutes(deps: GatewayDeps): Hono {
   });
   return app;
 }
+
+const asJson = ({ tokenIds, lossMask, logprobs, policyVersions, callIds }: TokenSample) => ({
+  token_ids: Array.from(tokenIds),
+  loss_mask: Array.from(lossMask),
+  logprobs: Array.from(logprobs),
+  policy_versions: policyVersions,
+  call_ids: callIds,
+});
 
 function parseOpening(bytes: Uint8Array): z.output<typeof opening> {
   if (bytes.byteLength === 0) return {};

@@ -46,7 +46,7 @@ export class TestGateway {
     this.gateway = await startGateway({
       host: '127.0.0.1',
       port: 0,
-      engines: [this.engine.url],
+      engines: options.engines ?? [this.engine.url],
       databaseUrl: this.postgres.url,
       adminKey: ADMIN_KEY,
       secret: SECRET,

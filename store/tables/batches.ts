@@ -11,6 +11,8 @@ export const batches = pgTable(
     sha256: text().notNull(),
     path: text().notNull(),
     samples: integer().notNull(),
+    /** How many trials they come from. */
+    trials: integer().notNull(),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   },
   (t) => [primaryKey({ columns: [t.runId, t.iteration, t.take] })],

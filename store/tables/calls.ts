@@ -2,6 +2,12 @@ import { bigserial, boolean, index, integer, jsonb, pgTable, text, timestamp, uu
 import { bytes, floats, tokenIds } from './column-types.ts';
 import { trials } from './trials.ts';
 
+export const CONTINUATIONS = ['clean', 'realigned', 'forked'] as const;
+export type Continuation = (typeof CONTINUATIONS)[number];
+
+/** Tokens `start` to `end` (exclusive) of a completion, and the policy version that sampled them. */
+export type VersionSpan = { version: number; start: number; end: number };
+
 export const CALL_STATUSES = ['completed', 'failed', 'cancelled'] as const;
 export type CallStatus = (typeof CALL_STATUSES)[number];
 
@@ -19,6 +25,9 @@ export const calls = pgTable(
     reason: text(),
     httpStatus: integer('http_status').notNull(),
     stream: boolean().notNull(),
+    /** SHA-256 of the request's bytes, in hex, and the client's own key: by these a retry is known. */
+    digest: text(),
+    idempotencyKey: text('idempotency_key'),
     /** The agent's request and the reply it was given, as JSON bytes. */
     request: bytes().notNull(),
     response: bytes(),
@@ -31,7 +40,17 @@ export const calls = pgTable(
     engine: text(),
     /** The pool's version label while the call ran: `{run}@{version}`. */
     policyLabel: text('policy_label'),
+    /** The oldest that sampled any of its tokens. */
     policyVersion: integer('policy_version'),
+    /** Where weights changed within the reply; else null. */
+    versionSpans: jsonb('version_spans').$type<VersionSpan[]>(),
+    /** The call whose conversation this one goes on with. */
+    parentId: uuid('parent_id'),
+    /**
+     * Null for a trial's first call. `clean`: the prompt starts with exactly the parent's ids. `realigned`: its messages go
+     * on from the parent's, its ids do not. `forked`: it goes on from none (compaction, a sub-agent, an edited history).
+     */
+    continuation: text({ enum: CONTINUATIONS }),
     /** Null when trainable, else the reason why not. */
     untrainable: text(),
     startedAt: timestamp('started_at', { withTimezone: true }).notNull(),

@@ -22,6 +22,8 @@ export function gateway(plan: Plan): Component {
         TRIALGATE_DATABASE_URL: plan.databaseUrl,
         TRIALGATE_ADMIN_KEY: plan.adminKey,
         TRIALGATE_SECRET: plan.secret,
+        TRIALGATE_TOKEN_IN: String(plan.config.token_in),
+        TRIALGATE_BUDGET_END: plan.config.budget_end,
         TRIALGATE_STRICT_MODEL: String(plan.config.strict_model),
         TRIALGATE_HOLD_SECONDS: String(plan.config.hold_seconds),
         TRIALGATE_IDLE_SECONDS: String(plan.config.idle_seconds),

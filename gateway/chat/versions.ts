@@ -1,0 +1,20 @@
+import type { VersionSpan } from '../../store/schema.ts';
+import type { LabelSpan } from './tokens.ts';
+
+/** `{run}@{version}` */
+export function versionOf(label: string | null): number | null {
+  const version = /@(\d{1,9})$/.exec(label ?? '')?.[1];
+  return version === undefined ? null : Number(version);
+}
+
+/** The run's versions behind an engine's labels, one span after the other over all tokens; null when they do not cover them. */
+export function versionSpans(spans: readonly LabelSpan[], runId: string, tokens: number): VersionSpan[] | 'foreign' | null {
+  const known: VersionSpan[] = [];
+  for (const { version: label, start, end } of spans.filter((span) => span.end > span.start)) {
+    const version = label === `${runId}@${versionOf(label)}` ? versionOf(label) : null;
+    if (version === null) return 'foreign';
+    if (start !== (known.at(-1)?.end ?? 0)) return null;
+    known.push({ version, start, end });
+  }
+  return (known.at(-1)?.end ?? 0) === tokens && known.length > 0 ? known : null;
+}

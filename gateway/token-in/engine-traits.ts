@@ -1,0 +1,35 @@
+import { readText, type EngineConnection } from '../engines/connection.ts';
+import { startsWith } from '../../store/samples/build-samples.ts';
+import { isObject, parseObject, type JsonObject } from '../json.ts';
+
+/** What token-in needs to know of an engine. */
+export type EngineTraits = {
+  /** What its chat template writes after a reply. */
+  closing: number[];
+  /** Whether it takes tool calls or reasoning out of the text: then a stream of plain text would not be what it answers. */
+  parses: boolean;
+};
+
+const PROBE = [{ role: 'user', content: 'x' }];
+
+/** Null when the engine has no such routes, or its template no clear end of a reply. Rejects when it cannot be reached. */
+export async function readTraits(connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<EngineTraits | null> {
+  const post = async (path: string, body: JsonObject): Promise<{ status: number; body: JsonObject | null }> => {
+    const reply = await connection.send({ method: 'POST', path, body: JSON.stringify({ ...(model === null ? {} : { model }), ...body }), signal });
+    return { status: reply.status, body: parseObject(await readText(reply.body)) };
+  };
+  const render = async (body: JsonObject) => idsOf((await post('/v1/chat/completions/render', body)).body);
+  const open = await render({ messages: PROBE });
+  if (!open) return null;
+  const closed = await render({ messages: [...PROBE, { role: 'assistant', content: '' }], add_generation_prompt: false });
+  if (!closed || closed.length === open.length || !startsWith(closed, open)) return null;
+  const closing = closed.slice(open.length);
+  const reply = { choices: [{ index: 0, token_ids: closing.slice(0, 1), finish_reason: 'stop' }] };
+  const { status } = await post('/v1/chat/completions/derender', { generate_response: reply });
+  return { closing, parses: status !== 200 };
+}
+
+export function idsOf(rendered: JsonObject | null): number[] | null {
+  const ids: unknown = isObject(rendered) ? rendered.token_ids : null;
+  return Array.isArray(ids) && ids.length > 0 && ids.every((id) => Number.isInteger(id)) ? ids : null;
+}

@@ -1,0 +1,46 @@
+import { isObject } from '../json.ts';
+
+/** A request's conversation in a form in which what an agent echoes equals what it was given. */
+export type Conversation = {
+  /** What else the prompt depends on: tools and the template's settings. */
+  context: string;
+  /** One a message. */
+  keys: string[];
+};
+
+const TEMPLATE_FIELDS = ['tools', 'chat_template', 'chat_template_kwargs', 'documents', 'reasoning_effort'];
+
+/** Null when its prompt cannot be continued by ids: something else than text, or a message that is to be continued itself. */
+export function conversationOf(body: Record<string, unknown>): Conversation | null {
+  const { messages } = body;
+  if (!Array.isArray(messages) || body.continue_final_message === true || body.add_generation_prompt === false) return null;
+  const keys = messages.map(keyOf);
+  if (!keys.every((key) => key !== null)) return null;
+  return { context: JSON.stringify(TEMPLATE_FIELDS.map((field) => body[field] ?? null)), keys };
+}
+
+/**
+ * Role, text and tool calls. Left out: reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop.
+ * Null when the message holds something else than text.
+ */
+export function keyOf(message: unknown): string | null {
+  if (!isObject(message)) return null;
+  const text = textOf(message.content);
+  if (text === null) return null;
+  const tools = Array.isArray(message.tool_calls) ? message.tool_calls.map(toolOf) : [];
+  return JSON.stringify([message.role, text, tools, message.tool_call_id ?? null, message.name ?? null]);
+}
+
+function textOf(content: unknown): string | string[] | null {
+  if (content === null || content === undefined) return '';
+  if (typeof content === 'string') return content;
+  if (!Array.isArray(content)) return null;
+  const parts = content.map((part) => (isObject(part) && part.type === 'text' && typeof part.text === 'string' ? part.text : null));
+  if (!parts.every((part) => part !== null)) return null;
+  return parts.length === 1 ? (parts[0] ?? '') : parts;
+}
+
+function toolOf(call: unknown): unknown {
+  if (!isObject(call) || !isObject(call.function)) return call;
+  return [call.id ?? null, call.function.name ?? null, call.function.arguments ?? null];
+}

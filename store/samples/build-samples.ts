@@ -1,0 +1,77 @@
+/** What a call adds to its trial's samples. */
+export type TrainableCall = {
+  id: string;
+  promptTokenIds: Int32Array;
+  completionTokenIds: Int32Array;
+  /** In nats, at `temperature`; one a completion token. */
+  logprobs: Float32Array;
+  /** One a completion token, or one for all of them; null outside any run. */
+  policyVersions: number | null | readonly number[];
+  temperature: number;
+};
+
+/** One trainable token sequence. All per-token arrays have its length. */
+export type TokenSample = {
+  tokenIds: Int32Array;
+  /** 1 where the policy sampled the token, and this sample is the one that trains it. */
+  lossMask: Int8Array;
+  /** In nats, at `temperature`; 0 where the mask is 0. */
+  logprobs: Float32Array;
+  /** Null where the mask is 0. */
+  policyVersions: (number | null)[];
+  temperature: number;
+  callIds: string[];
+};
+
+type Node = { call: TrainableCall; tokenIds: Int32Array; parent: Node | null; isLeaf: boolean; isTrained: boolean };
+
+/**
+ * A trial's calls, in the order of their commits, as a tree of prefixes: a call continues the earlier one with the longest
+ * sequence of ids, prompt and completion, that its prompt starts with. Each path to a leaf is a sample; a turn that several
+ * paths share is trained in the first of them alone. Ids alone decide: text is never tokenised again.
+ */
+export function buildSamples(calls: readonly TrainableCall[]): TokenSample[] {
+  const nodes: Node[] = [];
+  for (const call of calls) {
+    const parent = longest(nodes.filter((node) => node.call.temperature === call.temperature && startsWith(call.promptTokenIds, node.tokenIds)));
+    if (parent) parent.isLeaf = false;
+    nodes.push({ call, tokenIds: concat(call.promptTokenIds, call.completionTokenIds), parent, isLeaf: true, isTrained: false });
+  }
+  return nodes.filter((node) => node.isLeaf).map(sampleTo);
+}
+
+function sampleTo(leaf: Node): TokenSample {
+  const { tokenIds, call } = leaf;
+  const lossMask = new Int8Array(tokenIds.length);
+  const logprobs = new Float32Array(tokenIds.length);
+  const policyVersions = new Array<number | null>(tokenIds.length).fill(null);
+  const callIds: string[] = [];
+  for (let node: Node | null = leaf; node; node = node.parent) {
+    callIds.unshift(node.call.id);
+    if (node.isTrained) continue;
+    node.isTrained = true;
+    const { promptTokenIds, completionTokenIds, logprobs: own, policyVersions: versions } = node.call;
+    const start = promptTokenIds.length;
+    lossMask.fill(1, start, start + completionTokenIds.length);
+    logprobs.set(own, start);
+    completionTokenIds.forEach((_, i) => (policyVersions[start + i] = versions === null || typeof versions === 'number' ? versions : (versions[i] ?? null)));
+  }
+  return { tokenIds, lossMask, logprobs, policyVersions, temperature: call.temperature, callIds };
+}
+
+const longest = (nodes: Node[]): Node | null =>
+  nodes.reduce<Node | null>((best, node) => (best && best.tokenIds.length >= node.tokenIds.length ? best : node), null);
+
+function concat(a: Int32Array, b: Int32Array): Int32Array {
+  const both = new Int32Array(a.length + b.length);
+  both.set(a);
+  both.set(b, a.length);
+  return both;
+}
+
+/** Compared from the end: conversations of one trial differ there. */
+export function startsWith(ids: ArrayLike<number>, prefix: ArrayLike<number>): boolean {
+  if (ids.length < prefix.length) return false;
+  for (let i = prefix.length - 1; i >= 0; i--) if (ids[i] !== prefix[i]) return false;
+  return true;
+}
