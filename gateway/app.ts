@@ -9,7 +9,7 @@ import { sessionRoutes } from './routes/sessions.ts';
 /** The gateway, for any runtime with web-standard requests. */
 export function createGateway(deps: GatewayDeps): Hono {
   const app = new Hono();
-  app.route('/', healthRoutes());
+  app.route('/', healthRoutes(deps));
   app.route('/', sessionRoutes(deps));
   app.route('/', chatRoutes(deps));
   app.route('/', modelRoutes(deps));

@@ -1,4 +1,5 @@
 import type { Database } from '../store/database.ts';
+import type { Counters } from './counters.ts';
 import type { EnginePool } from './engines/pool.ts';
 import type { Recorder } from './recorder/recorder.ts';
 import type { Conversations } from './token-in/conversations.ts';
@@ -8,6 +9,7 @@ export type GatewayDeps = {
   recorder: Recorder;
   engines: EnginePool;
   conversations: Conversations;
+  counters: Counters;
   /** Derives the attempts' keys. */
   secret: string;
   /** Opens the session routes; null leaves them open, for a gateway that listens on loopback alone. */

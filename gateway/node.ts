@@ -10,6 +10,7 @@ import { recordCalls } from '../store/queries/record-calls.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { replicas } from '../store/schema.ts';
 import { createGateway } from './app.ts';
+import { Counters } from './counters.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
@@ -61,7 +62,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     log,
   });
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
-  const app = createGateway({ db, recorder, engines, conversations, secret, adminKey, settings, log, stopping: stopping.signal });
+  const app = createGateway({ db, recorder, engines, conversations, counters: new Counters(), secret, adminKey, settings, log, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.

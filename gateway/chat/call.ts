@@ -53,6 +53,7 @@ export class Call {
     this.trial = trial;
     this.request = request;
     this.sampled = sampled;
+    deps.counters.accepted += 1;
   }
 
   get signal(): AbortSignal {
@@ -129,7 +130,7 @@ export class Call {
     if (this.signal.aborted) throw this.failureOf(this.signal.reason);
     const untrainable = this.#defect(ending) ?? (standing === 'published' && !versions ? 'policy_changed' : null);
     const verdict = await this.#record('completed', { ...ending, httpStatus: 200, untrainable });
-    this.#end();
+    this.#end(verdict === 'refused' ? 'failed' : 'completed');
     if (verdict === 'refused') throw closed(`attempt ${this.trial.attempt} of trial ${this.trial.id} has ended`);
     this.#remember(ending);
   }
@@ -137,9 +138,9 @@ export class Call {
   /** Records a call that came to nothing. What could not be recorded is logged: no agent saw it end. */
   async fail(failure: Failure): Promise<void> {
     if (this.#settled) return;
-    this.#end();
     const ending = this.ending();
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
+    this.#end(status);
     if (status === 'failed') this.#deps.log(`call ${this.id} of trial ${this.trial.id}: ${failure.code}: ${failure.message}`);
     const reason = `${failure.code}: ${failure.message}`.slice(0, 2000);
     const untrainable = ending.tokens?.completion ? this.#defect(ending) : null;
@@ -151,8 +152,9 @@ export class Call {
     if (failure.code !== 'store_unavailable') await recorded;
   }
 
-  #end(): void {
+  #end(as: CallStatus): void {
     this.#settled = true;
+    this.#deps.counters[as] += 1;
     this.#ended.abort();
     this.onEnd();
   }

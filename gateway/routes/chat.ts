@@ -39,13 +39,14 @@ export function chatRoutes(deps: GatewayDeps): Hono {
       const { tokensLeft, refusal } = await allowance(deps, trial, inFlight.count(trial.id) - 1);
       const conversation = conversationOf(request.body);
       const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
-      const call = new Call(deps, trial, { ...request, conversation, past, retry }, forceSampling(request, trial, tokensLeft));
+      const place = () => new Call(deps, trial, { ...request, conversation, past, retry }, forceSampling(request, trial, tokensLeft));
       if (refusal) {
-        if (refusal.first) await call.fail(refusal.failure);
+        if (refusal.first) await place().fail(refusal.failure);
         if (deps.settings.budgetEnd === 'refuse') throw refusal.failure;
         leave();
-        return await spentReply(call.id, request);
+        return await spentReply(request);
       }
+      const call = place();
       call.follow(c.req.raw.signal);
       call.onEnd = leave;
       return await answer(deps, call);

@@ -1,6 +1,10 @@
 import { Hono } from 'hono';
+import { asMetrics } from '../counters.ts';
+import type { GatewayDeps } from '../deps.ts';
 
-/** That the process serves. Whether engines and database do is seen by a call: it waits for them, then says so. */
-export function healthRoutes(): Hono {
-  return new Hono().get('/health', (c) => c.json({ status: 'ok', mode: 'local' }));
+/** That the process serves, and what it has done. Whether engines and database do is seen by a call: it waits for them, then says so. */
+export function healthRoutes({ counters }: GatewayDeps): Hono {
+  return new Hono()
+    .get('/health', (c) => c.json({ status: 'ok', mode: 'local' }))
+    .get('/metrics', (c) => c.text(asMetrics(counters), 200, { 'content-type': 'text/plain; version=0.0.4' }));
 }

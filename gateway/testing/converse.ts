@@ -1,9 +1,11 @@
 import { readStream } from './harness.ts';
-import type { TokenEngine } from './token-engine.ts';
 
 /** What an agent saw of one call, and whether its request went on from an earlier one. */
 export type Step = { text: string; tools: boolean; continues: boolean };
 
+/** What the toy engine is to answer next. */
+export type Line = { text: string; ends: boolean };
+type Options = { chat: (body: Message) => Promise<Response>; say?: (line: Line) => void; steps?: number; tools?: boolean };
 type Message = Record<string, unknown>;
 type Branch = { messages: Message[]; tools: unknown; turns: number };
 
@@ -17,20 +19,19 @@ const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: {} } }];
  * A random agent: several conversations in turn, some with tools, forks that share a beginning, histories that are edited;
  * plain and streamed. The same seed says the same.
  */
-export async function converse(seed: number, engine: TokenEngine, chat: (body: Message) => Promise<Response>): Promise<Step[]> {
+export async function converse(seed: number, { chat, say = () => {}, steps: count = 12, tools = true }: Options): Promise<Step[]> {
   const random = generator(seed);
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
   const branches: Branch[] = [];
   const steps: Step[] = [];
-  for (let step = 0; step < 12; step++) {
-    if (branches.length === 0 || random() < 0.2) branches.push({ messages: [{ role: 'user', content: `${pick(TEXTS)} ${branches.length}` }], tools: random() < 0.5 ? TOOLS : undefined, turns: 0 });
+  for (let step = 0; step < count; step++) {
+    if (branches.length === 0 || random() < 0.2) branches.push({ messages: [{ role: 'user', content: `${pick(TEXTS)} ${branches.length}` }], tools: tools && random() < 0.5 ? TOOLS : undefined, turns: 0 });
     if (random() < 0.15) branches.push(fork(pick(branches)));
     const branch = pick(branches);
     if (branch.turns > 0 && random() < 0.1) edit(branch, step);
     const stream = random() < 0.5;
-    const ends = random() < 0.8;
-    engine.script = [{ text: branch.tools && random() < 0.6 ? pick(CALLS) : pick(TEXTS), ends }];
-    if (engine.script[0]?.text === '' && !ends) engine.script[0].text = 'x';
+    const text = branch.tools && random() < 0.6 ? pick(CALLS) : pick(TEXTS);
+    say({ text, ends: text === '' || random() < 0.8 });
     const reply = await chat({ messages: branch.messages, tools: branch.tools, stream });
     const message = stream ? await messageOf(reply) : ((await reply.json()) as { choices: { message: Message }[] }).choices[0]?.message;
     if (!message) throw new Error('no message');

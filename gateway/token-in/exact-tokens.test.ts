@@ -64,7 +64,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
     for (let seed = 1; seed <= 30; seed++) {
       engine.generated.length = 0;
       const trial = await context.trial();
-      const steps = await converse(seed, engine, (body) => trial.chat(body));
+      const steps = await converse(seed, { chat: (body) => trial.chat(body), say: (line) => (engine.script = [line]) });
       await check(trial.id, steps, await trial.calls(), `seed ${seed}`);
     }
   }, 60_000);

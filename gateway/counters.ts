@@ -1,0 +1,28 @@
+/** Calls since this process started: accepted = completed + failed + cancelled + those in flight. */
+export class Counters {
+  accepted = 0;
+  completed = 0;
+  failed = 0;
+  cancelled = 0;
+
+  get inFlight(): number {
+    return this.accepted - this.completed - this.failed - this.cancelled;
+  }
+}
+
+/** Prometheus' text format. */
+export function asMetrics({ accepted, completed, failed, cancelled, inFlight }: Counters): string {
+  const ended = { completed, failed, cancelled };
+  return [
+    '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
+    '# TYPE trialgate_calls_accepted_total counter',
+    `trialgate_calls_accepted_total ${accepted}`,
+    '# HELP trialgate_calls_total Calls that ended, by how.',
+    '# TYPE trialgate_calls_total counter',
+    ...Object.entries(ended).map(([status, count]) => `trialgate_calls_total{status="${status}"} ${count}`),
+    '# HELP trialgate_calls_in_flight Calls under way.',
+    '# TYPE trialgate_calls_in_flight gauge',
+    `trialgate_calls_in_flight ${inFlight}`,
+    '',
+  ].join('\n');
+}

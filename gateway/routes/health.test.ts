@@ -1,0 +1,35 @@
+import { sql } from 'drizzle-orm';
+import { expect, test } from 'vitest';
+import { ASK, eventually, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+
+async function metrics(): Promise<Record<string, number>> {
+  const text = await (await fetch(`${gateway.gateway.url}/metrics`)).text();
+  return Object.fromEntries(text.split('\n').filter((line) => line && !line.startsWith('#')).map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]));
+}
+
+test('a call that was accepted is counted nowhere, twice, or otherwise than it was recorded', async () => {
+  const trial = await gateway.trial({ budgets: { calls: 5 } });
+  for (let i = 0; i < 3; i++) await (await trial.chat({ ...ASK, stream: i === 1 })).text();
+  gateway.engine.fault = 'status_500';
+  await trial.chat(ASK);
+  gateway.engine.fault = 'none';
+  gateway.engine.delay = 50;
+  const leaving = new AbortController();
+  const left = trial.chat({ ...ASK, stream: true }, { signal: leaving.signal, headers: { authorization: `Bearer ${trial.key}` } }).then((reply) => reply.text());
+  await eventually(() => gateway.engine.seen.length === 5);
+  expect((await metrics()).trialgate_calls_in_flight).toBe(1);
+  leaving.abort();
+  await left.catch(() => {});
+  await eventually(async () => (await metrics()).trialgate_calls_in_flight === 0);
+  gateway.engine.delay = 0;
+  await trial.chat(ASK);
+  // The budget is used up: the first of these is recorded as failed, the second costs nothing.
+  for (let i = 0; i < 2; i++) await trial.chat(ASK);
+  const counted = await metrics();
+  const { rows } = await gateway.db.execute<{ status: string; n: number }>(sql`select status, count(*)::int n from calls where trial_id = ${trial.id} group by 1`);
+  for (const { status, n } of rows) expect([status, counted[`trialgate_calls_total{status="${status}"}`]]).toEqual([status, n]);
+  expect(counted).toMatchObject({ trialgate_calls_accepted_total: 7, trialgate_calls_in_flight: 0 });
+  expect(gateway.engine.seen).toHaveLength(6);
+});
