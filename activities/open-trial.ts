@@ -1,4 +1,5 @@
 import { eq } from 'drizzle-orm';
+import { Context } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
 import { TrialgateError } from '../store/errors.ts';
 import { openAttempt } from '../store/queries/open-attempt.ts';
@@ -36,6 +37,8 @@ async function openAttemptOf(deps: Deps, input: OpenTrial): Promise<{ finished: 
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
   if (row?.outcome) return { finished: row.outcome };
   const config = await readRun(deps.db, group.runId);
+  // Temporal's own second try goes on in the attempt that the first one opened.
+  if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created') return { finished: null, attempt: row.attempt };
   // A group that is run anew after its workflow was lost starts past every attempt that is on record.
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
   await openAttempt(deps.db, {

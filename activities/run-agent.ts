@@ -52,13 +52,13 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
   return { outcome: result.ending === 'done' ? null : 'agent_error', reason, seconds: spent };
 };
 
-/** Whether the last thing the agent saw before it died was a server error of ours. */
+/** Whether the last thing the agent saw before it died was a server error of ours, or engines that were paused for too long. */
 async function diedOfUs(db: Database, trialId: string, attempt: number): Promise<boolean> {
   const [last] = await db
-    .select({ httpStatus: calls.httpStatus })
+    .select({ httpStatus: calls.httpStatus, reason: calls.reason })
     .from(calls)
     .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), ne(calls.status, 'cancelled')))
     .orderBy(desc(calls.seq))
     .limit(1);
-  return last !== undefined && last.httpStatus >= 500;
+  return last !== undefined && (last.httpStatus >= 500 || last.reason?.startsWith('engine_paused') === true);
 }

@@ -103,6 +103,11 @@ describe.each(await isolations())('$kind', (isolation) => {
     });
   });
 
+  test('engines that are given new weights end the trial', async () => {
+    const { ending, asked } = await run('oneshot', { status: 429, text: 'engine_paused' }, { text: block('pass') });
+    expect([ending, asked.length]).toEqual(['done', 2]);
+  });
+
   test('a refusal is tried again, or taken for a failure of the host', async () => {
     const { ending, asked, reason } = await run('oneshot', { status: 401, text: 'wrong key' });
     expect([ending, asked.length]).toEqual(['agent_error', 1]);
@@ -112,7 +117,7 @@ describe.each(await isolations())('$kind', (isolation) => {
   test('a used-up budget or context loses what was written before', async () => {
     const first = { text: block('def add(a, b): return 1') };
     const refusals = [
-      { status: 429, text: 'budget' },
+      { status: 429, text: 'budget_exhausted' },
       { status: 400, text: "This model's maximum context length is 10 tokens" },
     ];
     for (const refusal of refusals) {

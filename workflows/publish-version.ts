@@ -19,7 +19,7 @@ export type Publication = {
  * pause of the engines outlives its owner.
  */
 export async function publish(publication: Publication): Promise<void> {
-  for (;;) {
+  for (let tried = 0; ; tried++) {
     try {
       return await executeChild(publishVersion, {
         workflowId: `${publication.runId}/publish`,
@@ -29,7 +29,7 @@ export async function publish(publication: Publication): Promise<void> {
       });
     } catch (error) {
       if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
-      await sleep('1s');
+      await sleep(Math.min(30_000, 1000 * 2 ** tried));
     }
   }
 }

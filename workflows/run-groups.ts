@@ -24,8 +24,10 @@ export async function runGroups(runId: string, policyVersion: number, plans: Gro
   } catch (error) {
     // At the deadline the groups were cancelled and sealed what they had; a cancelled run goes on being cancelled.
     if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;
+  } finally {
+    // A pool that is being mended is not let go of before.
+    await CancellationScope.nonCancellable(async () => mending);
   }
-  await mending;
 }
 
 async function runGroup(plan: GroupPlan): Promise<void> {

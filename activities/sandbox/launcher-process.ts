@@ -23,6 +23,8 @@ process.on('message', (message: ToLauncher) => {
   if ('abort' in message) running.get(message.id)?.abort();
   else void run(message.id, message.spec);
 });
+// A reply that the worker was not there to read any more.
+process.on('error', () => {});
 // Its worker decides what a signal to both of them means.
 for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => {});
 // The worker is gone, however it ended: nothing that it started outlives it.

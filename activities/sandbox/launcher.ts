@@ -54,7 +54,7 @@ function start(): Launcher {
     if ('result' in message) pending?.resolve(message.result);
     else pending?.reject(new SandboxError(message.error));
   });
-  child.once('error', (error) => end(error.message));
+  child.on('error', (error) => end(error.message));
   child.once('exit', (code, killed) => end(killed ?? `exit code ${code}`));
   return launcher;
 }

@@ -39,9 +39,9 @@ def ask(messages: list[Message]) -> str:
         if status == 200:
             return _text(body)
         failure = f"{status}: {body[:500].decode('utf-8', 'replace')}"
-        if status == 429 or (status == 400 and b"context" in body):
+        if b"budget_exhausted" in body or (status == 400 and b"context" in body):
             raise Exhausted(failure)
-        if status < 500:
+        if status < 500 and status != 429:
             sys.exit(f"the gateway refused: {failure}")
     print(f"the gateway failed {TRIES} times: {failure}", file=sys.stderr)
     sys.exit(EXIT_GATEWAY_FAILED)

@@ -45,8 +45,8 @@ export class Call {
   readonly #startedAt = new Date();
   readonly #controller = new AbortController();
   readonly #ended = new AbortController();
-  #idle: ReturnType<typeof setTimeout> | undefined;
   #settled = false;
+  #committing: Promise<unknown> | null = null;
 
   constructor(deps: GatewayDeps, trial: Trial, request: PlacedRequest, sampled: Record<string, unknown>) {
     this.#deps = deps;
@@ -79,11 +79,11 @@ export class Call {
   async patient<T>(answer: Promise<T>): Promise<T> {
     const { idleMs } = this.#deps.settings;
     const silent = () => this.abort(new Failure(504, 'engine_timeout', `the engine was silent for ${idleMs / 1000} s`));
-    this.#idle = setTimeout(silent, idleMs);
+    const idle = setTimeout(silent, idleMs);
     try {
       return await answer;
     } finally {
-      clearTimeout(this.#idle);
+      clearTimeout(idle);
     }
   }
 
@@ -129,7 +129,9 @@ export class Call {
     }
     if (this.signal.aborted) throw this.failureOf(this.signal.reason);
     const untrainable = this.#defect(ending) ?? (standing === 'published' && !versions ? 'policy_changed' : null);
-    const verdict = await this.#record('completed', { ...ending, httpStatus: 200, untrainable });
+    const committing = this.#record('completed', { ...ending, httpStatus: 200, untrainable });
+    this.#committing = committing;
+    const verdict = await committing;
     this.#end(verdict === 'refused' ? 'failed' : 'completed');
     if (verdict === 'refused') throw closed(`attempt ${this.trial.attempt} of trial ${this.trial.id} has ended`);
     this.#remember(ending);
@@ -137,6 +139,8 @@ export class Call {
 
   /** Records a call that came to nothing. What could not be recorded is logged: no agent saw it end. */
   async fail(failure: Failure): Promise<void> {
+    // Whether an agent that left meanwhile saw its end or not: a call that is being committed ends as that says.
+    if (this.#committing && (await this.#committing.then(() => true, () => false))) return;
     if (this.#settled) return;
     const ending = this.ending();
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
@@ -152,7 +156,15 @@ export class Call {
     if (failure.code !== 'store_unavailable') await recorded;
   }
 
+  /** Ends a call that no engine is asked: `reply` reaches the agent once this is recorded, as failed for `why`. */
+  async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
+    const recording = this.#record('failed', { reply, httpStatus: 200, untrainable: null, reason: `${why.code}: ${why.message}` });
+    const verdict = await recording.finally(() => this.#end('failed'));
+    if (verdict === 'refused') throw closed(`attempt ${this.trial.attempt} of trial ${this.trial.id} has ended`);
+  }
+
   #end(as: CallStatus): void {
+    if (this.#settled) return;
     this.#settled = true;
     this.#deps.counters[as] += 1;
     this.#ended.abort();
@@ -167,9 +179,9 @@ export class Call {
   }
 
   #continuation(prompt: readonly number[] | null): Continuation | null {
-    const { parent, isFirst } = this.request.past;
+    const { parent, isEdited, isFirst } = this.request.past;
     if (isFirst) return null;
-    if (!parent) return 'forked';
+    if (!parent || isEdited) return 'forked';
     return prompt && startsWith(prompt, parent.tokenIds) ? 'clean' : 'realigned';
   }
 

@@ -19,6 +19,10 @@ function hideInChoice(choice: unknown, wants: Wants): unknown {
   return shown;
 }
 
+/** Whether a chunk is the one after the last that tells the tokens' count. */
+export const isOnlyUsage = (chunk: Record<string, unknown>): boolean =>
+  Array.isArray(chunk.choices) && chunk.choices.length === 0 && isObject(chunk.usage);
+
 export function onlyChoice(reply: Record<string, unknown>): Record<string, unknown> | undefined {
   const choice: unknown = Array.isArray(reply.choices) ? reply.choices[0] : undefined;
   return isObject(choice) ? choice : undefined;

@@ -65,7 +65,7 @@ test('a budget is overrun, or the trial does not tell that it was', async () => 
   expect(await (await gateway.admin('GET', `/sessions/${trial.id}`)).json()).toMatchObject({
     exhausted: 'budget_exhausted',
     usage: { calls: 2, tokens: 10 },
-    unfinished: [{ status: 'failed' }],
+    unfinished: Array(3).fill({ status: 'failed', http_status: 200 }),
   });
   await sealTrial(gateway.db, { trialId: trial.id, attempt: 1, outcome: 'infra_error' });
   const next = await gateway.trial({ trialId: trial.id, attempt: 2 });

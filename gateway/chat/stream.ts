@@ -4,8 +4,7 @@ import { asEvent, DONE } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { Gather } from './gather.ts';
-import { hide } from './hide.ts';
-import { isObject } from '../json.ts';
+import { hide, isOnlyUsage } from './hide.ts';
 
 const FLUSH_MS = 20;
 
@@ -69,7 +68,3 @@ async function* forward(call: Call, answer: Answer): AsyncGenerator<string, void
   await call.complete();
   yield held.join('') + asEvent(DONE);
 }
-
-const isOnlyUsage = (chunk: Record<string, unknown>): boolean =>
-  Array.isArray(chunk.choices) && chunk.choices.length === 0 && isObject(chunk.usage);
-

@@ -7,16 +7,16 @@ const gateway = useGateway();
 
 test('a run’s call goes to an engine that is not the run’s, or has other weights', async () => {
   const trial = await gateway.trial({ runId: 'mine' });
-  for (const prepare of [
-    () => gateway.givePool('theirs', 'theirs@1'),
-    () => gateway.givePool('mine', 'mine@1'),
-    () => gateway.givePool('mine', 'mine@1', false),
-  ]) {
-    await prepare();
+  for (const [owner, inRotation, status, code] of [
+    ['theirs', true, 503, 'engine_unavailable'],
+    ['mine', true, 503, 'engine_unavailable'],
+    ['mine', false, 429, 'engine_paused'],
+  ] as const) {
+    await gateway.givePool(owner, `${owner}@1`, inRotation);
     const reply = await trial.chat(ASK);
-    expect(reply.status).toBe(503);
+    expect([reply.status, (await reply.json()).error.code]).toEqual([status, code]);
     expect(reply.headers.get('retry-after')).not.toBeNull();
-    expect((await reply.json()).error.code).toBe('engine_unavailable');
+    expect(reply.headers.get('x-should-retry')).toBeNull();
   }
   expect(gateway.engine.seen).toEqual([]);
   expect(await trial.calls()).toMatchObject(Array(3).fill({ status: 'failed', policyLabel: null }));

@@ -35,17 +35,17 @@ export class EnginePool {
 
   /**
    * A replica in rotation whose label is the pool's: always the same one for a trial, while it is there.
-   * Waits for one until `deadline` (ms since the epoch); then a 503.
+   * Waits for one until `deadline` (ms since the epoch); then a 503, or while they are given new weights a 429: both may be tried again.
    */
   async lease(trial: { id: string; runId: string | null }, deadline: number, signal: AbortSignal): Promise<Lease> {
     for (;;) {
       const lease = await this.#find(trial);
       if (lease) return lease;
       if (Date.now() + POLL_MS > deadline) {
+        const headers = { 'retry-after': '5' };
+        if (await this.#isPaused(trial.runId)) throw new Failure(429, 'engine_paused', `the engines of run ${trial.runId} are given new weights: try again`, { headers });
         const whose = trial.runId === null ? 'this deployment' : `run ${trial.runId}`;
-        throw new Failure(503, 'engine_unavailable', `no engine of ${whose} is in rotation with the right weights`, {
-          headers: { 'retry-after': '5' },
-        });
+        throw new Failure(503, 'engine_unavailable', `no engine of ${whose} is in rotation with the right weights`, { headers });
       }
       await sleep(POLL_MS, signal);
     }
@@ -97,6 +97,12 @@ export class EnginePool {
     if (expected === null || label === expected) return label;
     replica.forget();
     return replica.label();
+  }
+
+  /** Whether the run has engines and all of them are out of rotation: a publication is under way. */
+  async #isPaused(runId: string | null): Promise<boolean> {
+    const own = (await this.#readRows()).filter((row) => row.runId === runId);
+    return runId !== null && own.length > 0 && own.every((row) => !row.inRotation);
   }
 
   #readRows(): Promise<ReplicaRow[]> {

@@ -57,13 +57,14 @@ export class Replica {
   }
 
   /** What token-in needs to know of it; null when it cannot do that. Rejects when it is away. */
-  traits(model: string | null, signal: AbortSignal): Promise<EngineTraits | null> {
-    if (!this.#traits) {
-      const traits = readTraits(this.connection, model, signal);
-      this.#traits = traits;
-      traits.catch(() => (this.#traits = null));
-    }
-    return this.#traits;
+  traits(model: string | null): Promise<EngineTraits | null> {
+    if (this.#traits) return this.#traits;
+    const traits = readTraits(this.connection, model, AbortSignal.timeout(ASK_MS));
+    this.#traits = traits;
+    traits.catch(() => {
+      if (this.#traits === traits) this.#traits = null;
+    });
+    return traits;
   }
 
   /** It could not be reached: others go first for a moment, and what was known of it is asked again. */
@@ -85,7 +86,11 @@ export class Replica {
   async #readLabel(epoch: number): Promise<string | null> {
     const reply = weightInfo.safeParse(await this.#ask('/weight_info'));
     const label = reply.success ? reply.data.weight_version : null;
-    if (this.#lastLabel !== undefined && this.#lastLabel !== label) this.changes += 1;
+    if (this.#lastLabel !== undefined && this.#lastLabel !== label) {
+      this.changes += 1;
+      // It may be another process, started in another way.
+      this.#traits = null;
+    }
     this.#lastLabel = label;
     if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { label, epoch };
     return label;

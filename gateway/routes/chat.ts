@@ -1,61 +1,89 @@
 import { Hono } from 'hono';
+import { findCompletedCall } from '../../store/queries/find-completed-call.ts';
+import type { TrialForCall } from '../../store/queries/read-trial.ts';
 import { openTrialOf } from '../auth.ts';
 import { allowance } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
 import { dispatch } from '../chat/dispatch.ts';
 import { plainReply } from '../chat/plain.ts';
-import { parseChatRequest } from '../chat/request.ts';
+import { parseChatRequest, type ChatRequest } from '../chat/request.ts';
 import { forceSampling } from '../chat/sampling.ts';
 import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps } from '../deps.ts';
-import { readBody } from '../read-body.ts';
+import { clientGone } from '../failure.ts';
 import { InFlight } from '../in-flight.ts';
 import { patiently } from '../patiently.ts';
+import { readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
-import { retryOf } from '../retry/retry.ts';
-import { findCompletedCall } from '../../store/queries/find-completed-call.ts';
+import { retryOf, type Retry } from '../retry/retry.ts';
+import { SameCalls } from '../retry/same-calls.ts';
 import { conversationOf } from '../token-in/messages.ts';
 
 /** OpenAI's chat completions, answered by the trial's policy and recorded. */
 export function chatRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
   const inFlight = new InFlight();
+  const sameCalls = new SameCalls();
   app.post('/:trial/v1/chat/completions', async (c) => {
-    const trial = await openTrialOf(deps, c.req.param('trial'), c.req.raw.headers);
+    const { headers, signal } = c.req.raw;
+    const trial = await openTrialOf(deps, c.req.param('trial'), headers);
     const request = parseChatRequest(await readBody(c.req.raw, deps.settings.maxBodyBytes));
-    const retry = await retryOf(c.req.raw.headers, request.bytes);
-    const { earlier, leave } = inFlight.enter(trial.id, `${trial.id} ${trial.attempt} ${retry.digest} ${retry.key}`);
+    const retry = await retryOf(headers, request.bytes);
+    const same = { trialId: trial.id, attempt: trial.attempt, digest: retry.digest, idempotencyKey: retry.key };
+    const { earlier, leave } = sameCalls.enter(JSON.stringify(same));
+    if (!retry.isRetry) return begin(trial, { ...request, retry }, signal, leave);
     try {
-      if (retry.isRetry) {
-        await earlier;
-        const same = { trialId: trial.id, attempt: trial.attempt, digest: retry.digest, idempotencyKey: retry.key };
-        const done = await patiently(deps, () => findCompletedCall(deps.db, same));
-        if (done) {
-          leave();
-          return await replay(done, request);
-        }
-      }
-      const { tokensLeft, refusal } = await allowance(deps, trial, inFlight.count(trial.id) - 1);
-      const conversation = conversationOf(request.body);
-      const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
-      const place = () => new Call(deps, trial, { ...request, conversation, past, retry }, forceSampling(request, trial, tokensLeft));
-      if (refusal) {
-        if (refusal.first) await place().fail(refusal.failure);
-        if (deps.settings.budgetEnd === 'refuse') throw refusal.failure;
-        leave();
-        return await spentReply(request);
-      }
-      const call = place();
-      call.follow(c.req.raw.signal);
-      call.onEnd = leave;
-      return await answer(deps, call);
+      await unlessAborted(earlier, signal);
+      const done = await patiently(deps, () => findCompletedCall(deps.db, same));
+      if (!done) return await begin(await openTrialOf(deps, trial.id, headers), { ...request, retry }, signal, leave);
+      leave();
+      return await replay(done, request);
     } catch (error) {
       leave();
       throw error;
     }
   });
+
+  async function begin(trial: TrialForCall, request: ChatRequest & { retry: Retry }, signal: AbortSignal, leaveSame: () => void): Promise<Response> {
+    const leaveTrial = inFlight.enter(trial.id);
+    const leave = () => {
+      leaveSame();
+      leaveTrial();
+    };
+    try {
+      const { tokensLeft, refusal } = await allowance(deps, trial, inFlight.count(trial.id) - 1);
+      const conversation = conversationOf(request.body);
+      const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
+      const place = () => new Call(deps, trial, { ...request, conversation, past }, forceSampling(request, trial, tokensLeft));
+      if (refusal && deps.settings.budgetEnd === 'refuse') {
+        if (refusal.first) await place().fail(refusal.failure);
+        throw refusal.failure;
+      }
+      const call = place();
+      call.onEnd = leave;
+      if (refusal) return await spentReply(call, refusal.failure);
+      call.follow(signal);
+      return await answer(deps, call);
+    } catch (error) {
+      leave();
+      throw error;
+    }
+  }
   return app;
+}
+
+/** Rejects when the agent goes away first. */
+async function unlessAborted(awaited: Promise<unknown>, signal: AbortSignal): Promise<void> {
+  const gone = Promise.withResolvers<never>();
+  const abort = () => gone.reject(clientGone());
+  if (signal.aborted) abort();
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    await Promise.race([awaited, gone.promise]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
 }
 
 async function answer(deps: GatewayDeps, call: Call): Promise<Response> {

@@ -25,11 +25,11 @@ test('a call that was accepted is counted nowhere, twice, or otherwise than it w
   await eventually(async () => (await metrics()).trialgate_calls_in_flight === 0);
   gateway.engine.delay = 0;
   await trial.chat(ASK);
-  // The budget is used up: the first of these is recorded as failed, the second costs nothing.
+  // The budget is used up: these are recorded as failed, and no engine is asked.
   for (let i = 0; i < 2; i++) await trial.chat(ASK);
   const counted = await metrics();
   const { rows } = await gateway.db.execute<{ status: string; n: number }>(sql`select status, count(*)::int n from calls where trial_id = ${trial.id} group by 1`);
   for (const { status, n } of rows) expect([status, counted[`trialgate_calls_total{status="${status}"}`]]).toEqual([status, n]);
-  expect(counted).toMatchObject({ trialgate_calls_accepted_total: 7, trialgate_calls_in_flight: 0 });
+  expect(counted).toMatchObject({ trialgate_calls_accepted_total: 8, trialgate_calls_in_flight: 0 });
   expect(gateway.engine.seen).toHaveLength(6);
 });

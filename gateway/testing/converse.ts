@@ -33,6 +33,7 @@ export async function converse(seed: number, { chat, say = () => {}, steps: coun
     const text = branch.tools && random() < 0.6 ? pick(CALLS) : pick(TEXTS);
     say({ text, ends: text === '' || random() < 0.8 });
     const reply = await chat({ messages: branch.messages, tools: branch.tools, stream });
+    if (reply.status !== 200) throw new Error(`the gateway answered ${reply.status}: ${await reply.text()}`);
     const message = stream ? await messageOf(reply) : ((await reply.json()) as { choices: { message: Message }[] }).choices[0]?.message;
     if (!message) throw new Error('no message');
     const calls = message.tool_calls as { id: string }[] | undefined;

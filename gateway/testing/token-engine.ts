@@ -1,22 +1,29 @@
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
 import { decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
-type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean };
-export type Generated = { prompt: number[]; completion: number[]; path: string };
+type Line = { text: string; ends?: boolean };
+/** What a request may carry through the gateway: what to answer, and under which name to log it. */
+type Cue = { line: Line; log: string };
+type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; cue?: Cue };
+export type Generated = { prompt: number[]; completion: number[] };
 
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. What it is to say is put into `script`. */
 export class TokenEngine {
   label = 'default';
   /** The next replies' texts; ids are misspelled on purpose. An absent end: the reply is cut by its length. */
-  script: { text: string; ends?: boolean }[] = [];
+  script: Line[] = [];
   /** Which routes it has. */
   scaleOut = true;
   /** Whether it takes tool calls out of the text. */
   parses = true;
-  /** What it was given and gave, in order. */
+  /** Milliseconds before each chunk of generated text. */
+  pace = 0;
+  /** What it was given and gave, in order; with a cue, under its name. */
   readonly generated: Generated[] = [];
+  readonly logs = new Map<string, Generated[]>();
   #server: Server | null = null;
   #serial = 0;
 
@@ -46,22 +53,23 @@ export class TokenEngine {
     const body = JSON.parse(Buffer.concat(parts).toString()) as Body;
     if (path === '/v1/chat/completions') return this.#chat(body, response);
     if (!this.scaleOut) return json(response, { detail: 'Not Found' }, 404);
-    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100 } });
+    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100 }, cue: body.cue });
     if (path === '/v1/chat/completions/derender') return this.#derender(body, response);
     if (path === '/inference/v1/generate') return this.#generate(body, response);
     json(response, { detail: 'Not Found' }, 404);
   }
 
-  #sample(prompt: number[], path: string): { ids: number[]; finish_reason: string } {
-    const { text, ends = true } = this.script.shift() ?? { text: 'nothing to say' };
+  #sample(prompt: number[], cue?: Cue): { ids: number[]; finish_reason: string } {
+    const { text, ends = true } = cue?.line ?? this.script.shift() ?? { text: 'nothing to say' };
     const ids = [...misspell(text), ...(ends ? [END] : [])];
-    this.generated.push({ prompt, completion: ids, path });
+    if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), { prompt, completion: ids }]);
+    else this.generated.push({ prompt, completion: ids });
     return { ids, finish_reason: ends ? 'stop' : 'length' };
   }
 
   #chat(body: Body, response: ServerResponse): void {
     const prompt = encode(template(body));
-    const { ids, finish_reason } = this.#sample(prompt, 'chat');
+    const { ids, finish_reason } = this.#sample(prompt, body.cue);
     const { message, finish } = this.#parse(decode(ids), body.tools, finish_reason);
     const choice = { index: 0, token_ids: ids, logprobs: logprobs(ids) };
     const usage = usageOf(prompt, ids);
@@ -69,7 +77,7 @@ export class TokenEngine {
     const head = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'policy' };
     const calls = message.tool_calls?.map((call, index) => ({ index, ...call }));
     const delta = { content: message.content, ...(calls ? { tool_calls: calls } : {}) };
-    events(response, [
+    void events(response, [
       { ...head, choices: [{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }], prompt_token_ids: prompt },
       { ...head, choices: [{ ...choice, delta, finish_reason: finish }] },
       { ...head, choices: [], usage },
@@ -78,11 +86,12 @@ export class TokenEngine {
 
   #generate(body: Record<string, unknown>, response: ServerResponse): void {
     const prompt = body.token_ids as number[];
-    const { ids, finish_reason } = this.#sample(prompt, 'generate');
+    const { ids, finish_reason } = this.#sample(prompt, body.cue as Cue | undefined);
     const request_id = `g${++this.#serial}`;
     const weight_versions = [{ version: this.label, start: 0, end: ids.length }];
     const usage = usageOf(prompt, ids);
-    if (!body.stream) return json(response, { request_id, choices: [{ index: 0, token_ids: ids, logprobs: logprobs(ids), finish_reason, weight_versions }], usage });
+    const spoken = body.output_mode === 'text' ? { text: decode(ids) } : {};
+    if (!body.stream) return json(response, { request_id, choices: [{ index: 0, ...spoken, token_ids: ids, logprobs: logprobs(ids), finish_reason, weight_versions }], usage });
     let sent = '';
     const chunks = ids.map((id, i) => {
       // Text comes when its characters are whole.
@@ -93,7 +102,7 @@ export class TokenEngine {
       const choice = { index: 0, text, token_ids: [id], logprobs: logprobs([id]), finish_reason: last ? finish_reason : null };
       return { request_id, choices: [{ ...choice, ...(last ? { weight_versions } : {}) }] };
     });
-    events(response, [...chunks, { request_id, choices: [], usage }]);
+    void events(response, [...chunks, { request_id, choices: [], usage }], this.pace);
   }
 
   #derender(body: Record<string, unknown>, response: ServerResponse): void {
@@ -101,8 +110,11 @@ export class TokenEngine {
     if (this.parses && !asked) return json(response, { error: { message: 'chat_request is required when a parser is configured', code: 400 } }, 400);
     const { choices, usage } = body.generate_response as { choices: { token_ids: number[]; finish_reason: string }[]; usage?: unknown };
     const [choice] = choices;
-    const { message, finish } = this.#parse(decode(choice?.token_ids ?? []), asked?.tools, choice?.finish_reason ?? 'stop');
-    json(response, { id: 'd', object: 'chat.completion', created: 1, model: 'policy', choices: [{ index: 0, message, finish_reason: finish, logprobs: null }], usage });
+    if (!choice?.token_ids.length) return json(response, { error: { message: 'choice 0 has empty or null token_ids', code: 400 } }, 400);
+    // A parser sees special tokens, also the one that ended the turn; the reason to end is the generation's.
+    const text = decode(choice.token_ids) + (this.parses && choice.token_ids.at(-1) === END ? '<|im_end|>' : '');
+    const { message } = this.#parse(text, asked?.tools, choice.finish_reason);
+    json(response, { id: 'd', object: 'chat.completion', created: 1, model: 'policy', choices: [{ index: 0, message, finish_reason: choice.finish_reason, logprobs: null }], usage });
   }
 
   #parse(text: string, tools: unknown, finish: string) {
@@ -128,7 +140,11 @@ function json(response: ServerResponse, body: unknown, status = 200): void {
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
 }
 
-function events(response: ServerResponse, chunks: unknown[]): void {
+async function events(response: ServerResponse, chunks: unknown[], pace = 0): Promise<void> {
   response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
-  response.end([...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]'].map((data) => `data: ${data}\n\n`).join(''));
+  for (const data of [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]']) {
+    if (pace > 0) await setTimeout(pace);
+    response.write(`data: ${data}\n\n`);
+  }
+  response.end();
 }

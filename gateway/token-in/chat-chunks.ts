@@ -1,45 +1,22 @@
 import { onlyChoice } from '../chat/hide.ts';
+import { badReply } from '../chat/rejection.ts';
+import { openingChunk, type ChunkHead } from '../chat/whole-as-chunks.ts';
 import { isObject, type JsonObject } from '../json.ts';
-
-type Head = { id: unknown; object: 'chat.completion.chunk'; created: number; model: unknown };
 
 /** vLLM's stream of generated text as the chunks that its chat route would have sent. */
 export async function* chatChunks(generated: AsyncIterable<JsonObject>, { prompt, model }: { prompt: number[]; model: unknown }): AsyncGenerator<JsonObject> {
   const created = Math.floor(Date.now() / 1000);
   let begun = false;
   for await (const { request_id: id, usage, ...chunk } of generated) {
-    const head: Head = { id, object: 'chat.completion.chunk', created, model };
-    if (!begun) yield { ...opening(head), prompt_token_ids: prompt };
+    const head: ChunkHead = { id, object: 'chat.completion.chunk', created, model };
+    if (!begun) yield { ...openingChunk(head), prompt_token_ids: prompt };
     begun = true;
     const choice = onlyChoice(chunk);
     if (choice) {
       const { text, ...rest } = choice;
-      yield { ...head, choices: [{ ...rest, delta: { content: text ?? '' } }] };
+      if (typeof text !== 'string') throw badReply('has no text');
+      yield { ...head, choices: [{ ...rest, delta: { content: text } }] };
     }
     if (isObject(usage) && !choice) yield { ...head, choices: [], usage };
   }
-}
-
-/** A chat completion that is there at once, as a stream. */
-export async function* wholeAsChunks(whole: () => Promise<JsonObject>): AsyncGenerator<JsonObject> {
-  const { usage, prompt_token_ids, ...reply } = await whole();
-  const { message, finish_reason, stop_reason, ...rest } = onlyChoice(reply) ?? {};
-  const created = typeof reply.created === 'number' ? reply.created : Math.floor(Date.now() / 1000);
-  const head: Head = { id: reply.id, object: 'chat.completion.chunk', created, model: reply.model };
-  yield { ...opening(head), prompt_token_ids };
-  yield { ...head, choices: [{ ...rest, index: 0, delta: deltaOf(isObject(message) ? message : {}), finish_reason: null }] };
-  yield { ...head, choices: [{ index: 0, delta: {}, logprobs: null, finish_reason, stop_reason }] };
-  if (isObject(usage)) yield { ...head, choices: [], usage };
-}
-
-const opening = (head: Head) => ({
-  ...head,
-  choices: [{ index: 0, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null }],
-});
-
-/** What is null or empty in a message is absent from a delta; tool calls carry their place. */
-function deltaOf({ tool_calls, ...message }: JsonObject): JsonObject {
-  const said = Object.fromEntries(Object.entries(message).filter(([key, value]) => key !== 'role' && value !== null && value !== undefined));
-  if (!Array.isArray(tool_calls) || tool_calls.length === 0) return said;
-  return { ...said, tool_calls: tool_calls.map((call: unknown, index) => (isObject(call) ? { index, ...call } : call)) };
 }

@@ -1,6 +1,7 @@
 import type { Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
 import type { GatewayDeps } from '../deps.ts';
+import { rejection } from '../chat/rejection.ts';
 import { readText } from '../engines/connection.ts';
 import type { Lease } from '../engines/pool.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
@@ -19,11 +20,13 @@ export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: 
   const { parent } = call.request.past;
   if (!deps.settings.tokenIn || !parent || !Array.isArray(body.messages)) return null;
   const model = typeof body.model === 'string' ? body.model : null;
-  const traits = await call.patient(replica.traits(model, call.signal));
-  if (!traits) return null;
+  const traits = await call.patient(replica.traits(model)).catch(() => null);
+  // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
+  if (!traits || (traits.parses && hasStop(body.stop))) return null;
   const render = async (asked: JsonObject): Promise<JsonObject | null> => {
     const request = { method: 'POST', path: RENDER, body: JSON.stringify(asked), signal: call.signal } as const;
     const reply = await call.patient(replica.connection.send(request));
+    if (reply.status >= 500) throw await rejection(call, reply);
     const text = await readText(reply.body);
     return reply.status === 200 ? parseObject(text) : null;
   };
@@ -39,3 +42,5 @@ export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: 
   call.checkPrompt(prompt);
   return generate(call, replica, { body, rendered: full, prompt, traits });
 }
+
+const hasStop = (stop: unknown): boolean => (Array.isArray(stop) ? stop.length > 0 : typeof stop === 'string');

@@ -2,19 +2,21 @@ import type { Call as CallRow } from '../../store/queries/read-calls.ts';
 import { startsWith } from '../../store/samples/build-samples.ts';
 import { parseObject } from '../json.ts';
 import { onlyChoice } from '../chat/hide.ts';
-import { conversationOf, keyOf, type Conversation } from './messages.ts';
+import { conversationOf, isReply, keyOf, type Conversation } from './messages.ts';
 
 /** A recorded call's prompt and completion, where another may go on. */
 export type Turn = { callId: string; tokenIds: Int32Array };
 export type Past = {
   /** The last turn that the request's messages go on from. */
   parent: (Turn & { messages: number }) | null;
+  /** Whether a reply follows that turn which is not the recorded one: the history was edited there. */
+  isEdited: boolean;
   isFirst: boolean;
 };
 
 type Node = { turn: Turn | null; next: Map<string, Node> };
-type Trial = { roots: Map<string, Node>; calls: Set<string>; bytes: number };
-type Options = { readCalls: (trial: { trialId: string; attempt: number }) => Promise<CallRow[]>; maxBytes?: number };
+type Trial = { roots: Map<string, Node>; calls: Set<string>; bytes: number; readTo: number };
+type Options = { readCalls: (from: { trialId: string; attempt: number; after: number }) => Promise<CallRow[]>; maxBytes?: number };
 
 /** What each open trial has said so far, by messages: a memory of the store, which is read where it knows more. */
 export class Conversations {
@@ -29,18 +31,18 @@ export class Conversations {
   /** `completed`: how many calls of the attempt the store has; this process may not have seen all of them. */
   async find(at: { trialId: string; attempt: number; completed: number }, conversation: Conversation | null): Promise<Past> {
     const isFirst = at.completed === 0;
-    if (isFirst) return { parent: null, isFirst };
-    const trial = this.#use(at);
-    if (trial.calls.size < at.completed) for (const row of await this.#options.readCalls(at)) this.#addRow(at, row);
-    if (!conversation) return { parent: null, isFirst };
-    let node = trial.roots.get(conversation.context);
+    if (isFirst || !conversation) return { parent: null, isEdited: false, isFirst };
+    const { calls, readTo } = this.#use(at);
+    if (calls.size < at.completed) for (const row of await this.#options.readCalls({ ...at, after: readTo })) this.#addRow(at, row);
+    let node = this.#use(at).roots.get(conversation.context);
     let parent: Past['parent'] = null;
     // The whole of a request is never a turn's end: its last message asks for one.
     for (const [i, key] of conversation.keys.slice(0, -1).entries()) {
       node = node?.next.get(key);
       if (node?.turn) parent = { ...node.turn, messages: i + 1 };
     }
-    return { parent, isFirst };
+    const rest = conversation.keys.slice(parent?.messages ?? 0);
+    return { parent, isEdited: parent !== null && rest.some(isReply), isFirst };
   }
 
   /** A call that was committed: `message` is its reply, as the agent got it. */
@@ -48,12 +50,13 @@ export class Conversations {
     const trial = this.#use(at);
     if (trial.calls.has(turn.callId)) return;
     trial.calls.add(turn.callId);
+    this.#grow(trial, 100);
     const reply = keyOf(message);
     if (!conversation || reply === null) return;
     let node = childOf(trial.roots, conversation.context, (bytes) => this.#grow(trial, bytes));
     for (const key of conversation.keys) {
       node = childOf(node.next, key, (bytes) => this.#grow(trial, bytes));
-      if (!node.turn || !startsWith(turn.tokenIds, node.turn.tokenIds)) continue;
+      if (!node.turn || sharesIds(node.turn) || !startsWith(turn.tokenIds, node.turn.tokenIds)) continue;
       // A turn that goes on from this one holds its ids too: one array for both.
       this.#grow(trial, -4 * node.turn.tokenIds.length);
       node.turn = { callId: node.turn.callId, tokenIds: turn.tokenIds.subarray(0, node.turn.tokenIds.length) };
@@ -66,6 +69,8 @@ export class Conversations {
   }
 
   #addRow(at: { trialId: string; attempt: number }, row: CallRow): void {
+    const trial = this.#use(at);
+    trial.readTo = Math.max(trial.readTo, row.seq);
     if (row.status !== 'completed') return;
     const request = parseObject(new TextDecoder().decode(row.request)) ?? {};
     const message = onlyChoice(parseObject(row.response ? new TextDecoder().decode(row.response) : '') ?? {})?.message;
@@ -76,7 +81,7 @@ export class Conversations {
 
   #use({ trialId, attempt }: { trialId: string; attempt: number }): Trial {
     const key = `${trialId} ${attempt}`;
-    const trial = this.#trials.get(key) ?? { roots: new Map(), calls: new Set(), bytes: 0 };
+    const trial = this.#trials.get(key) ?? { roots: new Map(), calls: new Set(), bytes: 0, readTo: 0 };
     this.#trials.delete(key);
     this.#trials.set(key, trial);
     return trial;
@@ -93,6 +98,9 @@ export class Conversations {
     }
   }
 }
+
+/** Whether its ids are a part of a later turn's array. */
+const sharesIds = ({ tokenIds }: Turn): boolean => tokenIds.byteLength < tokenIds.buffer.byteLength;
 
 function childOf(nodes: Map<string, Node>, key: string, grow: (bytes: number) => void): Node {
   const known = nodes.get(key);

@@ -15,8 +15,10 @@ const PROBE = [{ role: 'user', content: 'x' }];
 /** Null when the engine has no such routes, or its template no clear end of a reply. Rejects when it cannot be reached. */
 export async function readTraits(connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<EngineTraits | null> {
   const post = async (path: string, body: JsonObject): Promise<{ status: number; body: JsonObject | null }> => {
-    const reply = await connection.send({ method: 'POST', path, body: JSON.stringify({ ...(model === null ? {} : { model }), ...body }), signal });
-    return { status: reply.status, body: parseObject(await readText(reply.body)) };
+    const reply = await connection.ask({ method: 'POST', path, body: JSON.stringify({ ...(model === null ? {} : { model }), ...body }), signal });
+    const text = await readText(reply.body);
+    if (reply.status >= 500) throw new Error(`${connection.url}${path} answered ${reply.status}`);
+    return { status: reply.status, body: parseObject(text) };
   };
   const render = async (body: JsonObject) => idsOf((await post('/v1/chat/completions/render', body)).body);
   const open = await render({ messages: PROBE });

@@ -3,8 +3,9 @@ import { openDatabase } from '../../store/database.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { readStream, TestGateway } from '../testing/harness.ts';
 import { TokenEngine } from '../testing/token-engine.ts';
+import { recordFaults } from '../testing/record-faults.ts';
 import { decode, END } from '../testing/toy-tokenizer.ts';
-import { converse, type Step } from '../testing/converse.ts';
+import { converse } from '../testing/converse.ts';
 
 const context = new TestGateway();
 let engine: TokenEngine;
@@ -65,36 +66,12 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
       engine.generated.length = 0;
       const trial = await context.trial();
       const steps = await converse(seed, { chat: (body) => trial.chat(body), say: (line) => (engine.script = [line]) });
-      await check(trial.id, steps, await trial.calls(), `seed ${seed}`);
+      const read = async (path: string): Promise<unknown> => (await context.admin('GET', `/sessions/${trial.id}${path}`)).json();
+      const seen = { steps, session: await read(''), samples: await read('/samples'), decode, generated: engine.generated };
+      expect(await recordFaults(seen), `seed ${seed}`).toEqual([]);
     }
   }, 60_000);
 });
-
-async function check(trialId: string, steps: Step[], calls: Awaited<ReturnType<Awaited<ReturnType<typeof context.trial>>['calls']>>, name: string): Promise<void> {
-  const recorded = calls.map((call) => ({ prompt: [...(call.promptTokenIds ?? [])], completion: [...(call.completionTokenIds ?? [])] }));
-  expect(recorded, name).toEqual(engine.generated.map(({ prompt, completion }) => ({ prompt, completion })));
-  for (const [i, { text, tools }] of steps.entries()) if (!tools) expect(decode(recorded[i]?.completion ?? []), name).toBe(text);
-  const continued = steps.filter((step) => step.continues);
-  expect(calls.filter((call) => call.continuation === 'clean'), name).toHaveLength(continued.length);
-  expect(calls.filter((call) => call.continuation === 'realigned'), name).toEqual([]);
-  const samples = await samplesOf(trialId);
-  const trained = new Map<string, number>();
-  for (const { token_ids, loss_mask, logprobs, policy_versions, call_ids } of samples) {
-    expect([loss_mask.length, logprobs.length, policy_versions.length], name).toEqual([token_ids.length, token_ids.length, token_ids.length]);
-    const leaf = recorded[calls.findIndex((call) => call.id === call_ids.at(-1))];
-    expect(token_ids, name).toEqual([...(leaf?.prompt ?? []), ...(leaf?.completion ?? [])]);
-    for (const id of call_ids) {
-      const call = recorded[calls.findIndex((each) => each.id === id)];
-      const from = call?.prompt.length ?? 0;
-      const own = token_ids.slice(from, from + (call?.completion.length ?? 0));
-      expect(own, name).toEqual(call?.completion);
-      if (loss_mask[from] === 1) trained.set(id, (trained.get(id) ?? 0) + 1);
-    }
-  }
-  expect([...trained.values()].every((times) => times === 1) && trained.size === calls.length, name).toBe(true);
-  const masked = samples.reduce((sum, sample) => sum + sample.loss_mask.filter(Boolean).length, 0);
-  expect(masked, name).toBe(recorded.reduce((sum, { completion }) => sum + completion.length, 0));
-}
 
 test('an engine without the routes is asked for them at each call, or its drift goes uncounted', async () => {
   await start({ scaleOut: false });
@@ -120,4 +97,43 @@ test('a second gateway process does not know what the first has recorded', async
   const reply = await context.chat(trial.id, trial.key, { messages: [ask('one'), first.choices[0].message, ask('two')] });
   expect(reply.status).toBe(200);
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
+});
+
+test('a later turn that calls tools ends otherwise than a first one, or shows what ended it', async () => {
+  await start();
+  const trial = await context.trial();
+  const tools = [{ type: 'function', function: { name: 'ls' } }];
+  engine.script = [{ text: 'hi' }, { text: '<tool_call>{"name": "ls", "arguments": {}}</tool_call>' }, { text: 'done' }];
+  const messages: unknown[] = [ask('one')];
+  const ends = [];
+  for (const next of [ask('two'), { role: 'tool', tool_call_id: 'call', content: 'a.txt' }, ask('end')]) {
+    const { choices } = await (await trial.chat({ messages, tools })).json();
+    ends.push([choices[0].finish_reason, choices[0].message.content]);
+    messages.push(choices[0].message, next);
+  }
+  expect(ends).toEqual([['stop', 'hi'], ['tool_calls', ''], ['stop', 'done']]);
+  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
+});
+
+test('a history that was edited after a recorded turn counts as that turn\'s clean continuation', async () => {
+  await start();
+  const trial = await context.trial();
+  engine.script = [{ text: 'hello' }, { text: 'there' }, { text: 'you' }];
+  const first = await (await trial.chat({ messages: [ask('one')] })).json();
+  const messages = [ask('one'), first.choices[0].message, ask('two')];
+  await trial.chat({ messages });
+  await trial.chat({ messages: [...messages, { role: 'assistant', content: 'an edited reply' }, ask('three')] });
+  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'forked']);
+});
+
+test('a stream that is longer than the engine may be silent is cut', async () => {
+  await start({ parses: false });
+  await context.gateway.close();
+  await context.start({ engines: [engine.url], settings: { idleMs: 150 } });
+  const trial = await context.trial();
+  engine.script = [{ text: 'hello' }, { text: 'a reply of many tokens' }];
+  const first = await (await trial.chat({ messages: [ask('one')] })).json();
+  engine.pace = 20;
+  const stream = await readStream(await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')], stream: true }));
+  expect([stream.done, stream.broken]).toEqual([true, false]);
 });

@@ -31,6 +31,9 @@ export function keyOf(message: unknown): string | null {
   return JSON.stringify([message.role, text, tools, message.tool_call_id ?? null, message.name ?? null]);
 }
 
+/** Whether a message's key is an assistant's. */
+export const isReply = (key: string): boolean => key.startsWith('["assistant"');
+
 function textOf(content: unknown): string | string[] | null {
   if (content === null || content === undefined) return '';
   if (typeof content === 'string') return content;

@@ -1,0 +1,115 @@
+/**
+ * Random conversations with tool calls, unicode, special tokens written as text, forks and edited histories, plain and
+ * streamed: how many records or samples differ from what the agent saw, or from what the engine was given and gave.
+ * `toy` is a fake engine whose text does not tokenise back, and which says what it was given; `vllm` is the real one.
+ *
+ *   node bench/exact-tokens.ts --engine toy --conversations 100000
+ *   node bench/exact-tokens.ts --engine vllm --conversations 2000
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { readText } from '../gateway/engines/connection.ts';
+import { startGateway } from '../gateway/node.ts';
+import { UndiciConnection } from '../gateway/node/engine-connection.ts';
+import { converse, type Line } from '../gateway/testing/converse.ts';
+import { recordFaults } from '../gateway/testing/record-faults.ts';
+import { TokenEngine } from '../gateway/testing/token-engine.ts';
+import { decode as toyDecode } from '../gateway/testing/toy-tokenizer.ts';
+import { REPOSITORY } from '../cli/folders.ts';
+import { table } from '../cli/show/table.ts';
+import { TestPostgres } from '../store/testing/postgres.ts';
+import { provenance, withStack } from './deployment.ts';
+
+const { values } = parseArgs({
+  options: {
+    engine: { type: 'string', default: 'toy' },
+    conversations: { type: 'string', default: '2000' },
+    steps: { type: 'string', default: '6' },
+    concurrency: { type: 'string', default: '32' },
+  },
+});
+const [count, steps, concurrency] = [values.conversations, values.steps, values.concurrency].map(Number) as [number, number, number];
+const ADMIN = 'bench';
+
+/** Where conversations go, and how their ids become text. */
+type Place = { gateway: string; adminKey: string; decode: (ids: number[]) => string | Promise<string>; toy?: TokenEngine };
+const total = { conversations: 0, calls: 0, samples: 0, mismatches: 0 };
+const faults: string[] = [];
+
+async function converseAt({ gateway, adminKey, decode, toy }: Place, seed: number): Promise<void> {
+  const admin = { authorization: `Bearer ${adminKey}` };
+  const session = `${gateway}/sessions/exact-${seed}`;
+  const opened = await fetch(session, { method: 'POST', headers: admin });
+  const { api_key, base_url } = (await opened.json()) as { api_key: string; base_url: string };
+  const headers = { authorization: `Bearer ${api_key}`, 'content-type': 'application/json' };
+  let line: Line | undefined;
+  const chat = (body: Record<string, unknown>) => {
+    const more = toy ? { cue: { line, log: session } } : { max_tokens: 8, temperature: 1 };
+    return fetch(`${base_url}/chat/completions`, { method: 'POST', headers, body: JSON.stringify({ ...more, ...body }) });
+  };
+  const said = await converse(seed, { chat, say: (next) => (line = next), steps, tools: toy !== undefined });
+  const read = async (path: string) => (await fetch(session + path, { headers: admin })).json() as Promise<{ samples?: unknown[] }>;
+  const samples = await read('/samples');
+  const found = await recordFaults({ steps: said, session: await read(''), samples, decode, generated: toy?.logs.get(session) });
+  toy?.logs.delete(session);
+  total.conversations += 1;
+  total.calls += said.length;
+  total.samples += samples.samples?.length ?? 0;
+  if (found.length > 0) total.mismatches += 1;
+  if (faults.length < 20) faults.push(...found.map((fault) => `seed ${seed}: ${fault}`));
+}
+
+async function converseAll(place: Place, from: number, to: number): Promise<void> {
+  let seed = from;
+  const lane = async (): Promise<void> => {
+    while (seed < to) {
+      seed += 1;
+      if (seed % Math.ceil(count / 20) === 0) console.log(`${seed} of ${count}, ${total.mismatches} mismatches`);
+      await converseAt(place, seed);
+    }
+  };
+  await Promise.all(Array.from({ length: concurrency }, lane));
+}
+
+/** Half of them with an engine that parses tool calls, where streams are made of whole replies; half with one that does not. */
+async function onToy(): Promise<void> {
+  const postgres = await TestPostgres.create();
+  try {
+    for (const parses of [true, false]) {
+      const engine = Object.assign(await new TokenEngine().start(), { parses });
+      const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN, secret: 'a secret of sixteen characters' });
+      const half = Math.ceil(count / 2);
+      await converseAll({ gateway: gateway.url, adminKey: ADMIN, decode: toyDecode, toy: engine }, parses ? 0 : half, parses ? half : count);
+      await gateway.close();
+      await engine.stop();
+    }
+  } finally {
+    await postgres.close();
+  }
+}
+
+async function onVllm(): Promise<void> {
+  await withStack(async (_, stack, signal) => {
+    const engine = new UndiciConnection(stack.plan.engines[0] ?? '');
+    const decode = async (tokens: number[]) => {
+      const reply = await engine.ask({ method: 'POST', path: '/detokenize', body: JSON.stringify({ tokens }), signal });
+      const { prompt } = JSON.parse(await readText(reply.body)) as { prompt: string };
+      return prompt.replace(/<\|im_end\|>$/, '');
+    };
+    await converseAll({ gateway: stack.plan.gatewayUrl, adminKey: stack.plan.adminKey, decode }, 0, count);
+    await engine.close();
+  });
+}
+
+const start = performance.now();
+await (values.engine === 'vllm' ? onVllm() : onToy());
+const seconds = (performance.now() - start) / 1000;
+const text = table(
+  ['engine', 'conversations', 'calls', 'samples', 'mismatches', 'seconds', 'calls/s'],
+  [[values.engine, ...[total.conversations, total.calls, total.samples, total.mismatches].map(String), seconds.toFixed(0), (total.calls / seconds).toFixed(0)]],
+);
+console.log([text, ...faults].join('\n'));
+mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
+writeFileSync(join(REPOSITORY, `bench/results/exact-tokens-${values.engine}.txt`), `${JSON.stringify(provenance(), null, 2)}\n\n${[text, ...faults].join('\n')}\n`);
+process.exitCode = total.mismatches > 0 ? 1 : 0;
