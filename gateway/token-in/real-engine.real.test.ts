@@ -18,7 +18,7 @@ beforeAll(async () => {
   chmodSync(home, 0o755);
   const ports = { TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0' };
   const { config } = resolveConfig({ env: { TRIALGATE_HOME: home, ...ports }, cwd: home });
-  stack = await startStack({ config, only: ['postgres', 'vllm', 'gateway'] }, AbortSignal.timeout(600_000));
+  stack = await startStack({ config, only: ['postgres', 'vllm', 'gateway'] }, new AbortController().signal);
   engine = new UndiciConnection(stack.plan.engines[0] ?? '');
 }, 600_000);
 afterAll(async () => {
