@@ -72,6 +72,17 @@ async function reached(iteration: number, phase: string): Promise<void> {
   throw new Error(`iteration ${iteration} never came to ${phase}`);
 }
 
+/** Agents are talking, the step computes, or the engine is paused. */
+async function inTheMiddle(iteration: number, phase: string): Promise<void> {
+  if (phase === 'publish') {
+    await reached(iteration, 'train');
+    return enginePaused(join(socketFolder(deployment.home), 'engine.sock'));
+  }
+  await reached(iteration, phase);
+  await sleep(phase === 'train' ? 800 : 2000);
+  expect(await status()).toMatchObject({ iteration, phase });
+}
+
 async function ended(): Promise<string> {
   for (let i = 0; i < 600; i++) {
     const [run] = await db.select().from(runs).where(eq(runs.id, RUN)).catch(() => []);
@@ -85,11 +96,7 @@ test('a SIGKILL of any process, or of all, costs finished work or repeats it', {
   const witness = new Witness(deployment);
   await startTraining();
   for (const [iteration, [victim, phase]] of KILLS.entries()) {
-    await reached(iteration, phase);
-    // Into the middle of the phase: agents are talking, the step computes, the engine is paused.
-    if (phase === 'publish') await enginePaused(join(socketFolder(deployment.home), 'engine.sock'));
-    else await sleep(2000);
-    expect(await status()).toMatchObject({ iteration, phase });
+    await inTheMiddle(iteration, phase);
     console.log(`iteration ${iteration}: killing ${victim} in ${phase}`);
     if (victim !== 'everything') deployment.kill(victim);
     else {
