@@ -95,7 +95,7 @@ async function onVllm(): Promise<void> {
     const decode = async (tokens: number[]) => {
       const reply = await engine.ask({ method: 'POST', path: '/detokenize', body: JSON.stringify({ tokens }), signal });
       const { prompt } = JSON.parse(await readText(reply.body)) as { prompt: string };
-      return prompt.replace(/<\|im_end\|>$/, '');
+      return prompt.replace(/<\|(im_start|im_end|endoftext)\|>/g, '');
     };
     await converseAll({ gateway: stack.plan.gatewayUrl, adminKey: stack.plan.adminKey, decode }, 0, count);
     await engine.close();

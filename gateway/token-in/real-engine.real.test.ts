@@ -46,7 +46,7 @@ async function open(trialId: string) {
 async function decode(tokens: number[]): Promise<string> {
   const reply = await engine.send({ method: 'POST', path: '/detokenize', body: JSON.stringify({ tokens }), signal: AbortSignal.timeout(10_000) });
   const { prompt } = z.object({ prompt: z.string() }).parse(JSON.parse(await readText(reply.body)));
-  return prompt.replace(/<\|im_end\|>$/, '');
+  return prompt.replace(/<\|(im_start|im_end|endoftext)\|>/g, '');
 }
 
 test('a conversation with a real engine drifts, or its record differs from what the agent saw', { timeout: 300_000 }, async () => {
