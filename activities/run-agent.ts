@@ -2,7 +2,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { and, desc, eq, ne } from 'drizzle-orm';
 import type { Database } from '../store/database.ts';
 import { attemptKey } from '../store/keys.ts';
-import { readTrial } from '../store/queries/read-trial.ts';
+import { findTrial } from '../store/queries/find-trials.ts';
 import { calls } from '../store/schema.ts';
 import { agentsFolder } from './agents-folder.ts';
 import type { Deps } from './deps.ts';
@@ -47,7 +47,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
     await deps.sandboxes.close(input);
     return { outcome: 'infra_error', reason, seconds: spent };
   }
-  const exhausted = (await readTrial(deps.db, trialId))?.usage.exhausted;
+  const exhausted = (await findTrial(deps.db, trialId))?.exhausted;
   if (exhausted) return { outcome: 'truncated', reason: exhausted, seconds: spent };
   return { outcome: result.ending === 'done' ? null : 'agent_error', reason, seconds: spent };
 };

@@ -1,9 +1,9 @@
 import { Hono } from 'hono';
 import type { GatewayDeps } from './deps.ts';
 import { errorResponse, Failure, toFailure } from './failure.ts';
-import { chatRoutes } from './routes/chat.ts';
 import { healthRoutes } from './routes/health.ts';
 import { modelRoutes } from './routes/models.ts';
+import { modelCallRoutes } from './routes/model-calls.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 
 /** The gateway, for any runtime with web-standard requests. */
@@ -11,7 +11,7 @@ export function createGateway(deps: GatewayDeps): Hono {
   const app = new Hono();
   app.route('/', healthRoutes(deps));
   app.route('/', sessionRoutes(deps));
-  app.route('/', chatRoutes(deps));
+  app.route('/', modelCallRoutes(deps));
   app.route('/', modelRoutes(deps));
   app.notFound((c) => errorResponse(new Failure(404, 'not_found', `${c.req.method} ${c.req.path} is no route of this gateway`)));
   app.onError((error, c) => {

@@ -1,5 +1,5 @@
 import { attemptOfKey, sameText } from '../store/keys.ts';
-import { findTrialForCall, type TrialForCall } from '../store/queries/read-trial.ts';
+import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Failure } from './failure.ts';
 import { patiently } from './patiently.ts';
@@ -13,8 +13,8 @@ export function requireAdmin({ adminKey }: GatewayDeps, headers: Headers): void 
 }
 
 /** The trial whose open attempt the request's key proves (rule 5). The recording transaction checks the fence again. */
-export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: Headers): Promise<TrialForCall> {
-  const trial = await patiently(deps, () => findTrialForCall(deps.db, trialId));
+export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: Headers): Promise<TrialNow> {
+  const trial = await patiently(deps, () => deps.trials.find(trialId));
   if (!trial) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
   const attempt = attemptOfKey(deps.secret, trialId, bearer(headers));
   if (attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);

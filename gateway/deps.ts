@@ -3,9 +3,11 @@ import type { Counters } from './counters.ts';
 import type { EnginePool } from './engines/pool.ts';
 import type { Recorder } from './recorder/recorder.ts';
 import type { Conversations } from './token-in/conversations.ts';
+import type { Trials } from './trials.ts';
 
 export type GatewayDeps = {
   db: Database;
+  trials: Trials;
   recorder: Recorder;
   engines: EnginePool;
   conversations: Conversations;

@@ -1,8 +1,7 @@
+import { isObject, type JsonObject } from '../store/json.ts';
 import { Failure } from './failure.ts';
 
-export type JsonObject = Record<string, unknown>;
-
-export const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null && !Array.isArray(value);
+export { isObject, type JsonObject } from '../store/json.ts';
 
 /** Null when the text is not JSON, or not an object. */
 export function parseObject(text: string): JsonObject | null {

@@ -5,6 +5,7 @@ import { openDatabase, type Database } from '../store/database.ts';
 import { TrialgateError } from '../store/errors.ts';
 import { disownCalls } from '../store/queries/disown-calls.ts';
 import { migrate } from '../store/queries/migrate.ts';
+import { findTrials } from '../store/queries/find-trials.ts';
 import { readCalls } from '../store/queries/read-calls.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
@@ -20,6 +21,7 @@ import { breakable } from './node/breakable.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
 import { sleep } from './sleep.ts';
 import { Conversations } from './token-in/conversations.ts';
+import { Trials } from './trials.ts';
 
 export type NodeGatewayOptions = {
   host: string;
@@ -61,8 +63,9 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     waitMs: settings.storeWaitMs,
     log,
   });
+  const trials = new Trials((ids) => findTrials(db, ids));
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
-  const app = createGateway({ db, recorder, engines, conversations, counters: new Counters(), secret, adminKey, settings, log, stopping: stopping.signal });
+  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), secret, adminKey, settings, log, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.

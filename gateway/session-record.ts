@@ -1,17 +1,14 @@
+import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { Call } from '../store/queries/read-calls.ts';
-import type { readTrial } from '../store/queries/read-trial.ts';
-import { onlyChoice } from './chat/hide.ts';
-import { isObject, parseObject } from './json.ts';
-
-type TrialWithUsage = NonNullable<Awaited<ReturnType<typeof readTrial>>>;
+import { choicesOf } from './chat/hide.ts';
+import { isObject } from './json.ts';
 
 /**
  * verl-recipe PR 83's SessionRecord, with more fields a turn. `turns` has the calls of one attempt that completed, in the
  * order of their commits; `unfinished` those that failed or were cancelled, in the same form, so that a reader who trains on
  * every turn does not meet them. Times are seconds since the epoch.
  */
-export function sessionRecord(trial: TrialWithUsage, attempt: number, calls: readonly Call[]) {
-  const { usage, ...row } = trial;
+export function sessionRecord(row: TrialNow, attempt: number, calls: readonly Call[]) {
   const isDone = (call: Call) => call.status === 'completed';
   return {
     session_id: row.id,
@@ -24,8 +21,8 @@ export function sessionRecord(trial: TrialWithUsage, attempt: number, calls: rea
     current_attempt: row.attempt,
     sampling: row.sampling,
     budgets: row.budgets,
-    usage: { calls: usage.calls, tokens: usage.tokens },
-    exhausted: usage.exhausted,
+    usage: { calls: row.usedCalls, tokens: row.usedTokens },
+    exhausted: row.exhausted,
     outcome: row.outcome,
     rewards: row.rewards,
     reason: row.reason,
@@ -34,9 +31,9 @@ export function sessionRecord(trial: TrialWithUsage, attempt: number, calls: rea
 }
 
 function turn(call: Call) {
-  const request = parseObject(text(call.request)) ?? {};
-  const message = onlyChoice(parseObject(text(call.response)) ?? {})?.message;
-  const said = isObject(message) ? message : {};
+  const { request } = call;
+  const [choice] = choicesOf(call.response ?? {});
+  const said = isObject(choice?.message) ? choice.message : { content: choice?.text };
   return {
     request_messages: request.messages ?? [],
     completion_text: typeof said.content === 'string' ? said.content : '',
@@ -45,6 +42,7 @@ function turn(call: Call) {
     finish_reason: call.finishReason,
     tool_calls: said.tool_calls ?? null,
     prompt_token_ids: list(call.promptTokenIds),
+    prompt: request.prompt ?? null,
     tools: request.tools ?? null,
     sampling: call.sampling,
     policy_version: call.policyVersion,
@@ -57,6 +55,7 @@ function turn(call: Call) {
     reason: call.reason,
     untrainable: call.untrainable,
     call_id: call.id,
+    choice_of: call.choiceOf,
     http_status: call.httpStatus,
     stream: call.stream,
     started_at: seconds(call.startedAt),
@@ -64,8 +63,6 @@ function turn(call: Call) {
     ended_at: seconds(call.endedAt),
   };
 }
-
-const text = (bytes: Uint8Array | null): string => (bytes ? new TextDecoder().decode(bytes) : '');
 
 const list = (values: ArrayLike<number> | null): number[] => (values ? Array.from(values) : []);
 

@@ -27,12 +27,15 @@ CREATE TABLE "calls" (
 	"seq" bigserial NOT NULL,
 	"trial_id" text NOT NULL,
 	"attempt" integer NOT NULL,
+	"choice_of" uuid,
 	"status" text NOT NULL,
 	"reason" text,
 	"http_status" integer NOT NULL,
 	"stream" boolean NOT NULL,
-	"digest" text,
+	"digest" "bytea",
 	"idempotency_key" text,
+	"base_id" uuid,
+	"shared_ids" integer DEFAULT 0 NOT NULL,
 	"request" "bytea" NOT NULL,
 	"response" "bytea",
 	"prompt_token_ids" "bytea",
@@ -137,6 +140,11 @@ CREATE TABLE "trials" (
 	"status" text DEFAULT 'created' NOT NULL,
 	"sampling" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"budgets" jsonb DEFAULT '{}'::jsonb NOT NULL,
+	"recorded" integer DEFAULT 0 NOT NULL,
+	"used_calls" integer DEFAULT 0 NOT NULL,
+	"used_tokens" bigint DEFAULT 0 NOT NULL,
+	"exhausted" text,
+	"attempt_opened_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"policy_version" integer,
 	"outcome" text,
 	"rewards" jsonb,
@@ -148,7 +156,6 @@ CREATE TABLE "trials" (
 --> statement-breakpoint
 ALTER TABLE "attempts" ADD CONSTRAINT "attempts_trial_id_trials_id_fk" FOREIGN KEY ("trial_id") REFERENCES "public"."trials"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "batches" ADD CONSTRAINT "batches_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
-ALTER TABLE "calls" ADD CONSTRAINT "calls_trial_id_trials_id_fk" FOREIGN KEY ("trial_id") REFERENCES "public"."trials"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "groups" ADD CONSTRAINT "groups_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "iterations" ADD CONSTRAINT "iterations_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "policy_versions" ADD CONSTRAINT "policy_versions_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint

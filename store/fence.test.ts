@@ -1,14 +1,14 @@
-import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openDatabase, type Database } from './database.ts';
 import { completeTrial } from './queries/complete-trial.ts';
 import { deleteTrial } from './queries/delete-trial.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { readCalls } from './queries/read-calls.ts';
-import { readTrial } from './queries/read-trial.ts';
-import { recordCalls, type CallRecord } from './queries/record-calls.ts';
+import { findTrial } from './queries/find-trials.ts';
+import { recordCalls } from './queries/record-calls.ts';
 import { sealTrial } from './queries/seal-trial.ts';
 import { attempts } from './schema.ts';
+import { callRecord } from './testing/call-record.ts';
 import { TestPostgres } from './testing/postgres.ts';
 
 let postgres: TestPostgres;
@@ -22,19 +22,7 @@ afterAll(async () => {
   await postgres.close();
 });
 
-const call = (trialId: string, attempt: number, extra: Partial<CallRecord> = {}): CallRecord => ({
-  id: randomUUID(),
-  trialId,
-  attempt,
-  status: 'completed',
-  httpStatus: 200,
-  stream: false,
-  request: new TextEncoder().encode('{"messages":[]}'),
-  sampling: {},
-  startedAt: new Date(),
-  endedAt: new Date(),
-  ...extra,
-});
+const call = (trialId: string, attempt: number) => callRecord({ trialId, attempt });
 
 test('opening the same attempt twice gives two answers', async () => {
   expect(await openAttempt(db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: true });
@@ -65,7 +53,7 @@ test('a call is accepted after the trial was completed, sealed or deleted', asyn
   await recordCalls(db, [call('gone', 1)]);
   await deleteTrial(db, { trialId: 'gone' });
   await deleteTrial(db, { trialId: 'never was' });
-  expect(await readTrial(db, 'gone')).toBeUndefined();
+  expect(await findTrial(db, 'gone')).toBeUndefined();
   expect(await readCalls(db, { trialId: 'gone', attempt: 1 })).toEqual([]);
 });
 
@@ -106,17 +94,18 @@ test('opening a trial from many processes at once fails or makes two attempts', 
   expect(opened.filter((one) => one.created)).toHaveLength(1);
 });
 
-test('ids, log-probabilities or bytes change on their way through the store', async () => {
+test('ids, log-probabilities or texts change on their way through the store', async () => {
   await openAttempt(db, { trialId: 'exact' });
   const logprobs = Float32Array.from([-0.1, -4.366866111755371, -9999]);
-  const request = new TextEncoder().encode('{"messages":"\u0000 🦀"}');
-  const record = call('exact', 1, {
+  const request = { messages: [{ role: 'user', content: '\u0000 🦀 \ud800', name: null }], model: 'x', tools: [] };
+  const response = { choices: [{ index: 0, message: { role: 'assistant', content: '\u0000' } }] };
+  const record = callRecord({
+    trialId: 'exact',
     request,
-    response: new Uint8Array([0, 255]),
-    reason: 'with \u0000 inside',
+    response,
+    reason: 'with \u0000 and half of \ud83e inside',
     promptTokenIds: Int32Array.from([0, 151_935, 2 ** 31 - 1]),
-    completionTokenIds: Int32Array.from([]),
-    logprobs,
+    choice: { completionTokenIds: Int32Array.from([]), logprobs },
   });
   await recordCalls(db, [record]);
   await recordCalls(db, [record]);
@@ -125,6 +114,17 @@ test('ids, log-probabilities or bytes change on their way through the store', as
   expect(stored?.logprobs).toEqual(logprobs);
   expect([...(stored?.promptTokenIds ?? [])]).toEqual([0, 151_935, 2 ** 31 - 1]);
   expect(stored?.completionTokenIds).toHaveLength(0);
-  expect(new Uint8Array(stored?.request ?? [])).toEqual(request);
-  expect(new Uint8Array(stored?.response ?? [])).toEqual(new Uint8Array([0, 255]));
+  expect(stored?.request).toEqual(request);
+  expect(stored?.response).toEqual(response);
+  expect(await findTrial(db, 'exact')).toMatchObject({ recorded: 1, usedCalls: 1, usedTokens: 0, exhausted: null });
+});
+
+test('a new attempt begins with what the old one has used', async () => {
+  await openAttempt(db, { trialId: 'used' });
+  const choice = { completionTokenIds: Int32Array.from([1, 2]), logprobs: Float32Array.from([-1, -1]) };
+  const spent = callRecord({ trialId: 'used', status: 'failed', reason: 'budget_exhausted: the budget of 2 calls is used up' });
+  await recordCalls(db, [callRecord({ trialId: 'used', choice }), callRecord({ trialId: 'used', choice }), spent]);
+  expect(await findTrial(db, 'used')).toMatchObject({ recorded: 3, usedCalls: 2, usedTokens: 4, exhausted: 'budget_exhausted' });
+  await openAttempt(db, { trialId: 'used', attempt: 2 });
+  expect(await findTrial(db, 'used')).toMatchObject({ recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null });
 });

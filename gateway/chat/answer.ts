@@ -1,17 +1,26 @@
 import { readText, type EngineReply } from '../engines/connection.ts';
+import type { Replica } from '../engines/replica.ts';
 import { Failure } from '../failure.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { DONE, readEvents } from '../sse.ts';
 import type { Call } from './call.ts';
-import { badReply } from './rejection.ts';
+import { badReply, rejection } from './rejection.ts';
 
-/** An engine's reply under way, whichever of its routes was asked: a chat completion, or its chunks, with ids and log-probabilities. */
+/** An engine's reply under way, whichever of its routes was asked: a completion, or its chunks, with ids and log-probabilities. */
 export type Answer = {
   whole: () => Promise<JsonObject>;
-  chunks: () => AsyncGenerator<JsonObject>;
+  /** Those that came at once are handed on at once. */
+  chunks: () => AsyncGenerator<JsonObject[]>;
 };
 
-/** What `/v1/chat/completions` answers. */
+/** Sends one request of a call to its engine. Rejects with the engine's own refusal unless that answers 200. */
+export async function post(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<EngineReply> {
+  const reply = await call.patient(connection.send({ method: 'POST', path, body: JSON.stringify(body), signal: call.signal }));
+  if (reply.status !== 200) throw await rejection(call, reply);
+  return reply;
+}
+
+/** What an engine's completion routes answer. */
 export function ordinaryAnswer(call: Call, reply: EngineReply): Answer {
   return { whole: () => wholeOf(call, reply), chunks: () => chunksOf(call, reply) };
 }
@@ -23,13 +32,24 @@ export async function wholeOf(call: Call, reply: EngineReply): Promise<JsonObjec
   return body;
 }
 
-export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<JsonObject> {
+export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<JsonObject[]> {
   if (!reply.contentType.startsWith('text/event-stream')) throw badReply(`is ${reply.contentType || 'untyped'}, not a stream`);
-  for await (const data of readEvents(call.read(reply.body))) {
-    if (data === DONE) continue;
-    const chunk = parseObject(data);
-    if (!chunk) throw badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
-    if (isObject(chunk.error)) throw new Failure(502, 'engine_error', `the engine broke off: ${String(chunk.error.message ?? JSON.stringify(chunk.error))}`);
-    yield chunk;
+  for await (const events of readEvents(call.read(reply.body))) {
+    const chunks: JsonObject[] = [];
+    let failure: Failure | null = null;
+    for (const data of events) {
+      const chunk = data === DONE ? null : chunkOf(data);
+      if (chunk instanceof Failure) failure ??= chunk;
+      else if (chunk && !failure) chunks.push(chunk);
+    }
+    yield chunks;
+    if (failure) throw failure;
   }
+}
+
+function chunkOf(data: string): JsonObject | Failure {
+  const chunk = parseObject(data);
+  if (!chunk) return badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
+  if (!isObject(chunk.error)) return chunk;
+  return new Failure(502, 'engine_error', `the engine broke off: ${String(chunk.error.message ?? JSON.stringify(chunk.error))}`);
 }

@@ -1,14 +1,9 @@
 import type { GatewayDeps } from '../deps.ts';
-import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
-import type { JsonObject } from '../json.ts';
 import { continueByIds } from '../token-in/continue-by-ids.ts';
-import { ordinaryAnswer, type Answer } from './answer.ts';
+import { ordinaryAnswer, post, type Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { engineBody } from './engine-body.ts';
-import { rejection } from './rejection.ts';
-
-const PATH = '/v1/chat/completions';
 
 /** Gives the call to a replica. One that is lost before it replied is passed over: nothing of the call was seen yet. */
 export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
@@ -17,25 +12,19 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
   for (let losses = 0; ; losses++) {
     if (losses === 1) deadline = Date.now() + holdMs;
     const lease = await deps.engines.lease({ id: call.trial.id, runId: call.trial.runId }, deadline, call.signal);
-    const { connection } = lease.replica;
+    const { replica } = lease;
     try {
-      const model = (await lease.replica.models())[0]?.id ?? null;
+      const model = (await replica.models())[0]?.id ?? null;
       if (strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
       call.lease = lease;
       const body = engineBody(call.request, call.sampled, { model, label: lease.label });
-      return (await continueByIds(deps, call, lease, body)) ?? (await askOrdinary(call, lease, body));
+      return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
     } catch (error) {
       if (call.signal.aborted || error instanceof Failure) throw error;
-      deps.log(`call ${call.id}: engine ${connection.url} was lost: ${error instanceof Error ? error.message : String(error)}`);
-      lease.replica.cool();
+      deps.log(`call ${call.id}: engine ${replica.connection.url} was lost: ${error instanceof Error ? error.message : String(error)}`);
+      replica.cool();
     }
   }
-}
-
-async function askOrdinary(call: Call, { replica }: Lease, body: JsonObject): Promise<Answer> {
-  const reply = await call.patient(replica.connection.send({ method: 'POST', path: PATH, body: JSON.stringify(body), signal: call.signal }));
-  if (reply.status !== 200) throw await rejection(call, reply);
-  return ordinaryAnswer(call, reply);
 }
 
 function unknownModel(asked: string | null, served: string | null): Failure {

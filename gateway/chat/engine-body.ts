@@ -1,10 +1,10 @@
 import { isObject, type JsonObject } from '../json.ts';
-import type { ChatRequest } from './request.ts';
+import type { ModelRequest } from './request.ts';
 
 /** What the engine is sent: the agent's request, with the run's sampling, and what must be recorded asked for. */
 export function engineBody(
-  request: ChatRequest,
-  sampled: Record<string, unknown>,
+  request: ModelRequest,
+  sampled: JsonObject,
   target: { model: string | null; label: string | null },
 ): JsonObject {
   const { stream_options } = request.body;
@@ -14,9 +14,14 @@ export function engineBody(
     ...(target.label === null ? {} : { cache_salt: cacheSalt(target.label) }),
     ...(request.stream ? { stream_options: { ...(isObject(stream_options) ? stream_options : {}), include_usage: true } } : {}),
     return_token_ids: true,
-    logprobs: true,
-    top_logprobs: request.wants.logprobs ? (sampled.top_logprobs ?? 0) : 0,
+    ...logprobsOf(request, sampled),
   };
+}
+
+/** Of each sampled token, and of as many others as the agent asks for. */
+function logprobsOf({ route, wants }: ModelRequest, { logprobs, top_logprobs }: JsonObject): JsonObject {
+  if (route === '/v1/completions') return { logprobs: typeof logprobs === 'number' ? logprobs : 0 };
+  return { logprobs: true, top_logprobs: wants.logprobs ? (top_logprobs ?? 0) : 0 };
 }
 
 /** vLLM takes at most 128 characters, and neither `@` nor `/`. */

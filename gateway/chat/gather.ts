@@ -1,41 +1,81 @@
-import { hide, onlyChoice } from './hide.ts';
-import { isObject } from '../json.ts';
-import { completionCount, tokensOf, versionsOf, type LabelSpan, type Tokens } from './tokens.ts';
+import { isObject, type JsonObject } from '../json.ts';
+import type { ChoiceEnding, Ending } from './ending.ts';
+import { choicesOf, hide } from './hide.ts';
+import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
 /** Puts a stream's chunks together: the tokens for the trainer, and the reply as the agent would have got it whole. */
 export class Gather {
-  readonly tokens: Tokens = { prompt: null, completion: null, logprobs: null };
-  finishReason: string | null = null;
-  versions: LabelSpan[] | null = null;
+  prompt: number[] | null = null;
   /** How many tokens the engine says it sampled. */
-  counted: number | null = null;
-  #head: Record<string, unknown> = {};
-  readonly #message: Record<string, unknown> = { role: 'assistant', content: null };
-  readonly #tools = new Map<number, { id?: unknown; type: string; function: { name: string; arguments: string } }>();
+  #counted: number | null = null;
+  #head: JsonObject = {};
+  readonly #choices: GatheredChoice[] = [];
+  readonly #expected: number;
 
-  add(chunk: Record<string, unknown>): void {
-    const { choices: _, ...head } = hide(chunk, { tokenIds: false, logprobs: false, usage: true });
-    for (const [key, value] of Object.entries(head)) if (value !== null) this.#head[key] = value;
-    this.counted = completionCount(chunk.usage) ?? this.counted;
-    const choice = onlyChoice(chunk);
-    const { prompt, completion, logprobs } = tokensOf(chunk, choice);
-    this.tokens.prompt ??= prompt;
-    if (completion) (this.tokens.completion ??= []).push(...completion);
-    if (logprobs) (this.tokens.logprobs ??= []).push(...logprobs);
-    this.versions = versionsOf(choice) ?? this.versions;
-    if (typeof choice?.finish_reason === 'string') this.finishReason = choice.finish_reason;
-    if (isObject(choice?.delta)) this.#extend(choice.delta);
+  /** `expected`: how many replies were asked for. */
+  constructor(expected: number) {
+    this.#expected = expected;
   }
 
-  /** Null when nothing came. */
-  reply(): Record<string, unknown> | null {
-    if (Object.keys(this.#head).length === 0) return null;
+  add(chunk: JsonObject): void {
+    if (!this.#head.id) {
+      const { choices: _, ...head } = hide(chunk, { tokenIds: false, logprobs: false, usage: false });
+      this.#head = head;
+    }
+    this.prompt ??= promptOf(chunk);
+    if (chunk.usage) {
+      this.#head.usage = chunk.usage;
+      this.#counted = completionCount(chunk.usage);
+    }
+    for (const choice of choicesOf(chunk)) (this.#choices[Number(choice.index ?? 0)] ??= new GatheredChoice()).add(choice);
+  }
+
+  get hasTokens(): boolean {
+    return this.#choices.some((choice) => choice.ending.completion !== null);
+  }
+
+  /** Whether every reply has come to its end. */
+  get isFinished(): boolean {
+    const finished = this.#choices.filter((choice) => choice.ending.finishReason !== null);
+    return finished.length >= this.#expected && finished.length === this.#choices.length;
+  }
+
+  ending(): Ending {
+    const choices = this.#choices.filter(Boolean);
+    const reply = Object.keys(this.#head).length > 0 && { ...this.#head, object: wholeObject(this.#head.object), choices: choices.map((choice, index) => choice.whole(index)) };
+    return { prompt: this.prompt, choices: choices.map((choice) => choice.ending), counted: this.#counted, reply: reply || null };
+  }
+}
+
+const wholeObject = (object: unknown): unknown => (object === 'chat.completion.chunk' ? 'chat.completion' : object);
+
+type Tool = { id?: unknown; type: string; function: { name: string; arguments: string } };
+
+class GatheredChoice {
+  readonly ending: ChoiceEnding = { completion: null, logprobs: null, versions: null, finishReason: null };
+  #text: string | null = null;
+  readonly #message: JsonObject = { role: 'assistant', content: null };
+  readonly #tools = new Map<number, Tool>();
+
+  add(choice: JsonObject): void {
+    const { completion, logprobs } = sampledOf(choice);
+    const { ending } = this;
+    if (completion) (ending.completion ??= []).push(...completion);
+    if (logprobs) (ending.logprobs ??= []).push(...logprobs);
+    ending.versions = versionsOf(choice) ?? ending.versions;
+    if (typeof choice.finish_reason === 'string') ending.finishReason = choice.finish_reason;
+    if (typeof choice.text === 'string') this.#text = (this.#text ?? '') + choice.text;
+    if (isObject(choice.delta)) this.#extend(choice.delta);
+  }
+
+  whole(index: number): JsonObject {
+    const { finishReason: finish_reason } = this.ending;
+    if (this.#text !== null) return { index, text: this.#text, finish_reason };
     const calls = [...this.#tools.values()];
-    const message = calls.length > 0 ? { ...this.#message, tool_calls: calls } : this.#message;
-    return { ...this.#head, object: 'chat.completion', choices: [{ index: 0, message, finish_reason: this.finishReason }] };
+    return { index, message: calls.length > 0 ? { ...this.#message, tool_calls: calls } : this.#message, finish_reason };
   }
 
-  #extend(delta: Record<string, unknown>): void {
+  #extend(delta: JsonObject): void {
     for (const [key, value] of Object.entries(delta)) {
       if (key === 'tool_calls') for (const call of Array.isArray(value) ? value : []) this.#extendTool(call);
       else if (key === 'role') this.#message.role = value;
@@ -57,4 +97,3 @@ export class Gather {
 }
 
 const joined = (before: unknown, text: string): string => (typeof before === 'string' ? before + text : text);
-

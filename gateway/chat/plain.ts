@@ -1,25 +1,24 @@
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
-import { hide, onlyChoice } from './hide.ts';
+import { choicesOf, hide } from './hide.ts';
 import { badReply } from './rejection.ts';
-import { completionCount, tokensOf, versionsOf } from './tokens.ts';
+import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
 /** Reads the reply whole, commits it, and only then hands it out. */
 export async function plainReply(call: Call, answer: Answer): Promise<Response> {
   const body = await answer.whole();
-  const choice = onlyChoice(body);
-  if (!choice) throw badReply('has no choice');
+  const choices = choicesOf(body);
+  if (choices.length < call.request.n) throw badReply(choices.length === 0 ? 'has no choice' : `has ${choices.length} choices of ${call.request.n}`);
   const shown = hide(body, call.request.wants);
-  const tokens = tokensOf(body, choice);
+  const prompt = promptOf(body);
   call.firstTokenAt = new Date();
   call.ending = () => ({
-    tokens,
-    versions: versionsOf(choice),
+    prompt,
+    choices: choices.map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: typeof choice.finish_reason === 'string' ? choice.finish_reason : null })),
     counted: completionCount(body.usage),
-    finishReason: typeof choice.finish_reason === 'string' ? choice.finish_reason : null,
     reply: shown,
   });
-  call.checkPrompt(tokens.prompt);
+  call.checkPrompt(prompt);
   await call.complete();
   return Response.json(shown, { headers: { 'x-trialgate-call': call.id } });
 }

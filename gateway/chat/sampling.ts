@@ -1,6 +1,6 @@
 import type { Sampling } from '../../store/schema.ts';
 import { isObject } from '../json.ts';
-import type { ChatRequest } from './request.ts';
+import type { ModelRequest } from './request.ts';
 
 /** Settings under which the engine samples from the softmax itself. */
 const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1 };
@@ -10,7 +10,7 @@ const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_
  * temperature 1 unless the agent names one: the engine's defaults come from the model's folder, and are not known here.
  */
 export function forceSampling(
-  request: ChatRequest,
+  request: ModelRequest,
   trial: { runId: string | null; sampling: Sampling },
   tokensLeft: number | null,
 ): Record<string, unknown> {

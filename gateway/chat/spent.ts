@@ -1,15 +1,17 @@
 import type { Failure } from '../failure.ts';
 import type { Call } from './call.ts';
-import { eventsOf } from './events-of.ts';
+import { chatReply } from './whole-as-chunks.ts';
+import { wholeReply } from './whole-reply.ts';
 
 /** What an agent gets whose trial's budget is used up: a reply without text that was cut by its length, as protocols have it. */
 export async function spentReply(call: Call, why: Failure): Promise<Response> {
   const { id, request } = call;
-  const choice = { index: 0, message: { role: 'assistant', content: '' }, logprobs: null, finish_reason: 'length' };
+  const isText = request.route === '/v1/completions';
+  const said = isText ? { text: '' } : { message: { role: 'assistant', content: '' } };
+  const choices = Array.from({ length: request.n }, (_, index) => ({ index, ...said, logprobs: null, finish_reason: 'length' }));
   const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 };
-  const head = { id: `chatcmpl-${id}`, object: 'chat.completion', created: Math.floor(Date.now() / 1000), model: request.model ?? 'policy' };
-  const whole = { ...head, choices: [choice], usage };
+  const reply = chatReply({ id: `${isText ? 'cmpl' : 'chatcmpl'}-${id}`, model: request.model ?? 'policy', choices, usage });
+  const whole = isText ? { ...reply, object: 'text_completion' } : reply;
   await call.refuse(why, whole);
-  const headers = { 'x-trialgate-call': id };
-  return request.stream ? eventsOf(async () => whole, request, headers) : Response.json(whole, { headers });
+  return wholeReply(whole, request, { 'x-trialgate-call': id });
 }

@@ -1,15 +1,15 @@
 import { clientGone, errorBody, Failure } from '../failure.ts';
 import { sleep } from '../sleep.ts';
-import { asEvent, DONE } from '../sse.ts';
+import { asEvent, DONE, EVENT_STREAM } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { Gather } from './gather.ts';
-import { hide, isOnlyUsage } from './hide.ts';
+import { choicesOf, hide, isOnlyUsage } from './hide.ts';
 
 const FLUSH_MS = 20;
 
 /**
- * Forwards each chunk as it comes; the one that ends the reply, and all after it, once the call is committed.
+ * Forwards each chunk as it comes; those that end a reply, and all after the last of them, once the call is committed.
  * A reply that fails is cut: an error event instead of the finish, then a broken connection.
  */
 export function streamReply(call: Call, answer: Answer): Response {
@@ -40,31 +40,30 @@ export function streamReply(call: Call, answer: Answer): Response {
       await events.return();
     },
   });
-  const headers = { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache', 'x-accel-buffering': 'no' };
-  return new Response(body, { headers: { ...headers, 'x-trialgate-call': call.id } });
+  return new Response(body, { headers: { ...EVENT_STREAM, 'x-trialgate-call': call.id } });
 }
 
 async function* forward(call: Call, answer: Answer): AsyncGenerator<string, void, void> {
-  const { wants } = call.request;
-  const gather = new Gather();
-  call.ending = () => ({
-    tokens: gather.tokens,
-    versions: gather.versions,
-    counted: gather.counted,
-    finishReason: gather.finishReason,
-    reply: gather.reply(),
-  });
-  const held: string[] = [];
-  for await (const chunk of answer.chunks()) {
-    gather.add(chunk);
-    call.checkPrompt(gather.tokens.prompt);
-    if (gather.tokens.completion) call.firstTokenAt ??= new Date();
-    if (isOnlyUsage(chunk) && !wants.usage) continue;
-    const shown = asEvent(JSON.stringify(hide(chunk, wants)));
-    if (gather.finishReason === null) yield shown;
-    else held.push(shown);
+  const { wants, n } = call.request;
+  const gather = new Gather(n);
+  call.ending = () => gather.ending();
+  let held = '';
+  for await (const chunks of answer.chunks()) {
+    let shown = '';
+    for (const chunk of chunks) {
+      gather.add(chunk);
+      if (isOnlyUsage(chunk) && !wants.usage) continue;
+      const event = asEvent(JSON.stringify(hide(chunk, wants)));
+      if (held !== '' && gather.isFinished || endsReply(chunk)) held += event;
+      else shown += event;
+    }
+    call.checkPrompt(gather.prompt);
+    if (gather.hasTokens) call.firstTokenAt ??= new Date();
+    if (shown !== '') yield shown;
   }
-  if (gather.finishReason === null) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
+  if (!gather.isFinished) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
   await call.complete();
-  yield held.join('') + asEvent(DONE);
+  yield held + asEvent(DONE);
 }
+
+const endsReply = (chunk: Record<string, unknown>): boolean => choicesOf(chunk).some(({ finish_reason }) => typeof finish_reason === 'string');

@@ -1,24 +1,30 @@
-import { isObject } from '../json.ts';
+import { isObject, type JsonObject } from '../json.ts';
+import { choicesOf } from './hide.ts';
 
-/** What the engine says was read and sampled. Null: it did not say, or not in a form that can be trusted. */
-export type Tokens = { prompt: number[] | null; completion: number[] | null; logprobs: number[] | null };
+/** What was sampled of one reply. Null: the engine did not say, or not in a form that can be trusted. */
+export type Sampled = { completion: number[] | null; logprobs: number[] | null };
 
-/** From a reply or a chunk, and its only choice. */
-export function tokensOf(reply: Record<string, unknown>, choice: Record<string, unknown> | undefined): Tokens {
-  const content = isObject(choice?.logprobs) ? choice.logprobs.content : undefined;
-  return {
-    prompt: integers(reply.prompt_token_ids),
-    completion: integers(choice?.token_ids),
-    logprobs: Array.isArray(content) ? content.map((entry) => (isObject(entry) ? Number(entry.logprob) : Number.NaN)) : null,
-  };
+/** Chat completions name the prompt's ids once, text completions in each choice. */
+export function promptOf(reply: JsonObject): number[] | null {
+  return integers(reply.prompt_token_ids ?? choicesOf(reply)[0]?.prompt_token_ids);
+}
+
+/** From a choice of a reply or a chunk, of a chat or a text completion. */
+export function sampledOf({ token_ids, logprobs }: JsonObject): Sampled {
+  const said = isObject(logprobs) ? (logprobs.content ?? logprobs.token_logprobs) : undefined;
+  return { completion: integers(token_ids), logprobs: Array.isArray(said) ? said.map(logprobOf) : null };
+}
+
+function logprobOf(entry: unknown): number {
+  const value = isObject(entry) ? entry.logprob : entry;
+  return typeof value === 'number' ? value : Number.NaN;
 }
 
 /** Which weights sampled which tokens, in the engine's own words: `version` is its label then. */
 export type LabelSpan = { version: string; start: number; end: number };
 
 /** Null when the engine does not say. */
-export function versionsOf(choice: Record<string, unknown> | undefined): LabelSpan[] | null {
-  const spans = choice?.weight_versions;
+export function versionsOf({ weight_versions: spans }: JsonObject): LabelSpan[] | null {
   if (!Array.isArray(spans) || spans.length === 0) return null;
   const known = spans.flatMap((span) =>
     isObject(span) && typeof span.version === 'string' && Number.isInteger(span.start) && Number.isInteger(span.end)
@@ -34,16 +40,14 @@ export type Untrainable =
   | 'sampling_not_reproducible'
   | 'policy_changed';
 
-/** Why these tokens cannot be trained on, judged by themselves. `counted`: the engine's own count of what it sampled. */
-export function defectOf({ prompt, completion, logprobs }: Tokens, counted: number | null): Untrainable | null {
+/** Why these tokens cannot be trained on, judged by themselves. */
+export function defectOf(prompt: number[] | null, { completion, logprobs }: Sampled): Untrainable | null {
   if (prompt === null || completion === null) return 'no_token_ids';
-  if (logprobs === null || logprobs.length !== completion.length || !logprobs.every(Number.isFinite)) return 'length_mismatch';
-  return counted !== null && counted !== completion.length ? 'length_mismatch' : null;
+  return logprobs === null || logprobs.length !== completion.length || !logprobs.every(Number.isFinite) ? 'length_mismatch' : null;
 }
 
 export function completionCount(usage: unknown): number | null {
   return isObject(usage) && typeof usage.completion_tokens === 'number' ? usage.completion_tokens : null;
 }
 
-const integers = (value: unknown): number[] | null =>
-  Array.isArray(value) && value.every((id) => Number.isInteger(id)) ? value : null;
+const integers = (value: unknown): number[] | null => (Array.isArray(value) && value.every(Number.isInteger) ? value : null);

@@ -1,24 +1,37 @@
 import { isObject, type JsonObject } from '../json.ts';
-import { onlyChoice } from './hide.ts';
+import { choicesOf } from './hide.ts';
 
-export type ChunkHead = { id: unknown; object: 'chat.completion.chunk'; created: number; model: unknown };
+export type ChunkHead = { id: unknown; object: unknown; created: number; model: unknown };
 
-/** A chat completion that is there at once, as a stream. */
-export async function* wholeAsChunks(whole: () => Promise<JsonObject>): AsyncGenerator<JsonObject> {
-  const { usage, prompt_token_ids, ...reply } = await whole();
-  const { message, finish_reason, stop_reason, ...rest } = onlyChoice(reply) ?? {};
-  const created = typeof reply.created === 'number' ? reply.created : Math.floor(Date.now() / 1000);
-  const head: ChunkHead = { id: reply.id, object: 'chat.completion.chunk', created, model: reply.model };
-  yield { ...openingChunk(head), prompt_token_ids };
-  yield { ...head, choices: [{ ...rest, index: 0, delta: deltaOf(isObject(message) ? message : {}), finish_reason: null }] };
-  yield { ...head, choices: [{ index: 0, delta: {}, logprobs: null, finish_reason, stop_reason }] };
-  if (isObject(usage)) yield { ...head, choices: [], usage };
+/** A chat completion that was put together here. */
+export function chatReply({ id, model, choices, usage }: { id: unknown; model: unknown; choices: JsonObject[]; usage: unknown }): JsonObject {
+  return { id, object: 'chat.completion', created: Math.floor(Date.now() / 1000), model, choices, usage };
 }
 
-export const openingChunk = (head: ChunkHead) => ({
-  ...head,
-  choices: [{ index: 0, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null }],
-});
+/** A chat or text completion that is there at once, as a stream. */
+export function wholeAsChunks(whole: JsonObject): JsonObject[] {
+  const { usage, prompt_token_ids, ...reply } = whole;
+  const created = typeof reply.created === 'number' ? reply.created : Math.floor(Date.now() / 1000);
+  const isText = reply.object === 'text_completion';
+  const head: ChunkHead = { id: reply.id, object: isText ? reply.object : 'chat.completion.chunk', created, model: reply.model };
+  const choices = choicesOf(reply);
+  const chunks = isText
+    ? choices.map((choice) => ({ ...head, choices: [choice] }))
+    : [...openingChunks(head, choices.length, prompt_token_ids), ...choices.flatMap((choice, i) => chatChunks(head, choice, i))];
+  return isObject(usage) ? [...chunks, { ...head, choices: [], usage }] : chunks;
+}
+
+function chatChunks(head: ChunkHead, { message, finish_reason, stop_reason, ...rest }: JsonObject, index: number): JsonObject[] {
+  const said = { ...rest, index, delta: deltaOf(isObject(message) ? message : {}), finish_reason: null };
+  const end = { index, delta: {}, logprobs: null, finish_reason, stop_reason };
+  return [said, end].map((choice) => ({ ...head, choices: [choice] }));
+}
+
+/** One a choice; the first of them brings the prompt's ids. */
+export function openingChunks(head: ChunkHead, n: number, prompt_token_ids: unknown): JsonObject[] {
+  const opening = { delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null };
+  return Array.from({ length: n }, (_, index) => ({ ...head, choices: [{ index, ...opening }], ...(index === 0 ? { prompt_token_ids } : {}) }));
+}
 
 /** What is null or empty in a message is absent from a delta; tool calls carry their place. */
 function deltaOf({ tool_calls, ...message }: JsonObject): JsonObject {

@@ -1,19 +1,8 @@
 import { expect, test } from 'vitest';
-import type { CallRecord } from '../../store/queries/record-calls.ts';
+import { callRecord } from '../../store/testing/call-record.ts';
 import { GroupCommit } from './group-commit.ts';
 
-const call = (id: string): CallRecord => ({
-  id,
-  trialId: 'trial',
-  attempt: 1,
-  status: 'completed',
-  httpStatus: 200,
-  stream: false,
-  request: new Uint8Array(),
-  sampling: {},
-  startedAt: new Date(),
-  endedAt: new Date(),
-});
+const call = (id: string) => callRecord({ id });
 const lost = () => Object.assign(new Error('Connection terminated'), { code: 'ECONNRESET' });
 
 function recorder(commit: (ids: string[], round: number) => Promise<string[]> | string[], waitMs = 1_000) {

@@ -6,7 +6,7 @@ import { deleteTrial } from '../../store/queries/delete-trial.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
-import { readTrial } from '../../store/queries/read-trial.ts';
+import { findTrial } from '../../store/queries/find-trials.ts';
 import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
 import { requireAdmin } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
@@ -65,7 +65,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono {
 
   /** The trial, and the attempt that `?attempt=` names, else its current one. */
   const sessionOf = async (trialId: string, asked: string | undefined) => {
-    const trial = await patiently(deps, () => readTrial(deps.db, trialId));
+    const trial = await patiently(deps, () => findTrial(deps.db, trialId));
     if (!trial) throw new Failure(404, 'session_not_found', 'Session not found', { retryable: false });
     if (asked !== undefined && !/^[1-9]\d{0,8}$/.test(asked)) throw badRequest(`attempt: a number from 1, not ${JSON.stringify(asked)}`);
     return { trial, at: { trialId, attempt: asked === undefined ? trial.attempt : Number(asked) } };

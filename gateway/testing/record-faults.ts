@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { startsWith } from '../../store/samples/build-samples.ts';
+import { startsWith } from '../../store/ids.ts';
 import type { Step } from './converse.ts';
 
 const ids = z.array(z.number());

@@ -1,9 +1,10 @@
-import type { Answer } from '../chat/answer.ts';
+import { ordinaryAnswer, post, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
-import type { GatewayDeps } from '../deps.ts';
 import { rejection } from '../chat/rejection.ts';
+import type { GatewayDeps } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
 import type { Lease } from '../engines/pool.ts';
+import type { Replica } from '../engines/replica.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { idsOf } from './engine-traits.ts';
 import { generate } from './generate.ts';
@@ -17,23 +18,21 @@ const RENDER = '/v1/chat/completions/render';
  * route is asked then.
  */
 export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: Lease, body: JsonObject): Promise<Answer | null> {
+  const { past, route } = call.request;
+  if (!deps.settings.tokenIn || !past.parent) return null;
+  return route === '/v1/completions' ? continueText(call, replica, body) : continueChat(call, replica, body);
+}
+
+async function continueChat(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
   const { parent } = call.request.past;
-  if (!deps.settings.tokenIn || !parent || !Array.isArray(body.messages)) return null;
-  const model = typeof body.model === 'string' ? body.model : null;
-  const traits = await call.patient(replica.traits(model)).catch(() => null);
+  if (!parent || !Array.isArray(body.messages)) return null;
+  const traits = await call.patient(replica.traits(modelOf(body))).catch(() => null);
   // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
   if (!traits || (traits.parses && hasStop(body.stop))) return null;
-  const render = async (asked: JsonObject): Promise<JsonObject | null> => {
-    const request = { method: 'POST', path: RENDER, body: JSON.stringify(asked), signal: call.signal } as const;
-    const reply = await call.patient(replica.connection.send(request));
-    if (reply.status >= 500) throw await rejection(call, reply);
-    const text = await readText(reply.body);
-    return reply.status === 200 ? parseObject(text) : null;
-  };
   const { stream: _, stream_options: __, ...whole } = body;
   const [full, history] = await Promise.all([
-    render(whole),
-    render({ ...whole, messages: body.messages.slice(0, parent.messages), add_generation_prompt: false }),
+    ask(call, replica, RENDER, whole),
+    ask(call, replica, RENDER, { ...whole, messages: body.messages.slice(0, parent.messages), add_generation_prompt: false }),
   ]);
   const [fullIds, historyIds] = [idsOf(full), idsOf(history)];
   if (!full || !fullIds || !historyIds || isObject(full.features)) return null;
@@ -42,5 +41,27 @@ export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: 
   call.checkPrompt(prompt);
   return generate(call, replica, { body, rendered: full, prompt, traits });
 }
+
+/** The recorded ids, and what the text adds to them by itself: a text completion takes ids for its prompt. */
+async function continueText(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
+  const { parent } = call.request.past;
+  if (!parent || typeof body.prompt !== 'string') return null;
+  const added = body.prompt.slice(parent.text.length);
+  const tokens = added === '' ? { tokens: [] } : await ask(call, replica, '/tokenize', { model: modelOf(body) ?? undefined, prompt: added, add_special_tokens: false });
+  if (!tokens || !Array.isArray(tokens.tokens)) return null;
+  const prompt = [...Array.from(parent.tokenIds), ...tokens.tokens.map(Number)];
+  call.checkPrompt(prompt);
+  return ordinaryAnswer(call, await post(call, replica, '/v1/completions', { ...body, prompt }));
+}
+
+/** What the engine answers to a question within a call; null when it has no such route or refuses. */
+async function ask(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<JsonObject | null> {
+  const reply = await call.patient(connection.send({ method: 'POST', path, body: JSON.stringify(body), signal: call.signal }));
+  if (reply.status >= 500) throw await rejection(call, reply);
+  const text = await readText(reply.body);
+  return reply.status === 200 ? parseObject(text) : null;
+}
+
+const modelOf = ({ model }: JsonObject): string | null => (typeof model === 'string' ? model : null);
 
 const hasStop = (stop: unknown): boolean => (Array.isArray(stop) ? stop.length > 0 : typeof stop === 'string');

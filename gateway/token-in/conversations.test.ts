@@ -1,9 +1,20 @@
 import { expect, test } from 'vitest';
+import { callRecord } from '../../store/testing/call-record.ts';
 import { Conversations } from './conversations.ts';
 import { conversationOf } from './messages.ts';
 
 const user = (content: string) => ({ role: 'user', content });
+const assistant = (content: string) => ({ role: 'assistant', content });
 const ids = (length: number) => Int32Array.from({ length }, (_, i) => i);
+
+/** A call whose prompt and completion together are the ids 0 to `length`. */
+function add(conversations: Conversations, trialId: string, messages: unknown[], reply: string, length: number): void {
+  const request = { messages };
+  const response = { choices: [{ index: 0, message: assistant(reply) }] };
+  const choice = { completionTokenIds: ids(length).subarray(length - 1) };
+  const record = callRecord({ trialId, request, response, promptTokenIds: ids(length - 1), choice });
+  conversations.add(conversationOf(request), record);
+}
 
 test('trials that nobody comes back to fill the memory', async () => {
   const reads: string[] = [];
@@ -18,12 +29,11 @@ test('trials that nobody comes back to fill the memory', async () => {
     const messages: unknown[] = [];
     for (let turn = 1; turn <= 5; turn++) {
       messages.push(user(`question ${turn}`));
-      const at = { trialId: `${trial}`, attempt: 1 };
-      conversations.add(at, conversationOf({ messages }), { role: 'assistant', content: `${turn}` }, { callId: `${turn}`, tokenIds: ids(1000 * turn) });
-      messages.push({ role: 'assistant', content: `${turn}` });
+      add(conversations, `${trial}`, messages, `${turn}`, 1000 * turn);
+      messages.push(assistant(`${turn}`));
     }
   }
-  const look = (trial: number) => conversations.find({ trialId: `${trial}`, attempt: 1, completed: 5 }, conversationOf({ messages: [user('x')] }));
+  const look = (trial: number) => conversations.find({ trialId: `${trial}`, attempt: 1, recorded: 5 }, conversationOf({ messages: [user('x')] }));
   await look(39);
   expect(reads).toEqual([]);
   await look(0);
@@ -32,12 +42,24 @@ test('trials that nobody comes back to fill the memory', async () => {
 
 test('a turn\'s ids are kept once more in each turn that goes on from it', async () => {
   const conversations = new Conversations({ readCalls: async () => [] });
-  const at = { trialId: 't', attempt: 1 };
-  conversations.add(at, conversationOf({ messages: [user('a')] }), { role: 'assistant', content: 'b' }, { callId: '1', tokenIds: ids(10) });
-  const longer = [user('a'), { role: 'assistant', content: 'b' }, user('c')];
-  const second = { callId: '2', tokenIds: ids(20) };
-  conversations.add(at, conversationOf({ messages: longer }), { role: 'assistant', content: 'd' }, second);
-  const { parent } = await conversations.find({ ...at, completed: 2 }, conversationOf({ messages: longer }));
-  expect(parent).toMatchObject({ callId: '1', messages: 2 });
-  expect(parent?.tokenIds.buffer).toBe(second.tokenIds.buffer);
+  add(conversations, 't', [user('a')], 'b', 10);
+  const longer = [user('a'), assistant('b'), user('c')];
+  add(conversations, 't', longer, 'd', 20);
+  const find = (messages: unknown[]) => conversations.find({ trialId: 't', attempt: 1, recorded: 2 }, conversationOf({ messages }));
+  const { parent: first } = await find(longer);
+  const { parent: second } = await find([...longer, assistant('d'), user('e')]);
+  expect([first?.messages, second?.messages]).toEqual([2, 4]);
+  expect(first?.tokenIds).toHaveLength(10);
+  expect(first?.tokenIds.buffer).toBe(second?.tokenIds.buffer);
+});
+
+test('a text completion goes on from a shorter prompt than it could', async () => {
+  const conversations = new Conversations({ readCalls: async () => [] });
+  for (const [prompt, text] of [['once', ' upon'], ['once upon a', ' time'], ['once upon a time', '']]) {
+    const response = { choices: [{ index: 0, text }] };
+    const length = `${prompt}${text}`.length;
+    conversations.add(conversationOf({ prompt }), callRecord({ request: { prompt }, response, promptTokenIds: ids(length - 1), choice: { completionTokenIds: ids(1) } }));
+  }
+  const { parent } = await conversations.find({ trialId: 'trial', attempt: 1, recorded: 3 }, conversationOf({ prompt: 'once upon a time there' }));
+  expect(parent?.text).toBe('once upon a time');
 });

@@ -1,24 +1,35 @@
+import { itemKey, outlineOf, repliesOf, type Outline } from '../../store/calls/outline.ts';
+import type { Base } from '../../store/calls/shorten.ts';
+import { concat, startsWith } from '../../store/ids.ts';
 import type { Call as CallRow } from '../../store/queries/read-calls.ts';
-import { startsWith } from '../../store/samples/build-samples.ts';
-import { parseObject } from '../json.ts';
-import { onlyChoice } from '../chat/hide.ts';
-import { conversationOf, isReply, keyOf, type Conversation } from './messages.ts';
+import type { CallRecord } from '../../store/queries/record-calls.ts';
+import { choicesOf } from '../chat/hide.ts';
+import { isObject, type JsonObject } from '../json.ts';
+import { conversationOf, isReply, keyOf, type ChatConversation, type Conversation } from './messages.ts';
 
-/** A recorded call's prompt and completion, where another may go on. */
-export type Turn = { callId: string; tokenIds: Int32Array };
+/** A recorded call, where another may go on. */
+export type Turn = Base;
 export type Past = {
-  /** The last turn that the request's messages go on from. */
+  /** The last turn that the request goes on from, and how many of its messages that covers. */
   parent: (Turn & { messages: number }) | null;
   /** Whether a reply follows that turn which is not the recorded one: the history was edited there. */
   isEdited: boolean;
   isFirst: boolean;
+  /** The recorded call that the request has most in common with, and the contents that are stored already (rule 9). */
+  base: Base | null;
+  known: ReadonlySet<string>;
 };
 
-type Node = { turn: Turn | null; next: Map<string, Node> };
-type Trial = { roots: Map<string, Node>; calls: Set<string>; bytes: number; readTo: number };
-type Options = { readCalls: (from: { trialId: string; attempt: number; after: number }) => Promise<CallRow[]>; maxBytes?: number };
+type At = { trialId: string; attempt: number };
+/** `last`: the latest turn that goes through here. */
+type Node = { turn: Turn | null; last: Turn | null; next: Map<string, Node> };
+type Trial = { roots: Map<string, Node>; prompts: Turn[]; calls: Set<string>; known: Set<string>; last: Turn | null; bytes: number };
+type Said = { turn: Turn; conversation: Conversation | null; outline: Outline; reply: JsonObject | undefined; isWhole: boolean };
+type Options = { readCalls: (from: At) => Promise<CallRow[]>; maxBytes?: number };
 
-/** What each open trial has said so far, by messages: a memory of the store, which is read where it knows more. */
+const NOTHING: ReadonlySet<string> = new Set();
+
+/** What each open trial has said so far: a memory of the store, which is read where it knows more. */
 export class Conversations {
   readonly #options: Options;
   readonly #trials = new Map<string, Trial>();
@@ -28,60 +39,76 @@ export class Conversations {
     this.#options = options;
   }
 
-  /** `completed`: how many calls of the attempt the store has; this process may not have seen all of them. */
-  async find(at: { trialId: string; attempt: number; completed: number }, conversation: Conversation | null): Promise<Past> {
-    const isFirst = at.completed === 0;
-    if (isFirst || !conversation) return { parent: null, isEdited: false, isFirst };
-    const { calls, readTo } = this.#use(at);
-    if (calls.size < at.completed) for (const row of await this.#options.readCalls({ ...at, after: readTo })) this.#addRow(at, row);
-    let node = this.#use(at).roots.get(conversation.context);
-    let parent: Past['parent'] = null;
-    // The whole of a request is never a turn's end: its last message asks for one.
-    for (const [i, key] of conversation.keys.slice(0, -1).entries()) {
-      node = node?.next.get(key);
-      if (node?.turn) parent = { ...node.turn, messages: i + 1 };
-    }
-    const rest = conversation.keys.slice(parent?.messages ?? 0);
-    return { parent, isEdited: parent !== null && rest.some(isReply), isFirst };
+  /** `recorded`: how many rows the store has of the attempt; this process may not have written all of them. */
+  async find(at: At & { recorded: number }, conversation: Conversation | null): Promise<Past> {
+    const isFirst = at.recorded === 0;
+    if (isFirst) return { parent: null, isEdited: false, isFirst, base: null, known: NOTHING };
+    if (this.#use(at).calls.size < at.recorded) for (const row of await this.#options.readCalls(at)) this.#addRow(at, row);
+    const trial = this.#use(at);
+    const found = conversation === null ? NOWHERE : 'keys' in conversation ? findTurn(trial, conversation) : findPrompt(trial, conversation.prompt);
+    return { ...found, isFirst, base: found.parent ?? found.nearest ?? trial.last, known: trial.known };
   }
 
-  /** A call that was committed: `message` is its reply, as the agent got it. */
-  add(at: { trialId: string; attempt: number }, conversation: Conversation | null, message: unknown, turn: Turn): void {
+  /** A call that was committed, however it ended. */
+  add(conversation: Conversation | null, { choices, request: outline, response, promptTokenIds, ...at }: CallRecord): void {
+    const replies = choicesOf(response ?? {});
+    for (const [i, { id, completionTokenIds }] of choices.entries()) {
+      const said = { outline, conversation, reply: replies[i], isWhole: at.status === 'completed' };
+      this.#add(at, said, id, promptTokenIds, completionTokenIds);
+    }
+  }
+
+  #addRow(at: At, { id, status, request, response, promptTokenIds, completionTokenIds }: CallRow): void {
+    const [reply] = choicesOf(response ?? {});
+    const said = { outline: outlineOf(request), conversation: conversationOf(request), reply, isWhole: status === 'completed' };
+    this.#add(at, said, id, promptTokenIds, completionTokenIds);
+  }
+
+  #add(at: At, said: Omit<Said, 'turn'>, callId: string, prompt: Int32Array | null | undefined, completion: Int32Array | null): void {
     const trial = this.#use(at);
-    if (trial.calls.has(turn.callId)) return;
-    trial.calls.add(turn.callId);
-    this.#grow(trial, 100);
-    const reply = keyOf(message);
-    if (!conversation || reply === null) return;
-    let node = childOf(trial.roots, conversation.context, (bytes) => this.#grow(trial, bytes));
+    if (trial.calls.has(callId)) return;
+    trial.calls.add(callId);
+    const { outline, reply } = said;
+    const lists = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
+    const text = typeof reply?.text === 'string' ? reply.text : '';
+    const turn = { callId, tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), lists, text: (outline.prompt ?? '') + text };
+    this.#grow(trial, 200 + 4 * turn.tokenIds.length + 2 * turn.text.length + 8 * Object.values(lists).flat().length);
+    for (const { digest } of [outline.fields, ...Object.values(outline.lists).flat(), ...(reply ? repliesOf({ choices: [reply] }) : [])]) {
+      if (!trial.known.has(digest)) this.#grow(trial, 100);
+      trial.known.add(digest);
+    }
+    trial.last = turn;
+    const { conversation } = said;
+    if (!said.isWhole || !prompt || !completion || !conversation) return;
+    if ('keys' in conversation) this.#remember(trial, conversation, turn, reply?.message);
+    else trial.prompts.push(turn);
+  }
+
+  #remember(trial: Trial, conversation: ChatConversation, turn: Turn, message: unknown): void {
+    const reply = isObject(message) ? keyOf(message) : null;
+    if (reply === null) return;
+    const child = (nodes: Map<string, Node>, key: string): Node => {
+      const node = nodes.get(key) ?? { turn: null, last: null, next: new Map() };
+      if (!nodes.has(key)) this.#grow(trial, 2 * key.length + 100);
+      nodes.set(key, node);
+      node.last = turn;
+      return node;
+    };
+    let node = child(trial.roots, conversation.context);
     for (const key of conversation.keys) {
-      node = childOf(node.next, key, (bytes) => this.#grow(trial, bytes));
+      node = child(node.next, key);
       if (!node.turn || sharesIds(node.turn) || !startsWith(turn.tokenIds, node.turn.tokenIds)) continue;
       // A turn that goes on from this one holds its ids too: one array for both.
       this.#grow(trial, -4 * node.turn.tokenIds.length);
-      node.turn = { callId: node.turn.callId, tokenIds: turn.tokenIds.subarray(0, node.turn.tokenIds.length) };
+      node.turn.tokenIds = turn.tokenIds.subarray(0, node.turn.tokenIds.length);
     }
-    node = childOf(node.next, reply, (bytes) => this.#grow(trial, bytes));
     // The same reply to the same messages, sampled twice: the ids of the first one stand.
-    if (node.turn) return;
-    node.turn = turn;
-    this.#grow(trial, 4 * turn.tokenIds.length);
+    child(node.next, reply).turn ??= turn;
   }
 
-  #addRow(at: { trialId: string; attempt: number }, row: CallRow): void {
-    const trial = this.#use(at);
-    trial.readTo = Math.max(trial.readTo, row.seq);
-    if (row.status !== 'completed') return;
-    const request = parseObject(new TextDecoder().decode(row.request)) ?? {};
-    const message = onlyChoice(parseObject(row.response ? new TextDecoder().decode(row.response) : '') ?? {})?.message;
-    const { promptTokenIds: prompt, completionTokenIds: completion } = row;
-    const conversation = prompt && completion ? conversationOf(request) : null;
-    this.add(at, conversation, message, { callId: row.id, tokenIds: Int32Array.from([...(prompt ?? []), ...(completion ?? [])]) });
-  }
-
-  #use({ trialId, attempt }: { trialId: string; attempt: number }): Trial {
+  #use({ trialId, attempt }: At): Trial {
     const key = `${trialId} ${attempt}`;
-    const trial = this.#trials.get(key) ?? { roots: new Map(), calls: new Set(), bytes: 0, readTo: 0 };
+    const trial = this.#trials.get(key) ?? { roots: new Map(), prompts: [], calls: new Set(), known: new Set(), last: null, bytes: 0 };
     this.#trials.delete(key);
     this.#trials.set(key, trial);
     return trial;
@@ -99,14 +126,29 @@ export class Conversations {
   }
 }
 
+type Found = Pick<Past, 'parent' | 'isEdited'> & { nearest: Turn | null };
+const NOWHERE: Found = { parent: null, isEdited: false, nearest: null };
+
+function findTurn({ roots }: Trial, { context, keys }: ChatConversation): Found {
+  let node = roots.get(context);
+  let nearest = node?.last ?? null;
+  let parent: Past['parent'] = null;
+  // The whole of a request is never a turn's end: its last message asks for one.
+  for (const [i, key] of keys.slice(0, -1).entries()) {
+    node = node?.next.get(key);
+    if (!node) break;
+    nearest = node.last;
+    if (node.turn) parent = { ...node.turn, messages: i + 1 };
+  }
+  return { parent, nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
+}
+
+/** A text completion goes on from the longest prompt and reply that it begins with. */
+function findPrompt({ prompts }: Trial, prompt: string | readonly number[]): Found {
+  const fits = prompts.filter(({ text, tokenIds }) => (typeof prompt === 'string' ? text !== '' && prompt.startsWith(text) : startsWith(prompt, tokenIds)));
+  const parent = fits.reduce<Turn | null>((best, turn) => (best && best.tokenIds.length >= turn.tokenIds.length ? best : turn), null);
+  return { parent: parent && { ...parent, messages: 0 }, isEdited: false, nearest: null };
+}
+
 /** Whether its ids are a part of a later turn's array. */
 const sharesIds = ({ tokenIds }: Turn): boolean => tokenIds.byteLength < tokenIds.buffer.byteLength;
-
-function childOf(nodes: Map<string, Node>, key: string, grow: (bytes: number) => void): Node {
-  const known = nodes.get(key);
-  if (known) return known;
-  const node: Node = { turn: null, next: new Map() };
-  nodes.set(key, node);
-  grow(2 * key.length + 100);
-  return node;
-}

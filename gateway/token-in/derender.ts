@@ -1,5 +1,6 @@
-import { onlyChoice } from '../chat/hide.ts';
+import { choicesOf } from '../chat/hide.ts';
 import { badReply } from '../chat/rejection.ts';
+import { chatReply } from '../chat/whole-as-chunks.ts';
 import { isObject, type JsonObject } from '../json.ts';
 import type { Generation } from './generate.ts';
 
@@ -12,30 +13,37 @@ export async function derender(
   generated: JsonObject,
   post: (path: string, body: JsonObject) => Promise<JsonObject>,
 ): Promise<JsonObject> {
-  const sampled = onlyChoice(generated);
-  if (!sampled || !Array.isArray(sampled.token_ids)) throw badReply('has no token ids');
-  const { token_ids, weight_versions } = sampled;
-  const spoken = sampled.finish_reason === 'stop' && token_ids.at(-1) === traits.closing[0] ? token_ids.slice(0, -1) : token_ids;
-  if (spoken.length === 0) return silent(generated, body.model, sampled);
-  const reply = await post('/v1/chat/completions/derender', {
+  const sampled = choicesOf(generated);
+  const spoken = sampled.map((choice) => ({ ...choice, token_ids: spokenIds(choice, traits.closing[0]) }));
+  // It refuses a choice without a word.
+  const speaking = spoken.filter(({ token_ids }) => token_ids.length > 0);
+  const silent = chatReply({ id: generated.request_id, model: body.model, choices: [], usage: generated.usage });
+  const reply = speaking.length === 0 ? silent : await post('/v1/chat/completions/derender', {
     model: body.model,
-    generate_response: { ...generated, prompt_token_ids: prompt, choices: [{ ...sampled, token_ids: spoken }] },
+    generate_response: { ...generated, prompt_token_ids: prompt, choices: speaking },
     prompt_tokens: prompt.length,
     prompt_token_ids: prompt,
     chat_request: { ...body, stream: false, stream_options: undefined },
   });
-  const choice = onlyChoice(reply);
+  const derendered = choicesOf(reply);
+  const choices = sampled.map((choice, i) => {
+    const place = speaking.findIndex((each) => each === spoken[i]);
+    return place < 0 ? { ...choice, message: { role: 'assistant', content: '' } } : asChatChoice(body, choice, derendered[place]);
+  });
+  return { ...reply, usage: generated.usage ?? reply.usage, choices };
+}
+
+function spokenIds({ token_ids, finish_reason }: JsonObject, closing: number | undefined): unknown[] {
+  if (!Array.isArray(token_ids)) throw badReply('has no token ids');
+  return finish_reason === 'stop' && token_ids.at(-1) === closing ? token_ids.slice(0, -1) : token_ids;
+}
+
+function asChatChoice(body: JsonObject, { token_ids, weight_versions, logprobs: sampled }: JsonObject, choice: JsonObject | undefined): JsonObject {
   if (!choice || !isObject(choice.message)) throw badReply('was derendered to no message');
   const message = body.parallel_tool_calls === false ? withOneCall(choice.message) : choice.message;
   const callsTools = Array.isArray(message.tool_calls) && message.tool_calls.length > 0 && !isObject(body.tool_choice);
   const finish_reason = callsTools && choice.finish_reason === 'stop' ? 'tool_calls' : choice.finish_reason;
-  const logprobs = isObject(choice.logprobs) ? choice.logprobs : sampled.logprobs;
-  return { ...reply, usage: generated.usage ?? reply.usage, choices: [{ ...choice, message, finish_reason, token_ids, weight_versions, logprobs }] };
-}
-
-function silent(generated: JsonObject, model: unknown, sampled: JsonObject): JsonObject {
-  const head = { id: generated.request_id, object: 'chat.completion', created: Math.floor(Date.now() / 1000), model };
-  return { ...head, choices: [{ ...sampled, message: { role: 'assistant', content: '' } }], usage: generated.usage };
+  return { ...choice, message, finish_reason, token_ids, weight_versions, logprobs: isObject(choice.logprobs) ? choice.logprobs : sampled };
 }
 
 const withOneCall = (message: JsonObject): JsonObject =>

@@ -1,5 +1,5 @@
 import { readText, type EngineConnection } from '../engines/connection.ts';
-import { startsWith } from '../../store/samples/build-samples.ts';
+import { startsWith } from '../../store/ids.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 
 /** What token-in needs to know of an engine. */

@@ -1,9 +1,8 @@
-import { chunksOf, wholeOf, type Answer } from '../chat/answer.ts';
+import { chunksOf, post, wholeOf, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
-import { onlyChoice } from '../chat/hide.ts';
-import { badReply, rejection } from '../chat/rejection.ts';
-import { wholeAsChunks } from '../chat/whole-as-chunks.ts';
-import type { EngineReply } from '../engines/connection.ts';
+import { choicesOf } from '../chat/hide.ts';
+import { badReply } from '../chat/rejection.ts';
+import { chatReply, wholeAsChunks } from '../chat/whole-as-chunks.ts';
 import type { Replica } from '../engines/replica.ts';
 import { Failure } from '../failure.ts';
 import { isObject, type JsonObject } from '../json.ts';
@@ -25,7 +24,7 @@ export async function generate(call: Call, replica: Replica, generation: Generat
   const { body, rendered, prompt, traits } = generation;
   const asText = !traits.parses;
   const stream = call.request.stream && asText;
-  const request = {
+  const reply = await post(call, replica, '/inference/v1/generate', {
     ...rendered,
     token_ids: prompt,
     sampling_params: withRoom(isObject(rendered.sampling_params) ? rendered.sampling_params : {}, prompt.length, await contextOf(replica)),
@@ -33,32 +32,28 @@ export async function generate(call: Call, replica: Replica, generation: Generat
     stream,
     ...(asText ? { output_mode: 'text' } : {}),
     ...(stream ? { stream_options: { include_usage: true } } : {}),
-  };
-  const reply = await post(call, replica, '/inference/v1/generate', request);
-  if (stream) {
-    const chunks = () => chatChunks(chunksOf(call, reply), { prompt, model: body.model });
-    return { chunks, whole: () => Promise.reject(badReply('is a stream')) };
-  }
+  });
   const whole = async () => {
     const generated = await wholeOf(call, reply);
-    const derendered = asText ? asChat(generated, body.model) : await derender(generation, generated, (path, asked) => post(call, replica, path, asked).then((each) => wholeOf(call, each)));
+    const postWhole = async (path: string, asked: JsonObject) => wholeOf(call, await post(call, replica, path, asked));
+    const derendered = asText ? asChat(generated, body.model) : await derender(generation, generated, postWhole);
     return { ...derendered, prompt_token_ids: prompt };
   };
-  return { whole, chunks: () => wholeAsChunks(whole) };
+  const chunks = stream
+    ? () => chatChunks(chunksOf(call, reply), { prompt, model: body.model, n: call.request.n })
+    : async function* () {
+        yield wholeAsChunks(await whole());
+      };
+  return { whole, chunks };
 }
 
 /** Generated text as the chat completion that it is without a parser. */
 function asChat(generated: JsonObject, model: unknown): JsonObject {
-  const { text, ...choice } = onlyChoice(generated) ?? {};
-  if (typeof text !== 'string') throw badReply('has no text');
-  const head = { id: generated.request_id, object: 'chat.completion', created: Math.floor(Date.now() / 1000), model };
-  return { ...head, choices: [{ ...choice, message: { role: 'assistant', content: text } }], usage: generated.usage };
-}
-
-async function post(call: Call, replica: Replica, path: string, body: JsonObject): Promise<EngineReply> {
-  const reply = await call.patient(replica.connection.send({ method: 'POST', path, body: JSON.stringify(body), signal: call.signal }));
-  if (reply.status !== 200) throw await rejection(call, reply);
-  return reply;
+  const choices = choicesOf(generated).map(({ text, ...choice }) => {
+    if (typeof text !== 'string') throw badReply('has no text');
+    return { ...choice, message: { role: 'assistant', content: text } };
+  });
+  return chatReply({ id: generated.request_id, model, choices, usage: generated.usage });
 }
 
 /** vLLM's own default, which it leaves out of what it renders. */

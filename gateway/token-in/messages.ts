@@ -1,7 +1,8 @@
-import { isObject } from '../json.ts';
+import { isObject, type JsonObject } from '../json.ts';
 
 /** A request's conversation in a form in which what an agent echoes equals what it was given. */
-export type Conversation = {
+export type Conversation = ChatConversation | { prompt: string | readonly number[] };
+export type ChatConversation = {
   /** What else the prompt depends on: tools and the template's settings. */
   context: string;
   /** One a message. */
@@ -11,8 +12,10 @@ export type Conversation = {
 const TEMPLATE_FIELDS = ['tools', 'chat_template', 'chat_template_kwargs', 'documents', 'reasoning_effort'];
 
 /** Null when its prompt cannot be continued by ids: something else than text, or a message that is to be continued itself. */
-export function conversationOf(body: Record<string, unknown>): Conversation | null {
-  const { messages } = body;
+export function conversationOf(body: JsonObject): Conversation | null {
+  const { messages, prompt } = body;
+  if (typeof prompt === 'string') return { prompt };
+  if (Array.isArray(prompt)) return { prompt: prompt.map(Number) };
   if (!Array.isArray(messages) || body.continue_final_message === true || body.add_generation_prompt === false) return null;
   const keys = messages.map(keyOf);
   if (!keys.every((key) => key !== null)) return null;

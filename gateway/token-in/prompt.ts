@@ -1,4 +1,4 @@
-import { startsWith } from '../../store/samples/build-samples.ts';
+import { startsWith } from '../../store/ids.ts';
 
 export type Rendered = {
   /** A recorded turn: its prompt and completion. */

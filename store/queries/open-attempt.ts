@@ -1,4 +1,4 @@
-import { and, eq, isNull } from 'drizzle-orm';
+import { and, eq, isNull, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { TrialgateError } from '../errors.ts';
 import { attempts, trials, type Budgets, type Sampling } from '../schema.ts';
@@ -46,7 +46,8 @@ export async function openAttempt(db: Database, input: OpenAttempt): Promise<Ope
       .update(attempts)
       .set({ endedAt: new Date(), reason: `superseded by attempt ${attempt}` })
       .where(and(eq(attempts.trialId, trialId), eq(attempts.attempt, trial.attempt), isNull(attempts.endedAt)));
-    const reset = { attempt, status: 'created' as const, completedAt: null, reason: null };
+    const unused = { recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null, attemptOpenedAt: sql`now()` };
+    const reset = { attempt, status: 'created' as const, completedAt: null, reason: null, ...unused };
     await tx.update(trials).set({ ...described, ...reset }).where(eq(trials.id, trialId));
     return begin(tx, trialId, attempt);
   });

@@ -1,15 +1,12 @@
-import { and, asc, eq, gt } from 'drizzle-orm';
+import { and, asc, eq } from 'drizzle-orm';
+import { restoreCalls, type Restored } from '../calls/restore.ts';
 import type { Database } from '../database.ts';
 import { calls } from '../schema.ts';
 
-export type Call = typeof calls.$inferSelect;
+export type Call = Restored<typeof calls.$inferSelect>;
 
-/** The calls of one attempt, in the order of their commits; those that were committed later than `after`. */
-export async function readCalls(db: Database, input: { trialId: string; attempt: number; after?: number }): Promise<Call[]> {
-  const { trialId, attempt, after = 0 } = input;
-  return db
-    .select()
-    .from(calls)
-    .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), gt(calls.seq, after)))
-    .orderBy(asc(calls.seq));
+/** The calls of one attempt, whole, in the order of their commits. */
+export async function readCalls(db: Database, { trialId, attempt }: { trialId: string; attempt: number }): Promise<Call[]> {
+  const ofAttempt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt));
+  return restoreCalls(await db.select().from(calls).where(ofAttempt).orderBy(asc(calls.seq)));
 }

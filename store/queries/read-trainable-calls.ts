@@ -1,22 +1,25 @@
-import { and, asc, eq, isNull } from 'drizzle-orm';
+import { and, asc, eq } from 'drizzle-orm';
+import { restorePrompts } from '../calls/restore-ids.ts';
 import type { Database } from '../database.ts';
 import type { TrainableCall } from '../samples/build-samples.ts';
 import { calls } from '../schema.ts';
 
+const { id, status, untrainable, baseId, sharedIds, promptTokenIds, completionTokenIds, logprobs, policyVersion, versionSpans, sampling } = calls;
+const fields = { id, status, untrainable, baseId, sharedIds, promptTokenIds, completionTokenIds, logprobs, policyVersion, versionSpans, sampling };
+
 /** The completed calls of one attempt that a gradient can trust (rule 2), in the order of their commits. */
 export async function readTrainableCalls(db: Database, input: { trialId: string; attempt: number }): Promise<TrainableCall[]> {
-  const { trialId, attempt } = input;
-  const rows = await db
-    .select()
-    .from(calls)
-    .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), eq(calls.status, 'completed'), isNull(calls.untrainable)))
-    .orderBy(asc(calls.seq));
-  return rows.flatMap(({ id, promptTokenIds, completionTokenIds, logprobs, policyVersion, versionSpans, sampling }) => {
-    if (!promptTokenIds || !completionTokenIds?.length || !logprobs) return [];
+  const ofAttempt = and(eq(calls.trialId, input.trialId), eq(calls.attempt, input.attempt));
+  const rows = await db.select(fields).from(calls).where(ofAttempt).orderBy(asc(calls.seq));
+  const prompts = restorePrompts(rows);
+  return rows.flatMap(({ baseId: _, sharedIds: __, ...row }, i) => {
+    const promptTokenIds = prompts[i];
+    const { completionTokenIds, logprobs, sampling, versionSpans } = row;
+    if (row.status !== 'completed' || row.untrainable !== null || !promptTokenIds || !completionTokenIds?.length || !logprobs) return [];
     const temperature = typeof sampling.temperature === 'number' ? sampling.temperature : 1;
     const policyVersions = versionSpans
       ? versionSpans.flatMap(({ version, start, end }) => new Array<number>(end - start).fill(version))
-      : policyVersion;
-    return [{ id, promptTokenIds, completionTokenIds, logprobs, policyVersions, temperature }];
+      : row.policyVersion;
+    return [{ id: row.id, promptTokenIds, completionTokenIds, logprobs, policyVersions, temperature }];
   });
 }

@@ -1,3 +1,5 @@
+import { concat, startsWith } from '../ids.ts';
+
 /** What a call adds to its trial's samples. */
 export type TrainableCall = {
   id: string;
@@ -61,17 +63,3 @@ function sampleTo(leaf: Node): TokenSample {
 
 const longest = (nodes: Node[]): Node | null =>
   nodes.reduce<Node | null>((best, node) => (best && best.tokenIds.length >= node.tokenIds.length ? best : node), null);
-
-function concat(a: Int32Array, b: Int32Array): Int32Array {
-  const both = new Int32Array(a.length + b.length);
-  both.set(a);
-  both.set(b, a.length);
-  return both;
-}
-
-/** Compared from the end: conversations of one trial differ there. */
-export function startsWith(ids: ArrayLike<number>, prefix: ArrayLike<number>): boolean {
-  if (ids.length < prefix.length) return false;
-  for (let i = prefix.length - 1; i >= 0; i--) if (ids[i] !== prefix[i]) return false;
-  return true;
-}

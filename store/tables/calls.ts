@@ -1,6 +1,5 @@
 import { bigserial, boolean, index, integer, jsonb, pgTable, text, timestamp, uuid } from 'drizzle-orm/pg-core';
 import { bytes, floats, tokenIds } from './column-types.ts';
-import { trials } from './trials.ts';
 
 export const CONTINUATIONS = ['clean', 'realigned', 'forked'] as const;
 export type Continuation = (typeof CONTINUATIONS)[number];
@@ -11,26 +10,34 @@ export type VersionSpan = { version: number; start: number; end: number };
 export const CALL_STATUSES = ['completed', 'failed', 'cancelled'] as const;
 export type CallStatus = (typeof CALL_STATUSES)[number];
 
-/** One request to the model, written before the agent sees its end. */
+/** One request to the model, written before the agent sees its end. A request for several replies has a row for each. */
 export const calls = pgTable(
   'calls',
   {
     id: uuid().primaryKey(),
-    /** The order of commits. */
+    /** The order of commits within a trial. */
     seq: bigserial({ mode: 'number' }).notNull(),
-    trialId: text('trial_id').notNull().references(() => trials.id, { onDelete: 'cascade' }),
+    /** Its row is locked by the statement that records: a foreign key would only look it up again. */
+    trialId: text('trial_id').notNull(),
     attempt: integer().notNull(),
+    /** Of a request's second reply and those after it: the row of its first one. */
+    choiceOf: uuid('choice_of'),
     status: text({ enum: CALL_STATUSES }).notNull(),
     /** Why it failed or was cancelled. */
     reason: text(),
     httpStatus: integer('http_status').notNull(),
     stream: boolean().notNull(),
-    /** SHA-256 of the request's bytes, in hex, and the client's own key: by these a retry is known. */
-    digest: text(),
+    /** SHA-256 of the request's bytes, and the client's own key: by these a retry is known. */
+    digest: bytes(),
     idempotencyKey: text('idempotency_key'),
-    /** The agent's request and the reply it was given, as JSON bytes. */
+    /** An earlier call of the attempt: what this one shares with it is stored there (`store/calls/`). */
+    baseId: uuid('base_id'),
+    /** How many ids of the base's prompt and completion this prompt begins with. */
+    sharedIds: integer('shared_ids').notNull().default(0),
+    /** The agent's request, shortened, and the reply it was given, as JSON bytes. */
     request: bytes().notNull(),
     response: bytes(),
+    /** After the shared ones. */
     promptTokenIds: tokenIds('prompt_token_ids'),
     completionTokenIds: tokenIds('completion_token_ids'),
     logprobs: floats(),

@@ -1,9 +1,13 @@
-import { index, integer, jsonb, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
+import { bigint, index, integer, jsonb, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
 
 export const OUTCOMES = ['scored', 'truncated', 'agent_error', 'verifier_error', 'infra_error', 'cancelled'] as const;
 export type Outcome = (typeof OUTCOMES)[number];
 
 export const TRIAL_STATUSES = ['created', 'completed', 'deleted'] as const;
+
+/** Reasons of a refused call after which the agent cannot go on: the trial's outcome becomes `truncated`. */
+export const EXHAUSTED = ['budget_exhausted', 'context_length_exceeded'] as const;
+export type Exhausted = (typeof EXHAUSTED)[number];
 
 export type Sampling = {
   temperature?: number;
@@ -42,6 +46,13 @@ export const trials = pgTable(
     /** What the run forces on every call; fields that are absent are the agent's choice. */
     sampling: jsonb().$type<Sampling>().notNull().default({}),
     budgets: jsonb().$type<Budgets>().notNull().default({}),
+    /** Of the current attempt: rows in `calls`, and what of its budgets was used. Counted where calls are recorded. */
+    recorded: integer().notNull().default(0),
+    usedCalls: integer('used_calls').notNull().default(0),
+    usedTokens: bigint('used_tokens', { mode: 'number' }).notNull().default(0),
+    /** What stopped the agent, when its budget or the model's context did. */
+    exhausted: text({ enum: EXHAUSTED }),
+    attemptOpenedAt: timestamp('attempt_opened_at', { withTimezone: true }).notNull().defaultNow(),
     policyVersion: integer('policy_version'),
     outcome: text({ enum: OUTCOMES }),
     /** Named rewards between 0 and 1, written by the verifier's activity alone. */

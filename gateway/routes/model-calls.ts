@@ -1,12 +1,13 @@
 import { Hono } from 'hono';
+import { outlineOf } from '../../store/calls/outline.ts';
 import { findCompletedCall } from '../../store/queries/find-completed-call.ts';
-import type { TrialForCall } from '../../store/queries/read-trial.ts';
+import type { TrialNow } from '../../store/queries/find-trials.ts';
 import { openTrialOf } from '../auth.ts';
 import { allowance } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
 import { dispatch } from '../chat/dispatch.ts';
 import { plainReply } from '../chat/plain.ts';
-import { parseChatRequest, type ChatRequest } from '../chat/request.ts';
+import { parseRequest, ROUTES, type ModelRequest } from '../chat/request.ts';
 import { forceSampling } from '../chat/sampling.ts';
 import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
@@ -20,42 +21,53 @@ import { retryOf, type Retry } from '../retry/retry.ts';
 import { SameCalls } from '../retry/same-calls.ts';
 import { conversationOf } from '../token-in/messages.ts';
 
-/** OpenAI's chat completions, answered by the trial's policy and recorded. */
-export function chatRoutes(deps: GatewayDeps): Hono {
+type Asked = ModelRequest & { retry: Retry };
+
+/** OpenAI's completions of chats and of texts, answered by the trial's policy and recorded. */
+export function modelCallRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
   const inFlight = new InFlight();
   const sameCalls = new SameCalls();
-  app.post('/:trial/v1/chat/completions', async (c) => {
-    const { headers, signal } = c.req.raw;
-    const trial = await openTrialOf(deps, c.req.param('trial'), headers);
-    const request = parseChatRequest(await readBody(c.req.raw, deps.settings.maxBodyBytes));
-    const retry = await retryOf(headers, request.bytes);
-    const same = { trialId: trial.id, attempt: trial.attempt, digest: retry.digest, idempotencyKey: retry.key };
-    const { earlier, leave } = sameCalls.enter(JSON.stringify(same));
-    if (!retry.isRetry) return begin(trial, { ...request, retry }, signal, leave);
+  for (const route of ROUTES) {
+    app.post(`/:trial${route}`, async (c) => {
+      const { headers, signal } = c.req.raw;
+      const trial = await openTrialOf(deps, c.req.param('trial'), headers);
+      const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
+      const request = { ...parseRequest(route, bytes), retry: retryOf(headers, bytes) };
+      return once(trial, request, headers, signal);
+    });
+  }
+
+  /** Answers a client's second try with what the first one got (rule 4). */
+  async function once(trial: TrialNow, request: Asked, headers: Headers, signal: AbortSignal): Promise<Response> {
+    const { digest, key, isRetry } = request.retry;
+    const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key };
+    const { earlier, leave } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
+    if (!isRetry) return begin(trial, request, signal, leave);
     try {
       await unlessAborted(earlier, signal);
       const done = await patiently(deps, () => findCompletedCall(deps.db, same));
-      if (!done) return await begin(await openTrialOf(deps, trial.id, headers), { ...request, retry }, signal, leave);
+      if (!done) return await begin(await openTrialOf(deps, trial.id, headers), request, signal, leave);
       leave();
-      return await replay(done, request);
+      return replay(done, request);
     } catch (error) {
       leave();
       throw error;
     }
-  });
+  }
 
-  async function begin(trial: TrialForCall, request: ChatRequest & { retry: Retry }, signal: AbortSignal, leaveSame: () => void): Promise<Response> {
+  async function begin(trial: TrialNow, request: Asked, signal: AbortSignal, leaveSame: () => void): Promise<Response> {
     const leaveTrial = inFlight.enter(trial.id);
     const leave = () => {
       leaveSame();
       leaveTrial();
     };
     try {
-      const { tokensLeft, refusal } = await allowance(deps, trial, inFlight.count(trial.id) - 1);
+      const { tokensLeft, refusal } = allowance(trial, inFlight.count(trial.id) - 1);
       const conversation = conversationOf(request.body);
       const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
-      const place = () => new Call(deps, trial, { ...request, conversation, past }, forceSampling(request, trial, tokensLeft));
+      const placed = { ...request, outline: outlineOf(request.body), conversation, past };
+      const place = () => new Call(deps, trial, placed, forceSampling(request, trial, tokensLeft));
       if (refusal && deps.settings.budgetEnd === 'refuse') {
         if (refusal.first) await place().fail(refusal.failure);
         throw refusal.failure;

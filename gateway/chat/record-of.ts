@@ -1,0 +1,87 @@
+import { startsWith } from '../../store/ids.ts';
+import type { CallRecord, ChoiceRecord } from '../../store/queries/record-calls.ts';
+import type { Continuation } from '../../store/schema.ts';
+import type { TrialNow } from '../../store/queries/find-trials.ts';
+import type { Lease } from '../engines/pool.ts';
+import type { Past } from '../token-in/conversations.ts';
+import type { PlacedRequest } from './call.ts';
+import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
+import { isReproducible, samplingOf } from './sampling.ts';
+import { defectOf, type Untrainable } from './tokens.ts';
+import { versionOf, versionSpans } from './versions.ts';
+
+export type Ended = {
+  id: string;
+  trial: TrialNow;
+  request: PlacedRequest;
+  /** The request's fields with the run's sampling in force. */
+  sampled: Record<string, unknown>;
+  lease: Lease | null;
+  ending: Ending;
+  status: CallRecord['status'];
+  httpStatus: number;
+  reason: string | null;
+  /** New weights came under way, and the engine may not say which tokens are whose. */
+  published: boolean;
+  startedAt: Date;
+  firstTokenAt: Date | null;
+};
+
+/** What is written down of a call. */
+export function recordOf({ id, trial, request, sampled, lease, ending, published, ...end }: Ended): CallRecord {
+  const { prompt, choices, reply } = ending;
+  const label = lease?.label ?? null;
+  const version = trial.runId === null ? null : versionOf(label);
+  const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
+    const { completion, logprobs, finishReason } = choice;
+    const spans = trial.runId === null ? null : knownSpans(choice, trial.runId);
+    return {
+      completionTokenIds: completion && Int32Array.from(completion),
+      logprobs: logprobs && Float32Array.from(logprobs),
+      finishReason,
+      policyVersion: spans ? Math.min(...spans.map((span) => span.version)) : version,
+      versionSpans: spans && spans.length > 1 ? spans : null,
+      untrainable: completion || end.status === 'completed' ? (defect(choice, ending, sampled) ?? (published && !spans ? 'policy_changed' : null)) : null,
+    };
+  };
+  const [first = NOTHING_SAMPLED, ...more] = choices.map(choiceOf);
+  return {
+    ...end,
+    id,
+    trialId: trial.id,
+    attempt: trial.attempt,
+    endedAt: new Date(),
+    stream: request.stream,
+    digest: request.retry.digest,
+    idempotencyKey: request.retry.key,
+    request: request.outline,
+    response: reply,
+    promptTokenIds: prompt && Int32Array.from(prompt),
+    base: request.past.base,
+    known: request.past.known,
+    sampling: samplingOf(sampled),
+    engine: lease?.replica.connection.url ?? null,
+    policyLabel: label,
+    parentId: request.past.parent?.callId ?? null,
+    continuation: continuationOf(request.past, prompt),
+    choices: [{ id, ...first }, ...more.map((choice) => ({ id: crypto.randomUUID(), ...choice }))],
+  };
+}
+
+const NOTHING_SAMPLED = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
+
+function knownSpans({ versions, completion }: ChoiceEnding, runId: string) {
+  const spans = versions && versionSpans(versions, runId, completion?.length ?? 0);
+  return spans === 'foreign' ? null : spans;
+}
+
+function defect(choice: ChoiceEnding, ending: Ending, sampled: Record<string, unknown>): Untrainable | null {
+  const miscounted = ending.counted !== null && ending.counted !== sampledTokens(ending) ? 'length_mismatch' : null;
+  return defectOf(ending.prompt, choice) ?? miscounted ?? (isReproducible(sampled) ? null : 'sampling_not_reproducible');
+}
+
+function continuationOf({ parent, isEdited, isFirst }: Past, prompt: readonly number[] | null): Continuation | null {
+  if (isFirst) return null;
+  if (!parent || isEdited) return 'forked';
+  return prompt && startsWith(prompt, parent.tokenIds) ? 'clean' : 'realigned';
+}

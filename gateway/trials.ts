@@ -1,0 +1,36 @@
+import type { TrialNow } from '../store/queries/find-trials.ts';
+
+type Waiting = { id: string; resolve: (trial: TrialNow | undefined) => void; reject: (error: unknown) => void };
+
+/** Looks trials up: requests that come while a query is under way share the next one. What is found was read after it was asked for. */
+export class Trials {
+  readonly #find: (ids: string[]) => Promise<TrialNow[]>;
+  #waiting: Waiting[] = [];
+  #running = false;
+
+  constructor(find: (ids: string[]) => Promise<TrialNow[]>) {
+    this.#find = find;
+  }
+
+  find(id: string): Promise<TrialNow | undefined> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ id, resolve, reject });
+      if (!this.#running) void this.#run();
+    });
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true;
+    while (this.#waiting.length > 0) {
+      const asked = this.#waiting;
+      this.#waiting = [];
+      try {
+        const found = new Map((await this.#find([...new Set(asked.map(({ id }) => id))])).map((trial) => [trial.id, trial]));
+        for (const { id, resolve } of asked) resolve(found.get(id));
+      } catch (error) {
+        for (const { reject } of asked) reject(error);
+      }
+    }
+    this.#running = false;
+  }
+}

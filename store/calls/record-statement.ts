@@ -1,0 +1,53 @@
+/** A column of `calls`, its type in the rows that come as JSON, and how it is taken from there. */
+type Column = { name: string; key: string; type: string };
+
+const TEXTS = 'trialId status reason idempotencyKey finishReason engine policyLabel continuation untrainable';
+const columns: Column[] = [
+  ...named('id choiceOf baseId parentId', 'uuid'),
+  ...named(TEXTS, 'text'),
+  ...named('attempt httpStatus sharedIds policyVersion', 'integer'),
+  ...named('stream', 'boolean'),
+  ...named('sampling versionSpans', 'jsonb'),
+  ...named('startedAt firstTokenAt endedAt', 'timestamptz'),
+  ...named('digest request response promptTokenIds completionTokenIds logprobs', 'bytea'),
+];
+
+function named(keys: string, type: string): Column[] {
+  return keys.split(' ').map((key) => ({ key, type, name: key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`) }));
+}
+
+const isBytes = ({ type }: Column): boolean => type === 'bytea';
+const declared = columns.map((column) => `"${column.key}" ${isBytes(column) ? 'integer[]' : column.type}`).join(', ');
+const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea from x."${column.key}"[1] for x."${column.key}"[2])` : `x."${column.key}"`));
+
+/**
+ * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
+ * open at the row's attempt, counts what they use of their budgets, and returns the accepted ids. Numbers go in as JSON
+ * and bytes as one block, because a value of its own for each costs more than the rest of the commit.
+ */
+export const recordCalls = {
+  name: 'record_calls',
+  text: `
+with x as materialized (
+  select * from rows from (json_to_recordset($1::json) as (${declared})) with ordinality
+), open as materialized (
+  select id, attempt from trials where id = any($3::text[]) and status = 'created' order by id for no key update
+), accepted as materialized (
+  select x.* from x join open on open.id = x."trialId" and open.attempt = x.attempt
+), inserted as (
+  insert into calls (${columns.map((column) => column.name).join(', ')})
+  select ${taken.join(', ')} from accepted x order by x.ordinality
+  on conflict do nothing
+  returning trial_id, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens
+), used as (
+  select trial_id, count(*) as recorded, sum(tokens) as tokens,
+    count(*) filter (where status <> 'failed' and choice_of is null) as calls,
+    max(substring(reason from '^(budget_exhausted|context_length_exceeded):')) as exhausted
+  from inserted group by trial_id
+), counted as (
+  update trials set recorded = trials.recorded + used.recorded, used_calls = used_calls + used.calls,
+    used_tokens = used_tokens + used.tokens, exhausted = coalesce(trials.exhausted, used.exhausted)
+  from used where trials.id = used.trial_id
+)
+select id from accepted where "choiceOf" is null`,
+};

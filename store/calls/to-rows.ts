@@ -1,0 +1,103 @@
+import type { calls, CallStatus, Continuation, VersionSpan } from '../schema.ts';
+import type { JsonObject } from '../json.ts';
+import { sharedLength } from '../ids.ts';
+import type { Outline } from './outline.ts';
+import { shorten, type Base } from './shorten.ts';
+
+type Row = typeof calls.$inferInsert;
+
+/** One reply of a call. */
+export type ChoiceRecord = {
+  id: string;
+  completionTokenIds: Int32Array | null;
+  /** In nats. */
+  logprobs: Float32Array | null;
+  finishReason: string | null;
+  policyVersion: number | null;
+  versionSpans: VersionSpan[] | null;
+  untrainable: string | null;
+};
+
+/** One request to the model with its replies, of which the first has its id; a call that came to nothing has one without tokens. */
+export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' | 'stream' | 'startedAt' | 'endedAt'> & {
+  status: CallStatus;
+  reason?: string | null;
+  /** SHA-256 of the request's bytes. */
+  digest?: Uint8Array | null;
+  idempotencyKey?: string | null;
+  request: Outline;
+  /** As the agent gets it; its choices are those of the record. */
+  response?: JsonObject | null;
+  promptTokenIds?: Int32Array | null;
+  base?: Base | null;
+  /** The contents that earlier calls of the attempt brought. */
+  known?: ReadonlySet<string>;
+  sampling: JsonObject;
+  engine?: string | null;
+  policyLabel?: string | null;
+  parentId?: string | null;
+  continuation?: Continuation | null;
+  firstTokenAt?: Date | null;
+  choices: readonly [ChoiceRecord, ...ChoiceRecord[]];
+};
+
+/** What the statement reads: rows as JSON, and where their bytes lie in one block. */
+export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; bytes: Buffer } {
+  const block = new Block();
+  return { rows: records.flatMap((record) => rowsOf(record, block)), bytes: block.bytes() };
+}
+
+const NOTHING_KNOWN: ReadonlySet<string> = new Set();
+
+function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, reason, ...call }: CallRecord, block: Block): JsonObject[] {
+  const replies = Array.isArray(response?.choices) ? response.choices : [];
+  return choices.map(({ completionTokenIds, logprobs, finishReason, ...choice }, i) => {
+    const isFirst = i === 0;
+    // A further reply is stored by the first one's row, with which it shares everything else.
+    const sharedIds = isFirst ? (base && prompt ? sharedLength(prompt, base.tokenIds) : 0) : (prompt?.length ?? 0);
+    const short = isFirst ? shorten(request, base, known) : asFirst(request);
+    const reply = response && (replies.length < 2 ? response : { ...(isFirst ? response : {}), choices: [replies[i]] });
+    return {
+      ...call,
+      ...choice,
+      choiceOf: isFirst ? null : call.id,
+      reason: reason && wellFormed(reason),
+      finishReason: finishReason && wellFormed(finishReason),
+      baseId: isFirst ? (base?.callId ?? null) : call.id,
+      sharedIds,
+      digest: block.add(digest),
+      request: block.add(Buffer.from(JSON.stringify(short))),
+      response: block.add(reply && Buffer.from(JSON.stringify(reply))),
+      promptTokenIds: block.add(prompt?.subarray(sharedIds)),
+      completionTokenIds: block.add(completionTokenIds),
+      logprobs: block.add(logprobs),
+    };
+  });
+}
+
+function asFirst({ fields, lists, prompt }: Outline): JsonObject {
+  const whole = Object.entries(lists).map(([name, items]) => [name, [items.length, []]]);
+  return { fields: { as: fields.digest }, lists: Object.fromEntries(whole), ...(prompt === null ? {} : { prompt: [prompt.length, ''] }) };
+}
+
+/** Bytes behind one another: as one parameter of a statement they need no encoding. */
+class Block {
+  readonly #parts: Uint8Array[] = [];
+  #size = 0;
+
+  /** Where they lie: [the first byte, counted from 1; how many]. */
+  add(part: Uint8Array | Int32Array | Float32Array | null | undefined): [number, number] | null {
+    if (!part) return null;
+    const at: [number, number] = [this.#size + 1, part.byteLength];
+    this.#parts.push(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
+    this.#size += part.byteLength;
+    return at;
+  }
+
+  bytes(): Buffer {
+    return Buffer.concat(this.#parts, this.#size);
+  }
+}
+
+/** An engine's message may quote what a model wrote, and Postgres text has neither NUL nor half a character. */
+const wellFormed = (text: string): string => text.replaceAll('\u0000', '\uFFFD').toWellFormed();

@@ -1,0 +1,24 @@
+import { randomUUID } from 'node:crypto';
+import { outlineOf } from '../calls/outline.ts';
+import type { CallRecord, ChoiceRecord } from '../queries/record-calls.ts';
+
+type Given = Partial<Omit<CallRecord, 'request' | 'choices'>> & { request?: Record<string, unknown>; choice?: Partial<ChoiceRecord> };
+
+/** A call that completed, with what a test says of it. */
+export function callRecord({ id = randomUUID(), request = { messages: [] }, choice, ...given }: Given): CallRecord {
+  const nothing = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
+  return {
+    id,
+    trialId: 'trial',
+    attempt: 1,
+    status: 'completed',
+    httpStatus: 200,
+    stream: false,
+    sampling: {},
+    startedAt: new Date(),
+    endedAt: new Date(),
+    ...given,
+    request: outlineOf(request),
+    choices: [{ id, ...nothing, ...choice }],
+  };
+}
