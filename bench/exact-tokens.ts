@@ -9,13 +9,15 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { readText } from '../gateway/engines/connection.ts';
+import { z } from 'zod';
 import { startGateway } from '../gateway/node.ts';
 import { UndiciConnection } from '../gateway/node/engine-connection.ts';
 import { converse, type Line } from '../gateway/testing/converse.ts';
+import { detokenize } from '../gateway/testing/detokenize.ts';
 import { recordFaults } from '../gateway/testing/record-faults.ts';
 import { TokenEngine } from '../gateway/testing/token-engine.ts';
 import { decode as toyDecode } from '../gateway/testing/toy-tokenizer.ts';
+import { trialOverHttp } from '../gateway/testing/trial-over-http.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import { table } from '../cli/show/table.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
@@ -31,6 +33,7 @@ const { values } = parseArgs({
 });
 const [count, steps, concurrency] = [values.conversations, values.steps, values.concurrency].map(Number) as [number, number, number];
 const ADMIN = 'bench';
+const sampleCount = z.object({ samples: z.array(z.unknown()) });
 
 /** Where conversations go, and how their ids become text. */
 type Place = { gateway: string; adminKey: string; decode: (ids: number[]) => string | Promise<string>; toy?: TokenEngine };
@@ -38,24 +41,20 @@ const total = { conversations: 0, calls: 0, samples: 0, mismatches: 0 };
 const faults: string[] = [];
 
 async function converseAt({ gateway, adminKey, decode, toy }: Place, seed: number): Promise<void> {
-  const admin = { authorization: `Bearer ${adminKey}` };
-  const session = `${gateway}/sessions/exact-${seed}`;
-  const opened = await fetch(session, { method: 'POST', headers: admin });
-  const { api_key, base_url } = (await opened.json()) as { api_key: string; base_url: string };
-  const headers = { authorization: `Bearer ${api_key}`, 'content-type': 'application/json' };
+  const id = `exact-${seed}`;
+  const trial = await trialOverHttp({ url: gateway, adminKey }, id);
   let line: Line | undefined;
   const chat = (body: Record<string, unknown>) => {
-    const more = toy ? { cue: { line, log: session } } : { max_tokens: 8, temperature: 1 };
-    return fetch(`${base_url}/chat/completions`, { method: 'POST', headers, body: JSON.stringify({ ...more, ...body }) });
+    const more = toy ? { cue: { line, log: id } } : { max_tokens: 8, temperature: 1 };
+    return trial.chat({ ...more, ...body });
   };
   const said = await converse(seed, { chat, say: (next) => (line = next), steps, tools: toy !== undefined });
-  const read = async (path: string) => (await fetch(session + path, { headers: admin })).json() as Promise<{ samples?: unknown[] }>;
-  const samples = await read('/samples');
-  const found = await recordFaults({ steps: said, session: await read(''), samples, decode, generated: toy?.logs.get(session) });
-  toy?.logs.delete(session);
+  const samples = await trial.samples();
+  const found = await recordFaults({ steps: said, session: await trial.session(), samples, decode, generated: toy?.logs.get(id) });
+  toy?.logs.delete(id);
   total.conversations += 1;
   total.calls += said.length;
-  total.samples += samples.samples?.length ?? 0;
+  total.samples += sampleCount.parse(samples).samples.length;
   if (found.length > 0) total.mismatches += 1;
   if (faults.length < 20) faults.push(...found.map((fault) => `seed ${seed}: ${fault}`));
 }
@@ -92,11 +91,7 @@ async function onToy(): Promise<void> {
 async function onVllm(): Promise<void> {
   await withStack(async (_, stack, signal) => {
     const engine = new UndiciConnection(stack.plan.engines[0] ?? '');
-    const decode = async (tokens: number[]) => {
-      const reply = await engine.ask({ method: 'POST', path: '/detokenize', body: JSON.stringify({ tokens }), signal });
-      const { prompt } = JSON.parse(await readText(reply.body)) as { prompt: string };
-      return prompt.replace(/<\|(im_start|im_end|endoftext)\|>/g, '');
-    };
+    const decode = (tokens: number[]) => detokenize(engine, tokens, signal);
     await converseAll({ gateway: stack.plan.gatewayUrl, adminKey: stack.plan.adminKey, decode }, 0, count);
     await engine.close();
   });

@@ -16,17 +16,15 @@ import { readRunFile } from '../cli/run/read-run-file.ts';
 import { startRun } from '../cli/run/start-run.ts';
 import { watchRun } from '../cli/run/watch-run.ts';
 import { readRunRecord } from '../cli/show/run-record.ts';
-import { table } from '../cli/show/table.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import type { Database } from '../store/database.ts';
 import { calls, groups, iterations, trials } from '../store/schema.ts';
 import { provenance, withStack } from './deployment.ts';
+import { iterationReport, type IterationRow } from './iteration-report.ts';
 
 const { values } = parseArgs({ options: { iterations: { type: 'string', default: '5' }, trl: { type: 'string', default: '0' } } });
 const RUN = 'bench-iteration';
 const results = join(REPOSITORY, 'bench/results');
-
-type Row = { iteration: number; trialgate: number; direct: number; train: number; ratio: number; tokens: number; seconds: Record<string, number> };
 
 /** The recorded requests again, at once, each as long as its recorded reply. Returns wall seconds. */
 async function sendDirect(engine: string, recorded: { request: Buffer; tokens: number }[], salt: string): Promise<number> {
@@ -72,7 +70,7 @@ const rows = await withStack(async (connected, stack, signal) => {
   await startRun(connected.client, RUN, config);
   await watchRun(connected, RUN, signal);
   const record = await readRunRecord(connected.db, RUN);
-  const measured: Row[] = [];
+  const measured: IterationRow[] = [];
   for (const { iteration, seconds, metrics } of record.iterations) {
     const recorded = await requestsOf(connected.db, iteration);
     const direct = await sendDirect(stack.plan.engines[0] ?? '', recorded, encodeURIComponent(`${versionLabel(RUN, 1000 + iteration)}`));
@@ -93,17 +91,8 @@ if (Number(values.trl) > 0) {
   trl = trlSteps.parse(readFileSync(out, 'utf8').trim().split('\n').map((line) => JSON.parse(line)));
 }
 
-const f = (value: number) => value.toFixed(1);
-const text = table(
-  ['iteration', 'tokens', 'Trialgate s', 'rollout', 'batch', 'train', 'publish', 'engine direct s', 'step alone s', 'ratio'],
-  rows.map((row) => [String(row.iteration), String(row.tokens), f(row.trialgate), ...['rollout', 'batch', 'train', 'publish'].map((phase) => f(row.seconds[phase] ?? 0)), f(row.direct), f(row.train), row.ratio.toFixed(2)]),
-);
-const median = (list: number[]) => list.toSorted((a, b) => a - b)[Math.floor(list.length / 2)] ?? Number.NaN;
-const summary = [
-  `median: Trialgate ${f(median(rows.map((row) => row.trialgate)))} s an iteration, ${median(rows.map((row) => row.ratio)).toFixed(2)} × (engine direct + step alone)`,
-  ...(trl.length ? [`TRL GRPOTrainer, same model and shape: ${f(median(trl.map((step) => step.seconds)))} s a step (median of ${trl.length})`] : []),
-];
-console.log(`${text}\n\n${summary.join('\n')}`);
+const text = iterationReport(rows, trl);
+console.log(text);
 mkdirSync(results, { recursive: true });
 writeFileSync(join(results, 'iteration.json'), `${JSON.stringify({ ...provenance(), rows, trl }, null, 2)}\n`);
-writeFileSync(join(results, 'iteration.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n\n${summary.join('\n')}\n`);
+writeFileSync(join(results, 'iteration.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);

@@ -30,7 +30,7 @@ def main() -> None:
     for row in lines_of("learning.jsonl"):
         if "iteration" in row:
             seeds[row["seed"]].append(row)
-    theirs = [row for row in lines_of("learning-trl.jsonl") or lines_of("iteration-trl.jsonl") if "step" in row]
+    theirs = [row for row in lines_of("learning-trl.jsonl") if "step" in row]
     figure, (by_sample, by_minute) = plt.subplots(1, 2, figsize=(10, 3.6), sharey=True)
     for seed, rows in sorted(seeds.items()):
         label = f"Trialgate ({len(seeds)} run{'s' if len(seeds) > 1 else ''})" if seed == 0 else None

@@ -9,7 +9,10 @@ import { onHost, store, waiting } from './activities.ts';
 import { engineTroubleSignal } from './messages.ts';
 
 type Trial = { trialId: string; member: number; group: GroupPlan; limits: GroupLimits; owner: string };
-type Ending = Omit<Sealing, 'trialId' | 'attempt' | 'host'>;
+/** One that was not opened has no host. */
+type Attempt = Pick<Sealing, 'trialId' | 'attempt' | 'host'>;
+type Opened = Required<Attempt>;
+type Ending = Omit<Sealing, keyof Attempt>;
 
 /**
  * One trial: open (with its sandbox) → agent → verify → seal, under a new attempt after each failure that is not its own.
@@ -23,7 +26,7 @@ export async function runTrial(trial: Trial, runCancelled: () => boolean): Promi
       const opened = await openTrial(trial, attempt);
       if (opened?.finished) return opened.finished;
       attempt = opened?.attempt ?? attempt;
-      const outcome = opened ? await runAttempt(trial, { attempt, host: opened.host }, runCancelled) : 'infra_error';
+      const outcome = opened ? await runAttempt(trial, { trialId, attempt, host: opened.host }, runCancelled) : 'infra_error';
       if (outcome !== 'infra_error' || tries >= limits.maxAttempts) return outcome;
       await mendPool(getExternalWorkflowHandle(trial.owner), group.runId);
       await sleep(1000 * 2 ** Math.min(tries, 5));
@@ -47,32 +50,29 @@ async function openTrial({ trialId, member, group, limits }: Trial, attempt: num
   }
 }
 
-async function runAttempt({ trialId, group, limits }: Trial, at: { attempt: number; host: string }, runCancelled: () => boolean): Promise<Outcome> {
-  const here = { trialId, ...at };
-  const { attempt } = at;
-  const host = onHost(at.host, limits.trialSeconds);
+async function runAttempt({ group, limits }: Trial, attempt: Opened, runCancelled: () => boolean): Promise<Outcome> {
+  const { host, ...key } = attempt;
+  const here = onHost(host, limits.trialSeconds);
   let end: AgentEnd;
   try {
-    end = await host.runAgent({ trialId, attempt, seconds: limits.trialSeconds, agent: group.agent });
+    end = await here.runAgent({ ...key, seconds: limits.trialSeconds, agent: group.agent });
   } catch (error) {
     // A worker that shuts down cancels its activities too: only this scope tells whether the trial was cut.
-    if (!CancellationScope.current().consideredCancelled) return abandon(here, { outcome: 'infra_error', reason: describe(error) });
-    if (runCancelled()) return abandon(here, { outcome: 'cancelled', reason: 'the run was cancelled' });
+    if (!CancellationScope.current().consideredCancelled) return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });
+    if (runCancelled()) return abandon(attempt, { outcome: 'cancelled', reason: 'the run was cancelled' });
     end = { outcome: 'truncated', reason: 'the group reached its deadline', seconds: {} };
   }
   const { outcome, reason } = end;
-  if (outcome === 'infra_error') return abandon(here, { ...end, outcome });
+  if (outcome === 'infra_error') return abandon(attempt, { ...end, outcome });
   try {
     // What a cut trial left behind is still verified, past the deadline too.
-    const verdict = await CancellationScope.nonCancellable(() => host.verifyTrial({ trialId, attempt, seconds: limits.trialSeconds }));
+    const verdict = await CancellationScope.nonCancellable(() => here.verifyTrial({ ...key, seconds: limits.trialSeconds }));
     const seconds = { ...end.seconds, ...verdict.seconds };
-    return await seal(here, { reason, ...verdict, outcome: verdict.outcome ?? outcome ?? 'scored', seconds });
+    return await seal(attempt, { reason, ...verdict, outcome: verdict.outcome ?? outcome ?? 'scored', seconds });
   } catch (error) {
-    return abandon(here, { outcome: 'infra_error', reason: describe(error) });
+    return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });
   }
 }
-
-type Attempt = { trialId: string; attempt: number; host?: string };
 
 async function seal(attempt: Attempt, ending: Ending): Promise<Outcome> {
   await CancellationScope.nonCancellable(() => store.sealTrial({ ...attempt, ...ending }));
@@ -80,15 +80,15 @@ async function seal(attempt: Attempt, ending: Ending): Promise<Outcome> {
 }
 
 /** Ends an attempt that nobody will verify, and gives its sandbox back. */
-async function abandon(attempt: Required<Attempt>, ending: Ending): Promise<Outcome> {
-  await CancellationScope.nonCancellable(async () => {
-    await store.sealTrial({ ...attempt, ...ending });
+async function abandon(attempt: Opened, ending: Ending): Promise<Outcome> {
+  return CancellationScope.nonCancellable(async () => {
+    const outcome = await seal(attempt, ending);
     const { host, ...key } = attempt;
     const closing = onHost(host, 0).closeSandbox(key).catch(() => {});
     // A host that is lost never answers, and a trial that is to be tried again does not wait for it.
-    if (ending.outcome === 'cancelled') await closing;
+    if (outcome === 'cancelled') await closing;
+    return outcome;
   });
-  return ending.outcome;
 }
 
 /** Tells the pool's owner, and waits a while until it is whole again; the next attempt finds out if it is not. */

@@ -18,6 +18,7 @@ let lastId = 0;
  * a stopped event loop for a worker of 300 MB, 1 ms for this one.
  */
 export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessResult> {
+  if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0 };
   const launcher = (current ??= start());
   const id = ++lastId;
   const send = (message: ToLauncher): void => void (launcher.child.connected && launcher.child.send(message));
@@ -30,8 +31,7 @@ export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessR
   launcher.child.ref();
   launcher.child.channel?.ref();
   send({ id, spec });
-  if (signal.aborted) abort();
-  else signal.addEventListener('abort', abort, { once: true });
+  signal.addEventListener('abort', abort, { once: true });
   try {
     return await ended;
   } finally {

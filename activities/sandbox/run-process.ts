@@ -4,7 +4,7 @@ import { BoundedOutput } from './bounded-output.ts';
 import { bubblewrapArgv, type Mount } from './bubblewrap.ts';
 import { SandboxError } from './errors.ts';
 import type { Isolation } from './isolation.ts';
-import { killTree, MARKER, namespaceGone, noteRunning } from './kill-tree.ts';
+import { killTree, MARKER, namespaceGone } from './kill-tree.ts';
 import { limited, type Limits } from './limits.ts';
 import { watchTree, type Excess } from './tree-watch.ts';
 
@@ -44,9 +44,6 @@ export type ProcessResult = {
 export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   const started = performance.now();
   const elapsed = (): number => (performance.now() - started) / 1000;
-  if (spec.signal.aborted)
-    return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0 };
-
   const namespaced = spec.isolation.kind === 'bubblewrap';
   const child = begin(spec);
   const exit = await new Promise<Exit>((resolve, reject) => {
@@ -66,7 +63,6 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
     const cancel = (): void => void end('cancelled');
     spec.signal.addEventListener('abort', cancel, { once: true });
 
-    const forget = noteRunning(spec.marker, () => end('cancelled'));
     const release = (): void => {
       clearTimeout(deadline);
       unwatch();
@@ -75,14 +71,12 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
     const settle = async (exitCode: number | null, signal: NodeJS.Signals | null): Promise<void> => {
       release();
       await killTree(tree);
-      forget();
       await drained([child.stdout, child.stderr, child.status]);
       await namespaceGone(status());
       resolve({ reason, exitCode, signal, stdout: stdout(), stderr: stderr(), status: status() });
     };
     child.process.once('error', (error) => {
       release();
-      forget();
       reject(new SandboxError(`the sandbox could not be started: ${error.message}`, { cause: error }));
     });
     child.process.once('exit', (code, signal) => void settle(code, signal).catch(reject));

@@ -3,12 +3,16 @@ export type RewardStatistics = { mean: number; median: number; std: number; coun
 /** Population statistics, as training loggers name them; null where nothing was rewarded. */
 export function statisticsOf(values: number[]): RewardStatistics | null {
   if (values.length === 0) return null;
-  const sorted = values.toSorted((a, b) => a - b);
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   const std = Math.sqrt(values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / values.length);
+  return { mean, median: median(values), std, count: values.length };
+}
+
+/** The middle value, or the mean of the two in the middle; NaN of nothing. */
+export function median(values: number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
   const middle = (sorted.length - 1) / 2;
-  const median = ((sorted[Math.floor(middle)] ?? 0) + (sorted[Math.ceil(middle)] ?? 0)) / 2;
-  return { mean, median, std, count: values.length };
+  return ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2;
 }
 
 /** How often each value occurs. */

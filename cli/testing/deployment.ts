@@ -1,13 +1,10 @@
 import { execFile } from 'node:child_process';
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { resolveConfig } from '../config/resolve.ts';
 import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
 import { groupOf, isAlive } from '../supervisor/processes.ts';
 import { readState } from '../supervisor/state.ts';
+import { temporaryDeployment, type TemporaryDeployment } from './temporary-deployment.ts';
 
 const run = promisify(execFile);
 
@@ -16,19 +13,17 @@ export class TestDeployment {
   readonly home: string;
   readonly config: Deployment;
   readonly env: NodeJS.ProcessEnv;
+  readonly #removeFolder: () => Promise<void>;
 
-  private constructor(home: string, settings: Record<string, string>) {
+  private constructor({ home, config, env, remove }: TemporaryDeployment) {
     this.home = home;
-    const own = { TRIALGATE_HOME: home, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0' };
-    this.env = { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8', ...own, ...settings };
-    this.config = resolveConfig({ env: this.env, cwd: home }).config;
+    this.config = config;
+    this.env = env;
+    this.#removeFolder = remove;
   }
 
   static async create(settings: Record<string, string> = {}): Promise<TestDeployment> {
-    const home = await mkdtemp(join(tmpdir(), 'trialgate-'));
-    // PostgreSQL runs as another user where we are root, and its data is to be removed with the rest.
-    await chmod(home, 0o755);
-    return new TestDeployment(home, settings);
+    return new TestDeployment(await temporaryDeployment(settings));
   }
 
   /** The `trialgate` command, as a user would type it. */
@@ -58,6 +53,6 @@ export class TestDeployment {
 
   async remove(): Promise<void> {
     await this.trialgate('down');
-    await rm(this.home, { recursive: true, force: true });
+    await this.#removeFolder();
   }
 }

@@ -6,7 +6,8 @@ import { loadTask, type Task } from '../../tasks/load-task.ts';
 import { createSandbox, type Sandbox } from '../create-sandbox.ts';
 import { detectIsolation, type Isolation } from '../isolation.ts';
 import type { Limits } from '../limits.ts';
-import { runProcess, type ProcessResult, type ProcessSpec } from '../run-process.ts';
+import { launch } from '../launcher.ts';
+import type { ProcessResult, ProcessSpec } from '../run-process.ts';
 import { sandboxUser } from '../sandbox-user.ts';
 
 export const limits: Limits = { seconds: 10, memoryMb: 512, outputBytes: 100_000, processes: 32, fileMb: 10 };
@@ -65,7 +66,7 @@ export function shell(
   script: string,
   options: Options = {},
 ): Promise<ProcessResult> {
-  return runProcess(specOf(isolation, sandbox, script, options));
+  return launch(specOf(isolation, sandbox, script, options));
 }
 
 export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, options: Options = {}): ProcessSpec {

@@ -1,0 +1,72 @@
+import { ApplicationFailure } from '@temporalio/common';
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { eq } from 'drizzle-orm';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { HostSandboxes } from '../../activities/host-sandboxes.ts';
+import { createActivities } from '../../activities/index.ts';
+import { runConfig } from '../../activities/run-config.ts';
+import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { iterations, runs } from '../../store/schema.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
+import { FakeWorld } from '../../workflows/fake-activities.ts';
+import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { resumeRun } from './resume-run.ts';
+import { startRun } from './start-run.ts';
+
+let environment: TestWorkflowEnvironment;
+let postgres: TestPostgres;
+let db: Database;
+beforeAll(async () => {
+  [environment, postgres] = await Promise.all([startTemporal(), TestPostgres.create()]);
+  db = openDatabase(postgres.url);
+});
+afterAll(async () => {
+  await db?.$client.end();
+  await Promise.all([environment?.teardown(), postgres?.close()]);
+});
+
+/** The real records of runs, takes, groups and trials over an engine pool and a trainer that are not there. */
+function activitiesOver(world: FakeWorld, home: string) {
+  const sandboxes = new HostSandboxes(home, 8);
+  const real = createActivities({ db, temporal: environment.client, gatewayUrl: '', home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
+  const { prepareRun, openTake, planGroups, openGroup, openTrial, sealTrial, endGroup, closeTake, setRunStatus } = real;
+  return { ...world.general(), prepareRun, openTake, planGroups, openGroup, openTrial, sealTrial, endGroup, closeTake, setRunStatus };
+}
+
+test('a run that failed is resumed in another take, or runs its finished trials again', async () => {
+  await using folder = await temporaryHome();
+  const { folder: task } = await taskWith(folder.home, 'true');
+  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 2, group_size: 2, max_attempts: 1 });
+  const world = new FakeWorld();
+  const ran: string[] = [];
+  let broken = true;
+  world.runAgent = async ({ trialId, attempt }) => {
+    ran.push(`${trialId} ${attempt}`);
+    return broken && trialId.endsWith('1-1') ? { outcome: 'infra_error', reason: 'the disk is full', seconds: {} } : { outcome: null, seconds: {} };
+  };
+  world.trainStep = async () => {
+    if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
+  };
+  const real = activitiesOver(world, folder.home);
+  // What a person must mend parks a run: it fails where not even that can be written.
+  const setRunStatus: typeof real.setRunStatus = async (input) => {
+    if (broken && input.status === 'blocked') throw ApplicationFailure.nonRetryable('the disk is full');
+    return real.setRunStatus(input);
+  };
+  const statusOf = async () => (await db.select().from(runs).where(eq(runs.id, 'failed')))[0]?.status;
+
+  await withWorkers(environment, { trialgate: { ...real, setRunStatus }, host: world.host(), gpu: world.gpu() }, async () => {
+    const first = await startRun(environment.client, 'failed', config);
+    await expect(first.result()).rejects.toThrow();
+    expect(await statusOf()).toBe('failed');
+    expect(ran.toSorted()).toEqual(['failed-0.1-0-0 1', 'failed-0.1-0-1 1', 'failed-0.1-1-0 1', 'failed-0.1-1-1 1']);
+
+    broken = false;
+    await resumeRun({ client: environment.client, db }, 'failed');
+    await environment.client.workflow.getHandle('failed').result();
+  });
+  expect(ran.slice(4)).toEqual(['failed-0.1-1-1 2']);
+  expect((await db.select().from(iterations)).map((row) => [row.iteration, row.take, row.status])).toEqual([[0, 1, 'done']]);
+  expect(await statusOf()).toBe('completed');
+});

@@ -1,0 +1,30 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { resolveConfig } from '../config/resolve.ts';
+import type { Deployment } from '../config/schema.ts';
+import type { ComponentName } from '../supervisor/components/all.ts';
+import { startStack, type Stack } from '../supervisor/stack.ts';
+
+export type TemporaryDeployment = { home: string; env: NodeJS.ProcessEnv; config: Deployment; remove(): Promise<void> };
+
+/** The settings of a deployment of its own: a temporary folder, free ports. */
+export async function temporaryDeployment(settings: Record<string, string> = {}): Promise<TemporaryDeployment> {
+  const home = await mkdtemp(join(tmpdir(), 'trialgate-'));
+  // PostgreSQL runs as another user where we are root, and its data is to be removed with the rest.
+  await chmod(home, 0o755);
+  const own = { TRIALGATE_HOME: home, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0' };
+  const env = { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8', ...own, ...settings };
+  return { home, env, config: resolveConfig({ env, cwd: home }).config, remove: () => rm(home, { recursive: true, force: true }) };
+}
+
+/** Such a deployment's components, all or `only` these, in this process's care while `body` runs. */
+export async function withTemporaryStack<T>(body: (stack: Stack) => Promise<T>, signal: AbortSignal, only?: readonly ComponentName[]): Promise<T> {
+  const { config, remove } = await temporaryDeployment();
+  try {
+    const stack = await startStack({ config, only }, signal);
+    return await body(stack).finally(() => stack.stop());
+  } finally {
+    await remove();
+  }
+}

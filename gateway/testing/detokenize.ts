@@ -1,0 +1,11 @@
+import { z } from 'zod';
+import { readText, type EngineConnection } from '../engines/connection.ts';
+
+const detokenized = z.object({ prompt: z.string() });
+
+/** Ids as a chat reply of the small model's engine shows them: without special tokens. */
+export async function detokenize(engine: EngineConnection, tokens: number[], signal: AbortSignal): Promise<string> {
+  const reply = await engine.ask({ method: 'POST', path: '/detokenize', body: JSON.stringify({ tokens }), signal });
+  const { prompt } = detokenized.parse(JSON.parse(await readText(reply.body)));
+  return prompt.replace(/<\|(im_start|im_end|endoftext)\|>/g, '');
+}

@@ -1,0 +1,18 @@
+import { z } from 'zod';
+
+const opened = z.object({ api_key: z.string(), base_url: z.string() });
+
+/** A trial that is opened, used and read through the gateway's routes alone. */
+export async function trialOverHttp(gateway: { url: string; adminKey: string }, trialId: string) {
+  const session = `${gateway.url}/sessions/${trialId}`;
+  const admin = { authorization: `Bearer ${gateway.adminKey}` };
+  const read = async (url: string): Promise<unknown> => (await fetch(url, { headers: admin })).json();
+  const reply = await fetch(session, { method: 'POST', headers: admin });
+  const { api_key, base_url } = opened.parse(await reply.json());
+  const headers = { authorization: `Bearer ${api_key}`, 'content-type': 'application/json' };
+  return {
+    chat: (body: Record<string, unknown>) => fetch(`${base_url}/chat/completions`, { method: 'POST', headers, body: JSON.stringify(body) }),
+    session: () => read(session),
+    samples: () => read(`${session}/samples`),
+  };
+}
