@@ -1,6 +1,6 @@
 /**
- * Random conversations with tool calls, unicode, special tokens written as text, forks and edited histories, plain and
- * streamed: how many records or samples differ from what the agent saw, or from what the engine was given and gave.
+ * Random conversations with tool calls, unicode, special tokens written as text, several replies a request, texts that are
+ * completed, forks and edited histories, plain and streamed: how many records or samples differ from what the agent saw, or from what the engine was given and gave.
  * `toy` is a fake engine whose text does not tokenise back, and which says what it was given; `vllm` is the real one.
  *
  *   node bench/exact-tokens.ts --engine toy --conversations 100000
@@ -43,12 +43,11 @@ const faults: string[] = [];
 async function converseAt({ gateway, adminKey, decode, toy }: Place, seed: number): Promise<void> {
   const id = `exact-${seed}`;
   const trial = await trialOverHttp({ url: gateway, adminKey }, id);
-  let line: Line | undefined;
-  const chat = (body: Record<string, unknown>) => {
-    const more = toy ? { cue: { line, log: id } } : { max_tokens: 8, temperature: 1 };
-    return trial.chat({ ...more, ...body });
-  };
-  const said = await converse(seed, { chat, say: (next) => (line = next), steps, tools: toy !== undefined });
+  let lines: Line[] = [];
+  const more = () => (toy ? { cue: { lines, log: id } } : { max_tokens: 8, temperature: 1 });
+  const chat = (body: Record<string, unknown>) => trial.chat({ ...more(), ...body });
+  const complete = (body: Record<string, unknown>) => trial.complete({ ...more(), ...body });
+  const said = await converse(seed, { chat, complete, say: (next) => (lines = next), steps, tools: toy !== undefined });
   const samples = await trial.samples();
   const found = await recordFaults({ steps: said, session: await trial.session(), samples, decode, generated: toy?.logs.get(id) });
   toy?.logs.delete(id);

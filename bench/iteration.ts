@@ -18,7 +18,9 @@ import { watchRun } from '../cli/run/watch-run.ts';
 import { readRunRecord } from '../cli/show/run-record.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import type { Database } from '../store/database.ts';
-import { calls, groups, iterations, trials } from '../store/schema.ts';
+import type { JsonObject } from '../store/json.ts';
+import { readCalls } from '../store/queries/read-calls.ts';
+import {  groups, iterations, trials } from '../store/schema.ts';
 import { provenance, withStack } from './deployment.ts';
 import { iterationReport, type IterationRow } from './iteration-report.ts';
 
@@ -27,13 +29,13 @@ const RUN = 'bench-iteration';
 const results = join(REPOSITORY, 'bench/results');
 
 /** The recorded requests again, at once, each as long as its recorded reply. Returns wall seconds. */
-async function sendDirect(engine: string, recorded: { request: Buffer; tokens: number }[], salt: string): Promise<number> {
+async function sendDirect(engine: string, recorded: { request: JsonObject; tokens: number }[], salt: string): Promise<number> {
   const socketPath = engine.replace(/^unix:/, '');
   const dispatcher = new Agent({ connect: { socketPath }, connections: 128, headersTimeout: 0, bodyTimeout: 0 });
   const start = performance.now();
   await Promise.all(
     recorded.map(async ({ request, tokens }) => {
-      const body = { ...JSON.parse(request.toString()), model: 'policy', temperature: 1, max_tokens: tokens, min_tokens: tokens, ignore_eos: true };
+      const body = { ...request, model: 'policy', temperature: 1, max_tokens: tokens, min_tokens: tokens, ignore_eos: true };
       Object.assign(body, { logprobs: true, top_logprobs: 0, return_token_ids: true, cache_salt: salt });
       const reply = await dispatcher.request({
         origin: 'http://engine', path: '/v1/chat/completions', method: 'POST',
@@ -47,16 +49,13 @@ async function sendDirect(engine: string, recorded: { request: Buffer; tokens: n
   return (performance.now() - start) / 1000;
 }
 
-const requestsOf = async (db: Database, iteration: number) =>
-  (
-    await db
-      .select({ request: calls.request, ids: calls.completionTokenIds })
-      .from(calls)
-      .innerJoin(trials, eq(trials.id, calls.trialId))
-      .innerJoin(groups, eq(groups.id, trials.groupId))
-      .where(and(eq(groups.runId, RUN), eq(groups.iteration, iteration), eq(calls.status, 'completed')))
-      .orderBy(asc(calls.startedAt))
-  ).map(({ request, ids }) => ({ request, tokens: ids?.length ?? 0 }));
+async function requestsOf(db: Database, iteration: number) {
+  const ofIteration = and(eq(groups.runId, RUN), eq(groups.iteration, iteration));
+  const members = await db.select({ trialId: trials.id, attempt: trials.attempt }).from(trials).innerJoin(groups, eq(groups.id, trials.groupId)).where(ofIteration);
+  const made = (await Promise.all(members.map((member) => readCalls(db, member)))).flat();
+  const completed = made.filter(({ status }) => status === 'completed').toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
+  return completed.map(({ request, completionTokenIds: ids }) => ({ request, tokens: ids?.length ?? 0 }));
+}
 
 /** From the start of one iteration to that of the next (of the last: to its own end), whatever happens in between. */
 async function wallSeconds(db: Database, iteration: number): Promise<number> {

@@ -1,12 +1,14 @@
 import { asc, eq } from 'drizzle-orm';
 import { z } from 'zod';
+import type { JsonObject } from '../../store/json.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
-import { attempts, calls, trials } from '../../store/schema.ts';
+import { readCalls } from '../../store/queries/read-calls.ts';
+import { attempts, trials } from '../../store/schema.ts';
 
 const request = z.looseObject({ messages: z.array(z.looseObject({ role: z.string(), content: z.unknown() })).default([]) });
 const reply = z.looseObject({
-  choices: z.array(z.looseObject({ message: z.looseObject({ content: z.unknown(), tool_calls: z.unknown() }).partial() })).default([]),
+  choices: z.array(z.looseObject({ message: z.looseObject({ content: z.unknown(), tool_calls: z.unknown() }).partial().optional(), text: z.string().optional() })).default([]),
 });
 
 export type TrialRecord = Awaited<ReturnType<typeof readTrialRecord>>;
@@ -15,17 +17,16 @@ export type TrialRecord = Awaited<ReturnType<typeof readTrialRecord>>;
 export async function readTrialRecord(db: Database, trialId: string) {
   const [trial] = await db.select().from(trials).where(eq(trials.id, trialId));
   if (!trial) throw new TrialgateError('not_found', `there is no trial ${trialId}`);
-  const [tried, made] = await Promise.all([
-    db.select().from(attempts).where(eq(attempts.trialId, trialId)).orderBy(asc(attempts.attempt)),
-    db.select().from(calls).where(eq(calls.trialId, trialId)).orderBy(asc(calls.startedAt), asc(calls.seq)),
-  ]);
+  const tried = await db.select().from(attempts).where(eq(attempts.trialId, trialId)).orderBy(asc(attempts.attempt));
+  const made = (await Promise.all(tried.map(({ attempt }) => readCalls(db, { trialId, attempt })))).flat().toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
   return {
     ...trial,
     attempts: tried,
     calls: made.map(({ request: asked, response, promptTokenIds, completionTokenIds, logprobs, ...call }) => ({
       ...call,
-      messages: request.parse(jsonOf(asked) ?? {}).messages,
-      reply: reply.safeParse(jsonOf(response)).data?.choices[0]?.message ?? null,
+      digest: call.digest?.toString('hex') ?? null,
+      messages: messagesOf(asked),
+      reply: reply.safeParse(response).data?.choices.map(({ message, text }) => message ?? { content: text })[0] ?? null,
       prompt_tokens: promptTokenIds?.length ?? null,
       completion_tokens: completionTokenIds?.length ?? null,
       logprob_sum: logprobs ? logprobs.reduce((sum, value) => sum + value, 0) : null,
@@ -56,10 +57,8 @@ export function transcript(trial: TrialRecord): string {
 const textOf = (content: unknown): string =>
   typeof content === 'string' ? content : content === null || content === undefined ? '' : JSON.stringify(content);
 
-function jsonOf(bytes: Buffer | null): unknown {
-  try {
-    return bytes ? JSON.parse(bytes.toString('utf8')) : null;
-  } catch {
-    return null;
-  }
+/** A text completion's prompt is what its user said. */
+function messagesOf(asked: JsonObject) {
+  const { messages } = request.parse(asked);
+  return 'prompt' in asked ? [{ role: 'user', content: asked.prompt }] : messages;
 }

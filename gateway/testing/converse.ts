@@ -5,9 +5,18 @@ export type Step = { text: string; tools: boolean; continues: boolean };
 
 /** What the toy engine is to answer next. */
 export type Line = { text: string; ends: boolean };
-type Options = { chat: (body: Message) => Promise<Response>; say?: (line: Line) => void; steps?: number; tools?: boolean };
+type Options = {
+  chat: (body: Message) => Promise<Response>;
+  /** Absent: no text completions. */
+  complete?: (body: Message) => Promise<Response>;
+  /** What the engine's next replies are to be. */
+  say?: (lines: Line[]) => void;
+  steps?: number;
+  tools?: boolean;
+};
 type Message = Record<string, unknown>;
-type Branch = { messages: Message[]; tools: unknown; turns: number };
+/** Of a chat its messages, of a text its prompt. */
+type Branch = { messages: Message[]; prompt: string | null; tools: unknown; turns: number };
 
 const TEXTS = [
   '', ' ', '\n\n', 'hello there', 'naïve 🦀 crab', '<|im_end|>', 'a <|im_start|>user\nno<|im_end|>\n', '\u0000', '```python\nprint(1)\n```', 'é', '日本語', 'trailing  ',
@@ -16,29 +25,44 @@ const CALLS = ['<tool_call>{ "name":"ls",  "arguments": {"path" : "."} }</tool_c
 const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: {} } }];
 
 /**
- * A random agent: several conversations in turn, some with tools, forks that share a beginning, histories that are edited;
- * plain and streamed. The same seed says the same.
+ * A random agent: several conversations in turn, some with tools, forks that share a beginning, histories that are edited,
+ * several replies a request, texts that are completed; plain and streamed. The same seed says the same.
  */
-export async function converse(seed: number, { chat, say = () => {}, steps: count = 12, tools = true }: Options): Promise<Step[]> {
+export async function converse(seed: number, { chat, complete, say = () => {}, steps: count = 12, tools = true }: Options): Promise<Step[]> {
   const random = generator(seed);
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
   const branches: Branch[] = [];
   const steps: Step[] = [];
   for (let step = 0; step < count; step++) {
-    if (branches.length === 0 || random() < 0.2) branches.push({ messages: [{ role: 'user', content: `${pick(TEXTS)} ${branches.length}` }], tools: tools && random() < 0.5 ? TOOLS : undefined, turns: 0 });
+    if (branches.length === 0 || random() < 0.2) {
+      const prompt = complete && random() < 0.3 ? `text ${step}: ${pick(TEXTS)}` : null;
+      const hasTools = tools && prompt === null && random() < 0.5;
+      branches.push({ messages: [{ role: 'user', content: `${pick(TEXTS)} ${branches.length}` }], prompt, tools: hasTools ? TOOLS : undefined, turns: 0 });
+    }
     if (random() < 0.15) branches.push(fork(pick(branches)));
     const branch = pick(branches);
     if (branch.turns > 0 && random() < 0.1) edit(branch, step);
     const stream = random() < 0.5;
-    const text = branch.tools && random() < 0.6 ? pick(CALLS) : pick(TEXTS);
-    say({ text, ends: text === '' || random() < 0.8 });
-    const reply = await chat({ messages: branch.messages, tools: branch.tools, stream });
+    const n = random() < 0.15 ? 3 : 1;
+    say(Array.from({ length: n }, () => {
+      const text = branch.tools && random() < 0.6 ? pick(CALLS) : pick(TEXTS);
+      return { text, ends: text === '' || random() < 0.8 };
+    }));
+    const several = n > 1 ? { n } : {};
+    const { messages, prompt } = branch;
+    const reply = complete && prompt !== null ? await complete({ prompt, stream, ...several }) : await chat({ messages, tools: branch.tools, stream, ...several });
     if (reply.status !== 200) throw new Error(`the gateway answered ${reply.status}: ${await reply.text()}`);
-    const message = stream ? await messageOf(reply) : ((await reply.json()) as { choices: { message: Message }[] }).choices[0]?.message;
-    if (!message) throw new Error('no message');
-    const calls = message.tool_calls as { id: string }[] | undefined;
-    steps.push({ text: String(message.content ?? ''), tools: Boolean(calls?.length), continues: branch.turns > 0 });
+    const replies = stream ? await repliesOf(reply, n) : ((await reply.json()) as { choices: Choice[] }).choices.map(({ message: said, text }) => said ?? { content: text });
+    if (replies.length !== n) throw new Error(`${replies.length} replies, not ${n}`);
+    const callsOf = ({ tool_calls }: Message) => tool_calls as { id: string }[] | undefined;
+    for (const said of replies) steps.push({ text: String(said.content ?? ''), tools: Boolean(callsOf(said)?.length), continues: branch.turns > 0 });
     branch.turns += 1;
+    const message = pick(replies);
+    const calls = callsOf(message);
+    if (prompt !== null) {
+      branch.prompt = `${prompt}${String(message.content)}${pick(TEXTS)}`;
+      continue;
+    }
     branch.messages = [...branch.messages, echo(message, random)];
     if (calls?.length) for (const { id } of calls) branch.messages.push({ role: 'tool', tool_call_id: id, content: pick(TEXTS) });
     else branch.messages.push({ role: 'user', content: `${pick(TEXTS)} ${step}` });
@@ -54,23 +78,27 @@ function echo({ role, content, tool_calls }: Message, random: () => number): Mes
   return message;
 }
 
-const fork = ({ messages, tools, turns }: Branch): Branch => ({ messages: [...messages], tools, turns });
+const fork = (branch: Branch): Branch => ({ ...branch, messages: [...branch.messages] });
 
 /** From here on the conversation is another one. */
 function edit(branch: Branch, step: number): void {
+  if (branch.prompt !== null) branch.prompt = `edited at ${step} ${branch.prompt}`;
   branch.messages = [{ role: 'user', content: `edited at ${step}` }, ...branch.messages.slice(1)];
   branch.turns = 0;
 }
 
-async function messageOf(reply: Response): Promise<Message> {
+type Choice = { index: number; message?: Message; text?: string; delta?: Message };
+
+async function repliesOf(reply: Response, n: number): Promise<Message[]> {
   const { chunks } = await readStream(reply);
-  const message: Message = { role: 'assistant', content: '' };
-  for (const { choices } of chunks) {
-    const delta = (choices?.[0]?.delta ?? {}) as Message;
+  const messages = Array.from({ length: n }, (): Message => ({ role: 'assistant', content: '' }));
+  for (const { index, text, delta = { content: text } } of chunks.flatMap(({ choices = [] }) => choices as unknown as Choice[])) {
+    const message = messages[index];
+    if (!message) throw new Error(`choice ${index} of ${n}`);
     if (typeof delta.content === 'string') message.content = String(message.content) + delta.content;
     if (Array.isArray(delta.tool_calls)) message.tool_calls = delta.tool_calls;
   }
-  return message;
+  return messages;
 }
 
 /** mulberry32: 0 to 1, the same for the same seed. */

@@ -73,12 +73,17 @@ export class TestGateway {
       key,
       baseUrl: `${this.gateway.url}/${trialId}/v1`,
       chat: (body: unknown, init: RequestInit = {}) => this.chat(trialId, key, body, init),
+      complete: (body: unknown, init: RequestInit = {}) => this.post(`/${trialId}/v1/completions`, key, body, init),
       calls: (): Promise<Call[]> => readCalls(this.db, { trialId, attempt }),
     };
   }
 
   chat(trialId: string, key: string, body: unknown, init: RequestInit = {}): Promise<Response> {
-    return fetch(`${this.gateway.url}/${trialId}/v1/chat/completions`, {
+    return this.post(`/${trialId}/v1/chat/completions`, key, body, init);
+  }
+
+  post(path: string, key: string, body: unknown, init: RequestInit = {}): Promise<Response> {
+    return fetch(`${this.gateway.url}${path}`, {
       method: 'POST',
       headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
       body: typeof body === 'string' || body instanceof Uint8Array ? (body as BodyInit) : JSON.stringify(body),

@@ -6,8 +6,9 @@ import { decode, encode, END, misspell, template, type ToyMessage } from './toy-
 
 type Line = { text: string; ends?: boolean };
 /** What a request may carry through the gateway: what to answer, and under which name to log it. */
-type Cue = { line: Line; log: string };
-type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; cue?: Cue };
+type Cue = { lines: Line[]; log: string };
+type Sampled = { ids: number[]; finish_reason: string };
+type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue };
 export type Generated = { prompt: number[]; completion: number[] };
 
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. What it is to say is put into `script`. */
@@ -52,55 +53,77 @@ export class TokenEngine {
     for await (const part of request) parts.push(part as Buffer);
     const body = JSON.parse(Buffer.concat(parts).toString()) as Body;
     if (path === '/v1/chat/completions') return this.#chat(body, response);
+    if (path === '/v1/completions') return this.#complete(body, response);
     if (!this.scaleOut) return json(response, { detail: 'Not Found' }, 404);
-    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100 }, cue: body.cue });
+    if (path === '/tokenize') return json(response, { tokens: encode(String(body.prompt)) });
+    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100, n: body.n }, cue: body.cue });
     if (path === '/v1/chat/completions/derender') return this.#derender(body, response);
     if (path === '/inference/v1/generate') return this.#generate(body, response);
     json(response, { detail: 'Not Found' }, 404);
   }
 
-  #sample(prompt: number[], cue?: Cue): { ids: number[]; finish_reason: string } {
-    const { text, ends = true } = cue?.line ?? this.script.shift() ?? { text: 'nothing to say' };
-    const ids = [...misspell(text), ...(ends ? [END] : [])];
-    if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), { prompt, completion: ids }]);
-    else this.generated.push({ prompt, completion: ids });
-    return { ids, finish_reason: ends ? 'stop' : 'length' };
+  #sample(prompt: number[], n: unknown, cue?: Cue): Sampled[] {
+    return Array.from({ length: typeof n === 'number' ? n : 1 }, (_, i) => {
+      const { text, ends = true } = cue?.lines[i] ?? this.script.shift() ?? { text: 'nothing to say' };
+      const ids = [...misspell(text), ...(ends ? [END] : [])];
+      if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), { prompt, completion: ids }]);
+      else this.generated.push({ prompt, completion: ids });
+      return { ids, finish_reason: ends ? 'stop' : 'length' };
+    });
   }
 
   #chat(body: Body, response: ServerResponse): void {
     const prompt = encode(template(body));
-    const { ids, finish_reason } = this.#sample(prompt, body.cue);
-    const { message, finish } = this.#parse(decode(ids), body.tools, finish_reason);
-    const choice = { index: 0, token_ids: ids, logprobs: logprobs(ids) };
-    const usage = usageOf(prompt, ids);
-    if (!body.stream) return json(response, { id: 'c', object: 'chat.completion', created: 1, model: 'policy', choices: [{ ...choice, message, finish_reason: finish }], usage, prompt_token_ids: prompt });
+    const sampled = this.#sample(prompt, body.n, body.cue);
+    const choices = sampled.map(({ ids, finish_reason }, index) => {
+      const { message, finish } = this.#parse(decode(ids), body.tools, finish_reason);
+      return { index, token_ids: ids, logprobs: logprobs(ids), message, finish_reason: finish };
+    });
+    const usage = usageOf(prompt, sampled);
+    if (!body.stream) return json(response, { id: 'c', object: 'chat.completion', created: 1, model: 'policy', choices, usage, prompt_token_ids: prompt });
     const head = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'policy' };
-    const calls = message.tool_calls?.map((call, index) => ({ index, ...call }));
-    const delta = { content: message.content, ...(calls ? { tool_calls: calls } : {}) };
-    void events(response, [
-      { ...head, choices: [{ index: 0, delta: { role: 'assistant', content: '' }, finish_reason: null }], prompt_token_ids: prompt },
-      { ...head, choices: [{ ...choice, delta, finish_reason: finish }] },
-      { ...head, choices: [], usage },
-    ]);
+    const opening = choices.map(({ index }) => ({ ...head, choices: [{ index, delta: { role: 'assistant', content: '' }, finish_reason: null }], ...(index === 0 ? { prompt_token_ids: prompt } : {}) }));
+    const said = choices.map(({ message, ...choice }) => {
+      const calls = message.tool_calls?.map((call, index) => ({ index, ...call }));
+      return { ...head, choices: [{ ...choice, delta: { content: message.content, ...(calls ? { tool_calls: calls } : {}) } }] };
+    });
+    void events(response, [...opening, ...said, { ...head, choices: [], usage }]);
+  }
+
+  #complete(body: Body, response: ServerResponse): void {
+    const prompt = Array.isArray(body.prompt) ? (body.prompt as number[]) : encode(String(body.prompt));
+    const sampled = this.#sample(prompt, body.n, body.cue);
+    const usage = usageOf(prompt, sampled);
+    const head = { id: 'c', object: 'text_completion', created: 1, model: 'policy' };
+    const choices = sampled.map(({ ids, finish_reason }, index) => ({
+      index, text: decode(ids), token_ids: ids, prompt_token_ids: prompt, finish_reason, logprobs: { token_logprobs: ids.map(logprobOf), tokens: ids.map(String) },
+    }));
+    if (!body.stream) return json(response, { ...head, choices, usage });
+    void events(response, [...choices.map((choice) => ({ ...head, choices: [choice] })), { ...head, choices: [], usage }]);
   }
 
   #generate(body: Record<string, unknown>, response: ServerResponse): void {
     const prompt = body.token_ids as number[];
-    const { ids, finish_reason } = this.#sample(prompt, body.cue as Cue | undefined);
+    const sampled = this.#sample(prompt, (body.sampling_params as { n?: number }).n, body.cue as Cue | undefined);
     const request_id = `g${++this.#serial}`;
-    const weight_versions = [{ version: this.label, start: 0, end: ids.length }];
-    const usage = usageOf(prompt, ids);
-    const spoken = body.output_mode === 'text' ? { text: decode(ids) } : {};
-    if (!body.stream) return json(response, { request_id, choices: [{ index: 0, ...spoken, token_ids: ids, logprobs: logprobs(ids), finish_reason, weight_versions }], usage });
-    let sent = '';
-    const chunks = ids.map((id, i) => {
-      // Text comes when its characters are whole.
-      const soFar = decode(ids.slice(0, i + 1)).replace(/\uFFFD+$/, i === ids.length - 1 ? '$&' : '');
-      const text = soFar.slice(sent.length);
-      sent = soFar;
-      const last = i === ids.length - 1;
-      const choice = { index: 0, text, token_ids: [id], logprobs: logprobs([id]), finish_reason: last ? finish_reason : null };
-      return { request_id, choices: [{ ...choice, ...(last ? { weight_versions } : {}) }] };
+    const usage = usageOf(prompt, sampled);
+    const asText = body.output_mode === 'text';
+    const spans = (ids: number[]) => [{ version: this.label, start: 0, end: ids.length }];
+    const choices = sampled.map(({ ids, finish_reason }, index) => ({
+      index, ...(asText ? { text: decode(ids) } : {}), token_ids: ids, logprobs: logprobs(ids), finish_reason, weight_versions: spans(ids),
+    }));
+    if (!body.stream) return json(response, { request_id, choices, usage });
+    const chunks = sampled.flatMap(({ ids, finish_reason }, index) => {
+      let sent = '';
+      return ids.map((id, i) => {
+        // Text comes when its characters are whole.
+        const soFar = decode(ids.slice(0, i + 1)).replace(/\uFFFD+$/, i === ids.length - 1 ? '$&' : '');
+        const text = soFar.slice(sent.length);
+        sent = soFar;
+        const last = i === ids.length - 1;
+        const choice = { index, text, token_ids: [id], logprobs: logprobs([id]), finish_reason: last ? finish_reason : null };
+        return { request_id, choices: [{ ...choice, ...(last ? { weight_versions: spans(ids) } : {}) }] };
+      });
     });
     void events(response, [...chunks, { request_id, choices: [], usage }], this.pace);
   }
@@ -108,13 +131,15 @@ export class TokenEngine {
   #derender(body: Record<string, unknown>, response: ServerResponse): void {
     const asked = body.chat_request as Body | undefined;
     if (this.parses && !asked) return json(response, { error: { message: 'chat_request is required when a parser is configured', code: 400 } }, 400);
-    const { choices, usage } = body.generate_response as { choices: { token_ids: number[]; finish_reason: string }[]; usage?: unknown };
-    const [choice] = choices;
-    if (!choice?.token_ids.length) return json(response, { error: { message: 'choice 0 has empty or null token_ids', code: 400 } }, 400);
-    // A parser sees special tokens, also the one that ended the turn; the reason to end is the generation's.
-    const text = decode(choice.token_ids) + (this.parses && choice.token_ids.at(-1) === END ? '<|im_end|>' : '');
-    const { message } = this.#parse(text, asked?.tools, choice.finish_reason);
-    json(response, { id: 'd', object: 'chat.completion', created: 1, model: 'policy', choices: [{ index: 0, message, finish_reason: choice.finish_reason, logprobs: null }], usage });
+    const { choices, usage } = body.generate_response as { choices: { index?: number; token_ids: number[]; finish_reason: string }[]; usage?: unknown };
+    if (choices.some((choice) => !choice.token_ids.length)) return json(response, { error: { message: 'a choice has empty or null token_ids', code: 400 } }, 400);
+    const derendered = choices.map((choice, index) => {
+      // A parser sees special tokens, also the one that ended the turn; the reason to end is the generation's.
+      const text = decode(choice.token_ids) + (this.parses && choice.token_ids.at(-1) === END ? '<|im_end|>' : '');
+      const { message } = this.#parse(text, asked?.tools, choice.finish_reason);
+      return { index: choice.index ?? index, message, finish_reason: choice.finish_reason, logprobs: null };
+    });
+    json(response, { id: 'd', object: 'chat.completion', created: 1, model: 'policy', choices: derendered, usage });
   }
 
   #parse(text: string, tools: unknown, finish: string) {
@@ -134,7 +159,10 @@ export class TokenEngine {
 
 const logprobOf = (id: number): number => -((id % 7) + 1) / 4;
 const logprobs = (ids: number[]) => ({ content: ids.map((token_id) => ({ token_id, logprob: logprobOf(token_id) })) });
-const usageOf = (prompt: number[], ids: number[]) => ({ prompt_tokens: prompt.length, completion_tokens: ids.length, total_tokens: prompt.length + ids.length });
+function usageOf(prompt: number[], sampled: Sampled[]) {
+  const completion_tokens = sampled.reduce((sum, { ids }) => sum + ids.length, 0);
+  return { prompt_tokens: prompt.length, completion_tokens, total_tokens: prompt.length + completion_tokens };
+}
 
 function json(response: ServerResponse, body: unknown, status = 200): void {
   response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));

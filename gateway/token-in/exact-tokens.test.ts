@@ -65,7 +65,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
     for (let seed = 1; seed <= 30; seed++) {
       engine.generated.length = 0;
       const trial = await context.trial();
-      const steps = await converse(seed, { chat: (body) => trial.chat(body), say: (line) => (engine.script = [line]) });
+      const steps = await converse(seed, { chat: trial.chat, complete: trial.complete, say: (lines) => (engine.script = lines) });
       const read = async (path: string): Promise<unknown> => (await context.admin('GET', `/sessions/${trial.id}${path}`)).json();
       const seen = { steps, session: await read(''), samples: await read('/samples'), decode, generated: engine.generated };
       expect(await recordFaults(seen), `seed ${seed}`).toEqual([]);

@@ -12,8 +12,10 @@ test('a conversation with a real engine drifts, or its record differs from what 
     const decode = (tokens: number[]) => detokenize(engine, tokens, signal);
     const conversations = Array.from({ length: 16 }, async (_, seed) => {
       const trial = await trialOverHttp({ url: plan.gatewayUrl, adminKey: plan.adminKey }, `real-${seed}`);
-      const chat = (body: Record<string, unknown>) => trial.chat({ max_tokens: 8, temperature: 1, ...body });
-      const steps = await converse(seed + 1, { chat, tools: false, steps: 8 });
+      const short = { max_tokens: 8, temperature: 1 };
+      const chat = (body: Record<string, unknown>) => trial.chat({ ...short, ...body });
+      const complete = (body: Record<string, unknown>) => trial.complete({ ...short, ...body });
+      const steps = await converse(seed + 1, { chat, complete, tools: false, steps: 8 });
       return (await recordFaults({ steps, session: await trial.session(), samples: await trial.samples(), decode })).map((fault) => `seed ${seed + 1}: ${fault}`);
     });
     return Promise.all(conversations).finally(() => engine.close());

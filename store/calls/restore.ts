@@ -5,7 +5,7 @@ import { restorePrompts } from './restore-ids.ts';
 import { shortRequest, type Stored } from './shorten.ts';
 
 type Row = Parameters<typeof restorePrompts>[0][number] & { request: Uint8Array; response: Uint8Array | null };
-export type Restored<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds' | 'baseId' | 'sharedIds'> & {
+export type Restored<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds'> & {
   request: JsonObject;
   response: JsonObject | null;
   promptTokenIds: Int32Array | null;
@@ -24,15 +24,16 @@ export function restoreCalls<R extends Row>(rows: readonly R[]): Restored<R>[] {
     if (as !== undefined && !contents.has(as)) throw new Error(`no call of the attempt brought the content ${as}`);
     return whole(as === undefined ? learn(is) : contents.get(as), and);
   };
-  return rows.map(({ baseId, sharedIds: _, request: stored, response: said, promptTokenIds: __, ...row }, i) => {
-    const base = baseId === null ? undefined : earlier.get(baseId);
-    const short = shortRequest.parse(parseStored(stored));
+  return rows.map((stored, i) => {
+    const { request: shortened, response: said, promptTokenIds: _rest, ...row } = stored;
+    const base = stored.baseId === null ? undefined : earlier.get(stored.baseId);
+    const short = shortRequest.parse(parseStored(shortened));
     const response = said && parseStored(said);
     const lists: Record<string, unknown[]> = {};
     for (const [name, [shared, rest]] of Object.entries(short.lists)) lists[name] = [...(base?.lists[name] ?? []).slice(0, shared), ...rest.map(valueOf)];
     const prompt = short.prompt ? { prompt: (base?.text ?? '').slice(0, short.prompt[0]) + short.prompt[1] } : {};
     for (const { core } of repliesOf(response)) learn(core);
-    earlier.set(row.id, { lists, text: (prompt.prompt ?? '') + textOf(response) });
+    earlier.set(stored.id, { lists, text: (prompt.prompt ?? '') + textOf(response) });
     const fields = valueOf(short.fields);
     const request = { ...(isObject(fields) ? fields : {}), ...lists, ...prompt };
     return { ...row, request, response, promptTokenIds: prompts[i] ?? null };

@@ -1,18 +1,17 @@
-import { and, asc, eq } from 'drizzle-orm';
+import { and, asc, eq, getTableColumns } from 'drizzle-orm';
 import { restorePrompts } from '../calls/restore-ids.ts';
 import type { Database } from '../database.ts';
 import type { TrainableCall } from '../samples/build-samples.ts';
 import { calls } from '../schema.ts';
 
-const { id, status, untrainable, baseId, sharedIds, promptTokenIds, completionTokenIds, logprobs, policyVersion, versionSpans, sampling } = calls;
-const fields = { id, status, untrainable, baseId, sharedIds, promptTokenIds, completionTokenIds, logprobs, policyVersion, versionSpans, sampling };
+const { request: _request, response: _response, ...withoutTexts } = getTableColumns(calls);
 
 /** The completed calls of one attempt that a gradient can trust (rule 2), in the order of their commits. */
 export async function readTrainableCalls(db: Database, input: { trialId: string; attempt: number }): Promise<TrainableCall[]> {
   const ofAttempt = and(eq(calls.trialId, input.trialId), eq(calls.attempt, input.attempt));
-  const rows = await db.select(fields).from(calls).where(ofAttempt).orderBy(asc(calls.seq));
+  const rows = await db.select(withoutTexts).from(calls).where(ofAttempt).orderBy(asc(calls.seq));
   const prompts = restorePrompts(rows);
-  return rows.flatMap(({ baseId: _, sharedIds: __, ...row }, i) => {
+  return rows.flatMap((row, i) => {
     const promptTokenIds = prompts[i];
     const { completionTokenIds, logprobs, sampling, versionSpans } = row;
     if (row.status !== 'completed' || row.untrainable !== null || !promptTokenIds || !completionTokenIds?.length || !logprobs) return [];
