@@ -20,6 +20,7 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
       const body = engineBody(call.request, call.sampled, { model, label: lease.label });
       return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
     } catch (error) {
+      lease.leave();
       if (call.signal.aborted || error instanceof Failure) throw error;
       deps.log(`call ${call.id}: engine ${replica.connection.url} was lost: ${error instanceof Error ? error.message : String(error)}`);
       replica.cool();
