@@ -10,8 +10,10 @@ export class Counters {
   }
 }
 
+type EngineLoad = { engine: string; inFlight: number; escapes: number };
+
 /** Prometheus' text format. */
-export function asMetrics({ accepted, completed, failed, cancelled, inFlight }: Counters): string {
+export function asMetrics({ accepted, completed, failed, cancelled, inFlight }: Counters, engines: readonly EngineLoad[]): string {
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -23,6 +25,12 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight }: 
     '# HELP trialgate_calls_in_flight Calls under way.',
     '# TYPE trialgate_calls_in_flight gauge',
     `trialgate_calls_in_flight ${inFlight}`,
+    '# HELP trialgate_engine_calls_in_flight Calls that this process has given to an engine.',
+    '# TYPE trialgate_engine_calls_in_flight gauge',
+    ...engines.map((each) => `trialgate_engine_calls_in_flight{engine=${JSON.stringify(each.engine)}} ${each.inFlight}`),
+    '# HELP trialgate_engine_escapes_total Times that a trial left an engine because it was loaded.',
+    '# TYPE trialgate_engine_escapes_total counter',
+    ...engines.map((each) => `trialgate_engine_escapes_total{engine=${JSON.stringify(each.engine)}} ${each.escapes}`),
     '',
   ].join('\n');
 }

@@ -1,21 +1,21 @@
-/** How many calls each trial has under way in this process. */
+/** How many calls this process has under way, by trial or by replica. */
 export class InFlight {
   readonly #counts = new Map<string, number>();
 
-  count(trialId: string): number {
-    return this.#counts.get(trialId) ?? 0;
+  count(key: string): number {
+    return this.#counts.get(key) ?? 0;
   }
 
   /** Counts one in. What it returns counts it out, once. */
-  enter(trialId: string): () => void {
-    this.#counts.set(trialId, this.count(trialId) + 1);
+  enter(key: string): () => void {
+    this.#counts.set(key, this.count(key) + 1);
     let inside = true;
     return () => {
       if (!inside) return;
       inside = false;
-      const left = this.count(trialId) - 1;
-      if (left > 0) this.#counts.set(trialId, left);
-      else this.#counts.delete(trialId);
+      const left = this.count(key) - 1;
+      if (left > 0) this.#counts.set(key, left);
+      else this.#counts.delete(key);
     };
   }
 }

@@ -152,6 +152,7 @@ export class Call {
     this.#settled = true;
     this.#deps.counters[as] += 1;
     this.#ended.abort();
+    this.lease?.leave();
     this.onEnd();
   }
 

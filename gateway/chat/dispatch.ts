@@ -1,30 +1,50 @@
 import type { GatewayDeps } from '../deps.ts';
+import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import { continueByIds } from '../token-in/continue-by-ids.ts';
 import { ordinaryAnswer, post, type Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { engineBody } from './engine-body.ts';
+import { EngineFailed } from './rejection.ts';
 
-/** Gives the call to a replica. One that is lost before it replied is passed over: nothing of the call was seen yet. */
+/**
+ * Gives the call to a replica. While no reply has begun nothing of the call was seen, and another may have it: one that is lost
+ * is passed over for a moment, one that answered with a 5xx is not asked again, and what it said stands if there is no other.
+ */
 export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
-  const { holdMs, strictModel } = deps.settings;
+  const { holdMs } = deps.settings;
+  const caller = { id: call.trial.id, runId: call.trial.runId };
+  const failed = new Set<string>();
+  let said: EngineFailed | null = null;
   let deadline = Date.now() + holdMs;
   for (let losses = 0; ; losses++) {
     if (losses === 1) deadline = Date.now() + holdMs;
-    const lease = await deps.engines.lease({ id: call.trial.id, runId: call.trial.runId }, deadline, call.signal);
-    const { replica } = lease;
+    const lease = await deps.engines.lease(caller, said ? 0 : deadline, call.signal, failed).catch((error: unknown) => {
+      throw said ?? error;
+    });
+    const { url } = lease.replica.connection;
     try {
-      const model = (await replica.models())[0]?.id ?? null;
-      if (strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
-      call.lease = lease;
-      const body = engineBody(call.request, call.sampled, { model, label: lease.label });
-      return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
+      return await ask(deps, call, lease);
     } catch (error) {
-      if (call.signal.aborted || error instanceof Failure) throw error;
-      deps.log(`call ${call.id}: engine ${replica.connection.url} was lost: ${error instanceof Error ? error.message : String(error)}`);
-      replica.cool();
+      lease.leave();
+      if (call.signal.aborted) throw error;
+      if (error instanceof EngineFailed) {
+        failed.add(url);
+        said = error;
+      } else if (error instanceof Failure) throw error;
+      else lease.replica.cool();
+      deps.log(`call ${call.id}: engine ${url} was lost: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
+}
+
+async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer> {
+  const { replica, label } = lease;
+  const model = (await replica.models())[0]?.id ?? null;
+  if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
+  call.lease = lease;
+  const body = engineBody(call.request, call.sampled, { model, label });
+  return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 
 function unknownModel(asked: string | null, served: string | null): Failure {

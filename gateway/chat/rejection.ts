@@ -3,6 +3,12 @@ import { Failure } from '../failure.ts';
 import type { Call } from './call.ts';
 import { isObject, parseObject } from '../json.ts';
 
+/** The engine failed before its reply began: nothing of the call was seen, and another replica may answer it. */
+export class EngineFailed extends Failure {}
+
+/** A dead engine core; a queue that is full, in vLLM's own words "try a different instance"; what a proxy says of either. */
+const ITS_OWN = new Set([500, 502, 503, 504]);
+
 /** An engine's error status. What the request caused (4xx) reaches the agent as the engine put it. */
 export async function rejection(call: Call, reply: EngineReply): Promise<Failure> {
   const { status } = reply;
@@ -11,6 +17,7 @@ export async function rejection(call: Call, reply: EngineReply): Promise<Failure
   const said = isObject(body?.error) ? body.error : null;
   const message = typeof said?.message === 'string' ? said.message : text.slice(0, 500);
   // The engine's own key or route is this deployment's business, never the agent's.
+  if (ITS_OWN.has(status)) return new EngineFailed(502, 'engine_error', `the engine answered ${status}: ${message}`);
   if (status >= 500 || status === 401 || status === 403 || status < 400) {
     return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`);
   }

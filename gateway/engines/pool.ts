@@ -1,14 +1,17 @@
 import type { replicas } from '../../store/schema.ts';
 import { Failure } from '../failure.ts';
+import { InFlight } from '../in-flight.ts';
 import { sleep } from '../sleep.ts';
 import type { EngineConnection } from './connection.ts';
+import { Placement } from './placement.ts';
 import { Replica } from './replica.ts';
-import { preference } from './preference.ts';
 
 export type ReplicaRow = typeof replicas.$inferSelect;
 
-/** A replica that had `label` when the call was given to it. */
-export type Lease = { replica: Replica; label: string | null; changes: number };
+/** A replica that had `label` when the call was given to it. It counts as one in flight until `leave` is called, once or more. */
+export type Lease = { replica: Replica; label: string | null; changes: number; leave: () => void };
+
+type Caller = { id: string; runId: string | null };
 
 type PoolOptions = {
   readRows: () => Promise<ReplicaRow[]>;
@@ -26,6 +29,8 @@ const POLL_MS = 100;
 export class EnginePool {
   readonly #options: PoolOptions;
   readonly #replicas = new Map<string, Replica>();
+  readonly #inFlight = new InFlight();
+  readonly #placement = new Placement((url) => this.#inFlight.count(url));
   #rows: { at: number; rows: Promise<ReplicaRow[]> } | null = null;
   #complaints = new Map<string, string>();
 
@@ -34,12 +39,13 @@ export class EnginePool {
   }
 
   /**
-   * A replica in rotation whose label is the pool's: always the same one for a trial, while it is there.
-   * Waits for one until `deadline` (ms since the epoch); then a 503, or while they are given new weights a 429: both may be tried again.
+   * A replica in rotation whose label is the pool's, and that is none of `except`: the same one for a trial, while it is there
+   * and not loaded. Waits for one until `deadline` (ms since the epoch); then a 503, or while they are given new weights a 429:
+   * both may be tried again.
    */
-  async lease(trial: { id: string; runId: string | null }, deadline: number, signal: AbortSignal): Promise<Lease> {
+  async lease(trial: Caller, deadline: number, signal: AbortSignal, except: ReadonlySet<string> = new Set()): Promise<Lease> {
     for (;;) {
-      const lease = await this.#find(trial);
+      const lease = await this.#find(trial, except);
       if (lease) return lease;
       if (Date.now() + POLL_MS > deadline) {
         const headers = { 'retry-after': '5' };
@@ -68,25 +74,45 @@ export class EnginePool {
     await Promise.all([...this.#replicas.values()].map((replica) => replica.connection.close()));
   }
 
-  async #find(trial: { id: string; runId: string | null }): Promise<Lease | null> {
+  /** Calls in flight and escapes from load, by replica, as this process saw them. */
+  get loads(): { engine: string; inFlight: number; escapes: number }[] {
+    return [...this.#replicas.keys()].map((engine) => ({ engine, inFlight: this.#inFlight.count(engine), escapes: this.#placement.escapes(engine) }));
+  }
+
+  async #find(trial: Caller, except: ReadonlySet<string>): Promise<Lease | null> {
     const { urls } = this.#options;
-    const rows = (await this.#readRows()).filter(
-      (row) => row.inRotation && (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId),
+    let open = (await this.#readRows()).filter(
+      (row) => row.inRotation && (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId) && !except.has(row.url) && !this.#replica(row.url).isCool,
     );
-    for (const row of preference(trial.id, rows)) {
-      const replica = this.#replica(row.url);
-      if (replica.isCool) continue;
-      try {
-        const label = await this.#freshLabel(replica, trial.runId === null ? null : row.label);
-        if (trial.runId === null || (label !== null && label === row.label)) {
-          this.#complaints.delete(row.url);
-          return { replica, label, changes: replica.changes };
-        }
-        this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);
-      } catch (error) {
-        this.#complain(row.url, `engine ${row.url} cannot be reached: ${error instanceof Error ? error.message : String(error)}`);
-        replica.cool();
+    for (;;) {
+      const choice = this.#placement.choose(trial.id, open);
+      if (!choice) return null;
+      const { to: row, leaves } = choice;
+      // Before anything is awaited: calls that come together would all find the same replica idle.
+      const leave = this.#inFlight.enter(row.url);
+      const lease = await this.#verify(row, trial.runId);
+      if (lease) {
+        if (leaves) this.#placement.escape(trial.id, leaves, row);
+        return { ...lease, leave };
       }
+      leave();
+      open = open.filter((other) => other !== row);
+    }
+  }
+
+  /** Null, with a line in the log, when it is away or has not its pool's label. */
+  async #verify(row: ReplicaRow, runId: string | null): Promise<Omit<Lease, 'leave'> | null> {
+    const replica = this.#replica(row.url);
+    try {
+      const label = await this.#freshLabel(replica, runId === null ? null : row.label);
+      if (runId === null || (label !== null && label === row.label)) {
+        this.#complaints.delete(row.url);
+        return { replica, label, changes: replica.changes };
+      }
+      this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);
+    } catch (error) {
+      this.#complain(row.url, `engine ${row.url} cannot be reached: ${error instanceof Error ? error.message : String(error)}`);
+      replica.cool();
     }
     return null;
   }

@@ -4,11 +4,6 @@ import { ASK, eventually, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 
-async function metrics(): Promise<Record<string, number>> {
-  const text = await (await fetch(`${gateway.gateway.url}/metrics`)).text();
-  return Object.fromEntries(text.split('\n').filter((line) => line && !line.startsWith('#')).map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]));
-}
-
 test('a call that was accepted is counted nowhere, twice, or otherwise than it was recorded', async () => {
   const trial = await gateway.trial({ budgets: { calls: 5 } });
   for (let i = 0; i < 3; i++) await (await trial.chat({ ...ASK, stream: i === 1 })).text();
@@ -19,15 +14,15 @@ test('a call that was accepted is counted nowhere, twice, or otherwise than it w
   const leaving = new AbortController();
   const left = trial.chat({ ...ASK, stream: true }, { signal: leaving.signal, headers: { authorization: `Bearer ${trial.key}` } }).then((reply) => reply.text());
   await eventually(() => gateway.engine.seen.length === 5);
-  expect((await metrics()).trialgate_calls_in_flight).toBe(1);
+  expect((await gateway.metrics()).trialgate_calls_in_flight).toBe(1);
   leaving.abort();
   await left.catch(() => {});
-  await eventually(async () => (await metrics()).trialgate_calls_in_flight === 0);
+  await eventually(async () => (await gateway.metrics()).trialgate_calls_in_flight === 0);
   gateway.engine.delay = 0;
   await trial.chat(ASK);
   // The budget is used up: these are recorded as failed, and no engine is asked.
   for (let i = 0; i < 2; i++) await trial.chat(ASK);
-  const counted = await metrics();
+  const counted = await gateway.metrics();
   const { rows } = await gateway.db.execute<{ status: string; n: number }>(sql`select status, count(*)::int n from calls where trial_id = ${trial.id} group by 1`);
   for (const { status, n } of rows) expect([status, counted[`trialgate_calls_total{status="${status}"}`]]).toEqual([status, n]);
   expect(counted).toMatchObject({ trialgate_calls_accepted_total: 8, trialgate_calls_in_flight: 0 });

@@ -7,7 +7,9 @@ export function modelRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
   app.get('/:trial/v1/models', async (c) => {
     const trial = await openTrialOf(deps, c.req.param('trial'), c.req.raw.headers);
-    const { replica } = await deps.engines.lease(trial, Date.now() + deps.settings.holdMs, c.req.raw.signal);
+    const { replica, leave } = await deps.engines.lease(trial, Date.now() + deps.settings.holdMs, c.req.raw.signal);
+    // What is asked here is no load on the engine.
+    leave();
     const data = (await replica.models()).map(({ id, created, max_model_len }) => ({
       id,
       object: 'model',

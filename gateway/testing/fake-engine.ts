@@ -6,6 +6,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 export type Fault =
   | 'none'
   | 'status_500'
+  | 'status_503'
   | 'context_too_long'
   | 'bad_request'
   | 'cut'
@@ -86,6 +87,7 @@ export class FakeEngine {
     const { fault } = this;
     if (fault === 'refuse') return void request.socket.destroy();
     if (fault === 'status_500') return json(response, 500, error('EngineDeadError', 'engine core died', 500));
+    if (fault === 'status_503') return json(response, 503, error('ServiceUnavailableError', 'the queue is full', 503));
     if (fault === 'bad_request') return json(response, 400, error('BadRequestError', 'top_k must be an integer', 400));
     if (fault === 'context_too_long') {
       const message = "This model's maximum context length is 2048 tokens. However, your prompt contains 4000 input tokens.";

@@ -98,6 +98,12 @@ export class TestGateway {
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   }
+
+  /** What `/metrics` says, by name and labels. */
+  async metrics(): Promise<Record<string, number>> {
+    const lines = (await (await fetch(`${this.gateway.url}/metrics`)).text()).split('\n').filter((line) => line && !line.startsWith('#'));
+    return Object.fromEntries(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]));
+  }
 }
 
 export const ASK = { model: 'gpt-4o', messages: [{ role: 'user', content: 'Say hello' }] };

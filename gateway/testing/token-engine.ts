@@ -22,6 +22,8 @@ export class TokenEngine {
   parses = true;
   /** Milliseconds before each chunk of generated text. */
   pace = 0;
+  /** How a route fails: by a status, or by a connection that is cut. */
+  fault: (path: string) => number | 'cut' | null = () => null;
   /** What it was given and gave, in order; with a cue, under its name. */
   readonly generated: Generated[] = [];
   readonly logs = new Map<string, Generated[]>();
@@ -52,6 +54,9 @@ export class TokenEngine {
     const parts: Buffer[] = [];
     for await (const part of request) parts.push(part as Buffer);
     const body = JSON.parse(Buffer.concat(parts).toString()) as Body;
+    const fault = this.fault(path);
+    if (fault === 'cut') return void request.socket.destroy();
+    if (fault !== null) return json(response, { error: { message: 'at fault on purpose', code: fault } }, fault);
     if (path === '/v1/chat/completions') return this.#chat(body, response);
     if (path === '/v1/completions') return this.#complete(body, response);
     if (!this.scaleOut) return json(response, { detail: 'Not Found' }, 404);

@@ -1,0 +1,116 @@
+import { afterEach, describe, expect, test } from 'vitest';
+import { FakeEngine, type Fault } from '../testing/fake-engine.ts';
+import { ASK, readStream, useGateway } from '../testing/harness.ts';
+import { TokenEngine } from '../testing/token-engine.ts';
+import { preference } from './preference.ts';
+
+const gateway = useGateway();
+const started: { stop: () => Promise<void> }[] = [];
+afterEach(async () => {
+  for (const engine of started.splice(0)) await engine.stop();
+});
+
+/** A trial, and the engines in the order in which it prefers them. */
+async function trialBefore<T extends { url: string; stop: () => Promise<void> }>(engines: T[]) {
+  started.push(...engines);
+  await gateway.gateway.close();
+  await gateway.start({ engines: engines.map(({ url }) => url) });
+  const trial = await gateway.trial();
+  const [own, ...others] = preference(trial.id, engines);
+  if (!own) throw new Error('no engine');
+  return { trial, own, others };
+}
+const fakes = (count: number) => Promise.all(Array.from({ length: count }, () => new FakeEngine().start()));
+const tokenEngines = () => Promise.all([new TokenEngine().start(), new TokenEngine().start()]);
+
+async function inFlight(): Promise<number[]> {
+  const metrics = Object.entries(await gateway.metrics());
+  return metrics.filter(([name]) => name.startsWith('trialgate_engine_calls_in_flight')).map(([, count]) => count);
+}
+
+describe.each([false, true])('stream: %s', (stream) => {
+  const body = { ...ASK, stream };
+
+  test.each<[string, Fault | 'stopped', number]>([
+    ['refuses connections', 'stopped', 0],
+    ['cuts the connection before its reply', 'refuse', 1],
+    ['says 500', 'status_500', 1],
+    ['says 503', 'status_503', 1],
+  ])('a call is lost with its engine, which %s, though another would answer', async (_, fault, asked) => {
+    const { trial, own, others } = await trialBefore(await fakes(2));
+    if (fault === 'stopped') await own.stop();
+    else own.fault = fault;
+    const reply = await trial.chat(body);
+    expect(reply.status).toBe(200);
+    expect(await reply.text()).toContain('stop');
+    expect([own, ...others].map((engine) => engine.seen.length)).toEqual([asked, 1]);
+    expect(await trial.calls()).toMatchObject([{ status: 'completed', untrainable: null, engine: others[0]?.url }]);
+    expect(await inFlight()).toEqual([0, 0]);
+  });
+
+  test('an engine that has failed a call is asked again, or what it said is lost', async () => {
+    const engines = await fakes(3);
+    const { trial } = await trialBefore(engines);
+    for (const engine of engines) engine.fault = 'status_500';
+    const reply = await trial.chat(body);
+    expect([reply.status, (await reply.json()).error]).toEqual([502, expect.objectContaining({ code: 'engine_error', message: expect.stringContaining('engine core died') })]);
+    expect(engines.map((engine) => engine.seen.length)).toEqual([1, 1, 1]);
+    expect(await trial.calls()).toMatchObject([{ status: 'failed' }]);
+    expect(await inFlight()).toEqual([0, 0, 0]);
+  });
+
+  test.each<Fault>(['bad_request', 'context_too_long', 'cut', 'no_ids'])('a call is made twice when the engine does %s', async (fault) => {
+    const { trial, own, others } = await trialBefore(await fakes(2));
+    own.fault = fault;
+    await (await trial.chat(body)).text().catch(() => {});
+    expect([own, ...others].map((engine) => engine.seen.length)).toEqual([1, 0]);
+    expect(await trial.calls()).toHaveLength(1);
+    expect(await inFlight()).toEqual([0, 0]);
+  });
+
+  test.each([
+    ['/v1/chat/completions/render', 500],
+    ['/v1/chat/completions/render', 'cut'],
+    ['/inference/v1/generate', 503],
+    ['/inference/v1/generate', 'cut'],
+    ['', 'stopped'],
+  ] as const)('a conversation ends, or loses its ids, with an engine whose %s is %s', async (path, fault) => {
+    for (const parses of [false, true]) {
+      const { trial, own, others } = await trialBefore((await tokenEngines()).map((engine) => Object.assign(engine, { parses })));
+      const urls = [own.url, own.url, others[0]?.url];
+      const messages: unknown[] = [...ASK.messages];
+      for (const text of ['hello there', 'what else']) {
+        own.script = [{ text }];
+        const { choices } = await (await trial.chat({ messages })).json();
+        messages.push(choices[0].message, { role: 'user', content: 'go on' });
+      }
+      if (fault === 'stopped') await own.stop();
+      else own.fault = (asked) => (asked === path ? fault : null);
+      const reply = await trial.chat({ messages, stream });
+      expect(reply.status).toBe(200);
+      expect(await reply.text()).toContain('stop');
+      const calls = await trial.calls();
+      expect(calls.map((call) => call.engine)).toEqual(urls);
+      expect(calls.map((call) => [call.status, call.continuation])).toEqual([['completed', null], ['completed', 'clean'], ['completed', 'clean']]);
+      expect([own, ...others].map((engine) => engine.generated.length)).toEqual([2, 1]);
+      expect(await inFlight()).toEqual([0, 0]);
+      for (const engine of started.splice(0)) await engine.stop();
+    }
+  });
+});
+
+test('an engine that failed one call is kept from the next ones', async () => {
+  const { trial, own, others } = await trialBefore(await fakes(2));
+  own.fault = 'status_500';
+  await trial.chat(ASK);
+  own.fault = 'none';
+  await trial.chat(ASK);
+  expect([own, ...others].map((engine) => engine.seen.length)).toEqual([2, 1]);
+});
+
+test('a reply that has begun is begun again on another engine', async () => {
+  const { trial, own, others } = await trialBefore(await fakes(2));
+  own.fault = 'error_event';
+  expect(await readStream(await trial.chat({ ...ASK, stream: true }))).toMatchObject({ broken: true, done: false });
+  expect([own, ...others].map((engine) => engine.seen.length)).toEqual([1, 0]);
+});
