@@ -60,7 +60,8 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
     const message = pick(replies);
     const calls = callsOf(message);
     if (prompt !== null) {
-      branch.prompt = `${prompt}${String(message.content)}${pick(TEXTS)}`;
+      // The same prompt again, after an empty reply, asks anew.
+      branch.prompt = `${prompt}${String(message.content) || '.'}${pick(TEXTS)}`;
       continue;
     }
     branch.messages = [...branch.messages, echo(message, random)];

@@ -23,7 +23,7 @@ export type Past = {
 type At = { trialId: string; attempt: number };
 /** `last`: the latest turn that goes through here. */
 type Node = { turn: Turn | null; last: Turn | null; next: Map<string, Node> };
-type Trial = { roots: Map<string, Node>; prompts: Turn[]; calls: Set<string>; known: Set<string>; last: Turn | null; bytes: number };
+type Trial = { roots: Map<string, Node>; prompts: { turn: Turn; said: boolean }[]; calls: Set<string>; known: Set<string>; last: Turn | null; bytes: number };
 type Said = { turn: Turn; conversation: Conversation | null; outline: Outline; reply: JsonObject | undefined; isWhole: boolean };
 type Options = { readCalls: (from: At) => Promise<CallRow[]>; maxBytes?: number };
 
@@ -81,7 +81,7 @@ export class Conversations {
     const { conversation } = said;
     if (!said.isWhole || !prompt || !completion || !conversation) return;
     if ('keys' in conversation) this.#remember(trial, conversation, turn, reply?.message);
-    else trial.prompts.push(turn);
+    else trial.prompts.push({ turn, said: text !== '' });
   }
 
   #remember(trial: Trial, conversation: ChatConversation, turn: Turn, message: unknown): void {
@@ -143,10 +143,12 @@ function findTurn({ roots }: Trial, { context, keys }: ChatConversation): Found 
   return { parent, nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
 }
 
-/** A text completion goes on from the longest prompt and reply that it begins with. */
+/** A text completion goes on from the longest prompt and reply that it begins with. The same prompt again, after an empty reply, asks anew. */
 function findPrompt({ prompts }: Trial, prompt: string | readonly number[]): Found {
-  const fits = prompts.filter(({ text, tokenIds }) => (typeof prompt === 'string' ? text !== '' && prompt.startsWith(text) : startsWith(prompt, tokenIds)));
-  const parent = fits.reduce<Turn | null>((best, turn) => (best && best.tokenIds.length >= turn.tokenIds.length ? best : turn), null);
+  const fits = prompts.filter(({ turn: { text, tokenIds }, said }) =>
+    typeof prompt === 'string' ? prompt.startsWith(text) && (said || prompt !== text) : startsWith(prompt, tokenIds),
+  );
+  const parent = fits.reduce<Turn | null>((best, { turn }) => (best && best.tokenIds.length >= turn.tokenIds.length ? best : turn), null);
   return { parent: parent && { ...parent, messages: 0 }, isEdited: false, nearest: null };
 }
 
