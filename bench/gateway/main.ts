@@ -9,6 +9,13 @@ import { TrialgateError } from '../../store/errors.ts';
 import { provenance } from '../deployment.ts';
 import type { Bench, Cell } from './cell.ts';
 import { calls, streams } from './cells/calls.ts';
+import { firstToken } from './cells/first-token.ts';
+import { growthTokens } from './cells/growth-tokens.ts';
+import { growthTrials } from './cells/growth-trials.ts';
+import { growthTurns } from './cells/growth-turns.ts';
+import { paced } from './cells/paced.ts';
+import { rate } from './cells/rate.ts';
+import { tokenIn } from './cells/token-in.ts';
 import { installWrk } from './load/wrk-install.ts';
 import { startEngine } from './parts/engine.ts';
 import { measureSync } from './parts/fsync.ts';
@@ -17,7 +24,7 @@ import { startPostgres } from './parts/postgres.ts';
 import { selfTimes } from './profile.ts';
 import { Report } from './report.ts';
 
-const CELLS: Cell[] = [calls, streams];
+const CELLS: Cell[] = [calls, streams, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens];
 
 const HELP = `What the gateway costs: it, a fake engine and PostgreSQL (fsync on) are processes of their own on this machine.
 Each cell also measures the engine alone, in the same repeat.
@@ -25,7 +32,7 @@ Each cell also measures the engine alone, in the same repeat.
   node bench/gateway/main.ts [--cells a,b] [--seconds 5] [--repeats 3] [--peers] [--vllm] [--profile]
 
   --cells    which to measure, by default all:
-${CELLS.map(({ name, about }) => `               ${name.padEnd(12)} ${about}`).join('\n')}
+${CELLS.map(({ name, about }) => `               ${name.padEnd(14)} ${about}`).join('\n')}
   --seconds  how long each measurement lasts
   --repeats  how often each is made: tables show medians, "± %" is (largest - smallest) / median
   --peers    also vllm-router, LiteLLM and Portkey, in the cells calls and streams; installed into .trialgate/peers

@@ -32,9 +32,10 @@ export class Report {
     this.#print(line);
   }
 
-  summarise(cell: string, about: string, columns: readonly Column[]): void {
-    const groups = Map.groupBy(this.rows.filter((row) => row.cell === cell), (row) => JSON.stringify([row.case, row.target]));
-    const used = columns.filter(({ key }) => this.rows.some((row) => row.cell === cell && row.figures[key] !== undefined));
+  summarise(cell: string, about: string, columns: readonly Column[], isShown: (row: Row) => boolean = () => true): void {
+    const own = this.rows.filter((row) => row.cell === cell && isShown(row));
+    const groups = Map.groupBy(own, (row) => JSON.stringify([row.case, row.target]));
+    const used = columns.filter(({ key }) => own.some((row) => row.figures[key] !== undefined));
     const lines = [...groups.values()].map((rows) => [rows[0]?.case ?? '', rows[0]?.target ?? '', ...used.flatMap((column) => cells(column, rows))]);
     const header = ['case', 'target', ...used.flatMap(({ title, spread }) => (spread ? [title, '± %'] : [title]))];
     this.say(`\n${cell}: ${about}\n${table(header, lines)}\n`);

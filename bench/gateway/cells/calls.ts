@@ -46,10 +46,8 @@ async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void>
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       const found = new Map<string, Figures>();
       for (const target of rotated(targets, repeat)) found.set(target.name, await once(bench, target, { connections, stream, seconds: bench.options.seconds }));
-      const direct = found.get('direct');
-      for (const [target, figures] of found) {
-        const added = target === 'direct' || !direct ? {} : { addedP50Ms: (figures.p50Ms ?? 0) - (direct.p50Ms ?? 0), addedMeanMs: (figures.meanMs ?? 0) - (direct.meanMs ?? 0) };
-        bench.report.add({ cell: cell.name, case: `c=${connections}`, target, repeat, figures: { ...figures, ...added } }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
+      for (const [target, figures] of withAdded(found)) {
+        bench.report.add({ cell: cell.name, case: `c=${connections}`, target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
       }
     }
   }
@@ -63,6 +61,15 @@ async function once(bench: Bench, target: Target, { connections, stream, seconds
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
   const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections, seconds, stream, direct, headers, signal: bench.signal })));
   return perCall(compared(figures, figures.requests ?? 0));
+}
+
+/** One repeat's figures by target: each but the baseline gets what it adds to that. */
+export function withAdded(found: ReadonlyMap<string, Figures>): [string, Figures][] {
+  const { p50Ms: p50 = 0, meanMs: mean = 0 } = found.get('direct') ?? {};
+  return [...found].map(([target, figures]) => {
+    const added = target === 'direct' ? {} : { addedP50Ms: (figures.p50Ms ?? 0) - p50, addedMeanMs: (figures.meanMs ?? 0) - mean };
+    return [target, { ...figures, ...added }];
+  });
 }
 
 /** wrk's figures, with its errors in one. */

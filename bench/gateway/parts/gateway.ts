@@ -71,7 +71,7 @@ export async function startGateway({ postgres, engine, profileTo, signal }: Opti
     async recorded() {
       const { rows } = await db.execute<Recorded>(sql`select
         count(*) filter (where status = 'completed')::int as completed, count(*) filter (where status = 'failed')::int as failed,
-        count(*) filter (where status = 'cancelled')::int as cancelled, count(*) filter (where continuation = 'clean')::int as clean from calls`);
+        count(*) filter (where status = 'cancelled')::int as cancelled, count(*) filter (where status = 'completed' and continuation = 'clean')::int as clean from calls`);
       return rows[0] ?? { completed: 0, failed: 0, cancelled: 0, clean: 0 };
     },
     async stored() {
