@@ -1,0 +1,64 @@
+import type { BenchEngine } from './parts/engine.ts';
+import type { BenchGateway } from './parts/gateway.ts';
+import type { BenchPostgres } from './parts/postgres.ts';
+import type { Line } from './load/wrk.ts';
+import type { Wrk } from './load/wrk-install.ts';
+import type { Window } from './profile.ts';
+import type { Report } from './report.ts';
+
+export type Options = { seconds: number; repeats: number; peers: boolean };
+
+/** What a cell measures with. The fake engine and PostgreSQL are there; a gateway is started by each cell, fresh. */
+export type Bench = {
+  options: Options;
+  engine: BenchEngine;
+  postgres: BenchPostgres;
+  wrk: Wrk;
+  report: Report;
+  /** When something was measured. */
+  windows: Window[];
+  startGateway: (engine?: string) => Promise<BenchGateway>;
+  startPeers: () => Promise<Target[]>;
+  signal: AbortSignal;
+};
+
+export type Cell = { name: string; about: string; run: (bench: Bench) => Promise<void> };
+
+/** What load is sent to: the engine itself, the gateway, or another gateway in front of the same engine. */
+export type Target = AsyncDisposable & {
+  name: string;
+  url: string;
+  /** Its first process; null for the engine itself. */
+  pid: number | null;
+  /** Whether the client itself must ask for ids and log-probabilities. */
+  direct: boolean;
+  headers?: string;
+  /** So many conversations of their own. */
+  lines: (count: number) => Promise<Line[]>;
+  gateway?: BenchGateway;
+};
+
+const nothing = () => Promise.resolve();
+let names = 0;
+
+/** The baseline of each cell. */
+export const directTarget = ({ url }: { url: string }): Target => ({ ...plainTarget('direct', url), pid: null });
+
+/** Anything that answers at OpenAI's own path. */
+export function plainTarget(name: string, url: string, dispose: () => Promise<void> = nothing): Target {
+  const line = () => ({ path: '/v1/chat/completions', key: 'none', name: `trial-${++names}` });
+  return { name, url, pid: null, direct: true, lines: (count) => Promise.resolve(Array.from({ length: count }, line)), [Symbol.asyncDispose]: dispose };
+}
+
+export const gatewayTarget = (gateway: BenchGateway): Target => ({
+  name: 'trialgate',
+  url: gateway.url,
+  pid: gateway.pid,
+  direct: false,
+  gateway,
+  lines: async (count) => (await gateway.openTrials(count)).map(({ id, path, key }) => ({ path, key, name: id })),
+  [Symbol.asyncDispose]: nothing,
+});
+
+/** The targets in another order each time: what changes on the machine meanwhile hits all of them. */
+export const rotated = <T>(targets: readonly T[], by: number): T[] => targets.map((_, i) => targets[(i + by) % targets.length] as T);

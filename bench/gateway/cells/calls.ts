@@ -1,0 +1,86 @@
+import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { runWrk } from '../load/wrk.ts';
+import { compared, measured, type Figures } from '../measure.ts';
+import type { Column } from '../report.ts';
+
+const TOKENS = 64;
+const CONCURRENCIES = [1, 32];
+const WARM_SECONDS = 2;
+/** A trial gets a handful of calls: an agent's do not run into the thousands. */
+const TRIALS_A_SECOND = { alone: 250, together: 800 };
+
+export const USE_COLUMNS: Column[] = [
+  { key: 'ownMicros', title: 'own µs/call' },
+  { key: 'postgresMicros', title: 'postgres' },
+  { key: 'engineMicros', title: 'engine' },
+  { key: 'loadMicros', title: 'load' },
+  { key: 'ownCores', title: 'own cores', digits: 2 },
+  { key: 'otherCores', title: 'others', digits: 2 },
+  { key: 'peakMiB', title: 'peak MiB' },
+];
+export const FAULT_COLUMNS: Column[] = [
+  { key: 'errors', title: 'errors', sum: true },
+  { key: 'lost', title: 'lost', sum: true },
+  { key: 'unseen', title: 'unseen', sum: true },
+];
+const COLUMNS: Column[] = [
+  { key: 'perSecond', title: '/s', spread: true },
+  { key: 'p50Ms', title: 'p50 ms', digits: 2 },
+  { key: 'addedP50Ms', title: 'added p50', digits: 2, spread: true },
+  { key: 'p99Ms', title: 'p99 ms', digits: 2 },
+  ...USE_COLUMNS,
+  ...FAULT_COLUMNS,
+];
+
+export const calls: Cell = { name: 'calls', about: `whole replies of ${TOKENS} tokens with log-probabilities, ordinary route`, run: (bench) => compare(bench, calls, false) };
+export const streams: Cell = { name: 'streams', about: `the same as streams, which the engine sends in one write`, run: (bench) => compare(bench, streams, true) };
+
+async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void> {
+  await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
+  await using stack = new AsyncDisposableStack();
+  const peers = (await bench.startPeers()).map((peer) => stack.use(peer));
+  for (const connections of CONCURRENCIES) {
+    await using gateway = await bench.startGateway();
+    const targets = [directTarget(bench.engine), gatewayTarget(gateway), ...peers];
+    for (const target of targets) await once(bench, target, { connections, stream, seconds: WARM_SECONDS });
+    for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+      const found = new Map<string, Figures>();
+      for (const target of rotated(targets, repeat)) found.set(target.name, await once(bench, target, { connections, stream, seconds: bench.options.seconds }));
+      for (const [target, figures] of withAdded(found)) {
+        bench.report.add({ cell: cell.name, case: `c=${connections}`, target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
+      }
+    }
+  }
+  bench.report.summarise(cell.name, cell.about, COLUMNS);
+}
+
+type Shape = { connections: number; stream: boolean; seconds: number };
+
+async function once(bench: Bench, target: Target, { connections, stream, seconds }: Shape): Promise<Figures> {
+  const { url, headers, direct } = target;
+  const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
+  const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections, seconds, stream, direct, headers, signal: bench.signal })));
+  return perCall(compared(figures, figures.requests ?? 0));
+}
+
+/** One repeat's figures by target: each but the baseline gets what it adds to that. */
+export function withAdded(found: ReadonlyMap<string, Figures>): [string, Figures][] {
+  const { p50Ms: p50 = 0, meanMs: mean = 0 } = found.get('direct') ?? {};
+  return [...found].map(([target, figures]) => {
+    const added = target === 'direct' ? {} : { addedP50Ms: (figures.p50Ms ?? 0) - p50, addedMeanMs: (figures.meanMs ?? 0) - mean };
+    return [target, { ...figures, ...added }];
+  });
+}
+
+/** wrk's figures, with its errors in one. */
+export function ofWrk({ connect, read, write, status, timeout, ...figures }: Awaited<ReturnType<typeof runWrk>>): Figures {
+  return { ...figures, perSecond: figures.requests / figures.seconds, errors: connect + read + write + status + timeout, connect, read, write, status, timeout };
+}
+
+/** Microseconds of processor time of each part for a call. */
+export function perCall(figures: Figures): Figures {
+  const { wall = 0, requests = 0 } = figures;
+  const micros = (cores: number | undefined) => (requests > 0 ? ((cores ?? 0) * wall * 1e6) / requests : 0);
+  const { ownCores, postgresCores, engineCores, loadCores } = figures;
+  return { ...figures, ownMicros: micros(ownCores), postgresMicros: micros(postgresCores), engineMicros: micros(engineCores), loadMicros: micros(loadCores) };
+}

@@ -1,0 +1,36 @@
+import { directTarget, gatewayTarget, rotated, type Cell } from '../cell.ts';
+import type { Column } from '../report.ts';
+import { FAULT_COLUMNS } from './calls.ts';
+import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
+
+const STREAMS = 64;
+const PACE_MS = 20;
+const LENGTH_MS = TOKENS * PACE_MS;
+const FAULTS = new Set(['timeouts', ...FAULT_COLUMNS.map(({ key }) => key)]);
+
+const COLUMNS: Column[] = [
+  { key: 'firsts', title: 'first tokens' },
+  { key: 'firstP50Ms', title: 'p50 ms', digits: 2 },
+  { key: 'firstP99Ms', title: 'p99 ms', digits: 2, spread: true },
+  { key: 'firstMaxMs', title: 'max', digits: 1 },
+  ...STREAM_COLUMNS.filter(({ key }) => key.endsWith('Cores') || key === 'tokensPerSecond' || FAULTS.has(key)),
+];
+
+export const firstToken: Cell = {
+  name: 'first-token',
+  about: `time to the first token at ${STREAMS} streams (a token each ${PACE_MS} ms), less what the engine itself took for that call`,
+  async run(bench) {
+    await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
+    await using gateway = await bench.startGateway();
+    const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
+    const measuredMs = 2000 * bench.options.seconds;
+    const job = { streams: STREAMS, tokens: TOKENS, spreadMs: LENGTH_MS, warmMs: 2 * LENGTH_MS, forMs: 2 * LENGTH_MS + measuredMs };
+    for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+      for (const target of rotated(targets, repeat)) {
+        const figures = await timedStreams(bench, target, job);
+        bench.report.add({ cell: firstToken.name, case: '', target: target.name, repeat, figures }, ['firsts', 'firstP50Ms', 'firstP99Ms', 'errors', 'lost']);
+      }
+    }
+    bench.report.summarise(firstToken.name, firstToken.about, COLUMNS);
+  },
+};

@@ -1,0 +1,71 @@
+import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { runStreams, type StreamsJob, type StreamsResult } from '../load/streams.ts';
+import { compared, measured, type Figures } from '../measure.ts';
+import type { Column } from '../report.ts';
+import { FAULT_COLUMNS } from './calls.ts';
+
+export const TOKENS = 64;
+const STREAMS = 1300;
+const PACE_MS = 100;
+const ROUNDS = 2;
+const SPREAD_MS = 2000;
+
+export const STREAM_COLUMNS: Column[] = [
+  { key: 'begun', title: 'streams' },
+  { key: 'open', title: 'at once' },
+  { key: 'tokensPerSecond', title: 'tokens/s', spread: true },
+  { key: 'delayP50Ms', title: 'delay p50 ms', digits: 2 },
+  { key: 'delayP99Ms', title: 'p99', digits: 2 },
+  { key: 'delayMaxMs', title: 'max', digits: 1 },
+  { key: 'ownCores', title: 'own cores', digits: 2 },
+  { key: 'postgresCores', title: 'postgres', digits: 2 },
+  { key: 'engineCores', title: 'engine', digits: 2 },
+  { key: 'loadCores', title: 'load', digits: 2 },
+  { key: 'otherCores', title: 'others', digits: 2 },
+  { key: 'peakMiB', title: 'peak MiB' },
+  { key: 'timeouts', title: 'timeouts', sum: true },
+  ...FAULT_COLUMNS,
+];
+
+/** Every stream goes to its end: what the client saw, what the engine gave and what is recorded must be the same. */
+export const paced: Cell = {
+  name: 'paced',
+  about: `${STREAMS} streams at once of ${TOKENS} tokens, one each ${PACE_MS} ms, ${ROUNDS} rounds; delay: from the engine's write of a token to the client`,
+  async run(bench) {
+    await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
+    await using gateway = await bench.startGateway();
+    const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
+    const length = TOKENS * PACE_MS;
+    const job = { streams: STREAMS, tokens: TOKENS, spreadMs: SPREAD_MS, warmMs: SPREAD_MS, forMs: ROUNDS * length, rounds: ROUNDS };
+    for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+      for (const target of rotated(targets, repeat)) {
+        const figures = await timedStreams(bench, target, job);
+        bench.report.add({ cell: paced.name, case: '', target: target.name, repeat, figures }, ['begun', 'tokensPerSecond', 'delayP99Ms', 'peakMiB', 'errors', 'lost']);
+      }
+    }
+    bench.report.summarise(paced.name, paced.about, STREAM_COLUMNS);
+  },
+};
+
+/** Streams to one target, each lane with trials of its own. */
+export async function timedStreams(bench: Bench, target: Target, job: Omit<StreamsJob, 'url' | 'lines' | 'direct'>, trialsALane = 2): Promise<Figures> {
+  const { url, direct } = target;
+  const lines = await target.lines(job.streams * trialsALane);
+  const reasons: string[] = [];
+  const figures = await measured(bench, target, async () => {
+    const result = await runStreams({ ...job, url, lines, direct }, bench.signal);
+    reasons.push(...result.reasons);
+    return ofStreams(result);
+  });
+  if (reasons.length > 0) bench.report.say(`  ${target.name}: ${reasons.join(', ')}`);
+  return compared(figures, figures.complete ?? 0);
+}
+
+function ofStreams({ delayMs, firstMs, begun, complete, incomplete, refused, timeouts, broken, open, tokensPerSecond }: StreamsResult): Figures {
+  return {
+    ...{ begun, complete, incomplete, refused, timeouts, broken, open, tokensPerSecond },
+    errors: incomplete + refused + timeouts + broken,
+    ...{ delayP50Ms: delayMs.p50, delayP99Ms: delayMs.p99, delayMaxMs: delayMs.max },
+    ...{ firsts: firstMs.count, firstP50Ms: firstMs.p50, firstP99Ms: firstMs.p99, firstMaxMs: firstMs.max },
+  };
+}

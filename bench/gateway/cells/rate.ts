@@ -1,0 +1,47 @@
+import { directTarget, gatewayTarget, type Bench, type Cell, type Target } from '../cell.ts';
+import type { Figures } from '../measure.ts';
+import type { Column } from '../report.ts';
+import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
+
+const STREAMS = 256;
+const SLOWEST = 2000;
+const FASTER = 1.25;
+const FASTEST = 80_000;
+/** A token that is this late was not kept up with. */
+const LATE_MS = 100;
+
+const SHOWN = ['asked', 'tokensPerSecond', 'delayP50Ms', 'delayP99Ms', 'ownCores', 'errors', 'lost'];
+const COLUMNS: Column[] = [{ key: 'asked', title: 'asked/s', spread: true }, ...STREAM_COLUMNS];
+
+/** The pace is raised until tokens come late or streams are lost. The engine alone is measured at the rate that held. */
+export const rate: Cell = {
+  name: 'rate',
+  about: `the highest rate of tokens, each written alone, in ${STREAMS} streams without a loss and with a delay of at most ${LATE_MS} ms at p99`,
+  async run(bench) {
+    for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+      await using gateway = await bench.startGateway();
+      const add = (what: string, target: string, figures: Figures) => bench.report.add({ cell: rate.name, case: what, target, repeat, figures }, SHOWN);
+      let held: Figures | null = null;
+      for (let asked = SLOWEST; asked <= FASTEST; asked *= FASTER) {
+        const figures = await at(bench, gatewayTarget(gateway), asked);
+        const holds = figures.errors === 0 && figures.lost === 0 && (figures.delayP99Ms ?? 0) <= LATE_MS;
+        if (held) add(holds ? 'below' : 'held', 'trialgate', held);
+        if (!holds) add('missed', 'trialgate', figures);
+        held = holds ? figures : null;
+        if (!holds) break;
+      }
+      if (held) add('held', 'trialgate', held);
+      const best = bench.report.rows.find((row) => row.cell === rate.name && row.case === 'held' && row.repeat === repeat);
+      if (best) add('held', 'direct', await at(bench, directTarget(bench.engine), best.figures.asked ?? SLOWEST));
+    }
+    bench.report.summarise(rate.name, rate.about, COLUMNS, (row) => row.case !== 'below');
+  },
+};
+
+async function at(bench: Bench, target: Target, asked: number): Promise<Figures> {
+  const paceMs = (STREAMS * 1000) / asked;
+  await bench.engine.set({ tokens: TOKENS, paceMs });
+  const length = TOKENS * paceMs;
+  const job = { streams: STREAMS, tokens: TOKENS, spreadMs: length, warmMs: length + 500, forMs: length + 500 + 1000 * bench.options.seconds };
+  return { ...(await timedStreams(bench, target, job, 4)), asked };
+}

@@ -1,0 +1,60 @@
+import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { prime } from '../load/prime.ts';
+import { runWrk } from '../load/wrk.ts';
+import { compared, measured, type Figures } from '../measure.ts';
+import type { Column } from '../report.ts';
+import { FAULT_COLUMNS, ofWrk, perCall, USE_COLUMNS, withAdded } from './calls.ts';
+
+const TOKENS = 64;
+const CONNECTIONS = 32;
+const WARM_SECONDS = 2;
+/** So many trials take turns that a turn has long ended when its trial's next one is asked for. */
+const SET = 512;
+const MORE_TURNS = 8;
+/** Enough conversations for this rate; should it be higher, they go on for longer. */
+const EXPECTED_A_SECOND = 3000;
+
+const COLUMNS: Column[] = [
+  { key: 'perSecond', title: '/s', spread: true },
+  { key: 'p50Ms', title: 'p50 ms', digits: 2 },
+  { key: 'addedP50Ms', title: 'added p50', digits: 2, spread: true },
+  { key: 'p99Ms', title: 'p99 ms', digits: 2 },
+  ...USE_COLUMNS,
+  { key: 'unclean', title: 'not by ids', sum: true },
+  ...FAULT_COLUMNS,
+];
+
+/** The first turn of each conversation is made before: every call that is measured goes on from recorded ids. */
+export const tokenIn: Cell = {
+  name: 'token-in',
+  about: `turns 2 to ${MORE_TURNS + 1} of conversations, c=${CONNECTIONS}; the engine alone is asked for the same by its chat route`,
+  async run(bench) {
+    await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
+    for (const stream of [false, true]) {
+      await using gateway = await bench.startGateway();
+      const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
+      for (const target of targets) await once(bench, target, stream, WARM_SECONDS);
+      for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+        const found = new Map<string, Figures>();
+        for (const target of rotated(targets, repeat)) found.set(target.name, await once(bench, target, stream, bench.options.seconds));
+        for (const [target, figures] of withAdded(found)) {
+          bench.report.add({ cell: tokenIn.name, case: stream ? 'streams' : 'calls', target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost', 'unclean']);
+        }
+      }
+    }
+    bench.report.summarise(tokenIn.name, tokenIn.about, COLUMNS);
+  },
+};
+
+async function once(bench: Bench, target: Target, stream: boolean, seconds: number): Promise<Figures> {
+  const { url, direct } = target;
+  const sets = Math.ceil((EXPECTED_A_SECOND * seconds) / (SET * MORE_TURNS));
+  const lines = await target.lines(sets * SET);
+  if (!direct) await prime(target, lines, { signal: bench.signal });
+  const turns = { set: SET, had: 1, more: MORE_TURNS };
+  const load = async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections: CONNECTIONS, seconds, stream, direct, turns, signal: bench.signal }));
+  const figures = await measured(bench, target, load);
+  const { completed, clean } = figures;
+  const unclean = completed === undefined || clean === undefined ? {} : { unclean: completed - clean };
+  return perCall(compared({ ...figures, ...unclean }, figures.requests ?? 0));
+}

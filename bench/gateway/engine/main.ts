@@ -1,0 +1,117 @@
+/**
+ * An engine that costs almost nothing: vLLM's routes and bytes over plain sockets, without a model. Its own process.
+ * `POST /bench/mode {tokens, paceMs}` sets how it answers (pace 0: a stream goes out in one write), `GET /bench/counts` what it did.
+ */
+import { createServer, type AddressInfo, type Socket } from 'node:net';
+import { conversationIds } from './conversation.ts';
+import { ENGINE_LABEL } from './label.ts';
+import { json, streamedChat, streamedGenerated, wholeChat, wholeGenerated, type StreamParts } from './replies.ts';
+import { Requests, type EngineRequest } from './requests.ts';
+import { Schedule } from './schedule.ts';
+
+export type EngineMode = { tokens: number; paceMs: number };
+/** `served`: replies whose last byte was written. `aborted`: streams whose client had left by then. */
+export type EngineCounts = { served: number; streams: number; rendered: number; generated: number; aborted: number; tokens: number };
+
+let mode: EngineMode = { tokens: 64, paceMs: 0 };
+const counts = { served: 0, rendered: 0, generated: 0, burst: 0, begun: 0 };
+const schedule = new Schedule();
+const made = new Map<string, Buffer>();
+const parts = new Map<string, StreamParts>();
+
+const MODELS = json({ object: 'list', data: [{ id: 'policy', object: 'model', created: 1795286884, owned_by: 'vllm', root: 'policy', parent: null, max_model_len: 1_000_000 }] });
+const LABEL = json({ weight_version: ENGINE_LABEL });
+const EMPTY = json({});
+const NOT_FOUND = json({ detail: 'Not Found' }, '404 Not Found');
+const SAMPLING = { temperature: 1, top_p: 1, min_p: 0, repetition_penalty: 1, max_tokens: 64, logprobs: 0, output_kind: 2, skip_clone: true };
+const RENDERED = { content_parts: null, sampling_params: SAMPLING, model: 'policy', reasoning_ended: null, return_token_ids: null, output_mode: 'tokens', stream: false, stream_options: null, cache_salt: null, priority: 0 };
+
+function answer(socket: Socket, { path, body }: EngineRequest): void {
+  const { tokens } = mode;
+  if (path === '/v1/chat/completions') {
+    const messages = countOf(body, '"role":');
+    if (isStream(body)) return stream(socket, `chat ${tokens} ${messages}`, () => streamedChat(tokens, messages));
+    counts.served += 1;
+    return void socket.write(kept(`chat ${tokens} ${messages}`, () => wholeChat(tokens, messages)));
+  }
+  if (path === '/inference/v1/generate') {
+    counts.generated += 1;
+    if (isStream(body)) return stream(socket, `ids ${tokens}`, () => streamedGenerated(tokens));
+    counts.served += 1;
+    return void socket.write(kept(`ids ${tokens}`, () => wholeGenerated(tokens)));
+  }
+  if (path === '/v1/chat/completions/render') return render(socket, body);
+  socket.write(simple(path, body));
+}
+
+function simple(path: string, body: Buffer): Buffer {
+  if (path === '/weight_info') return LABEL;
+  if (path === '/v1/models') return MODELS;
+  // What the gateway asks it with, to learn whether this engine parses tool calls: 200 means that it does not.
+  if (path === '/v1/chat/completions/derender' || path === '/health') return EMPTY;
+  if (path === '/bench/mode') {
+    mode = JSON.parse(body.toString()) as EngineMode;
+    schedule.paceMs = mode.paceMs;
+    return EMPTY;
+  }
+  if (path !== '/bench/counts') return NOT_FOUND;
+  const { served, rendered, generated, burst, begun } = counts;
+  const { aborted, tokens, ended } = schedule;
+  return json({ served: served + burst + ended, streams: burst + begun, rendered, generated, aborted, tokens } satisfies EngineCounts);
+}
+
+function stream(socket: Socket, key: string, make: () => StreamParts): void {
+  if (mode.paceMs > 0) {
+    counts.begun += 1;
+    return schedule.add(socket, keptParts(key, make), mode.tokens);
+  }
+  counts.burst += 1;
+  socket.write(kept(`stream ${key}`, () => {
+    const { opening, tokens, ending } = keptParts(key, make);
+    return Buffer.from(opening + tokens.join('') + ending, 'latin1');
+  }));
+}
+
+function render(socket: Socket, body: Buffer): void {
+  counts.rendered += 1;
+  const open = !body.includes('"add_generation_prompt":false');
+  const messages = countOf(body, '"role":');
+  // The gateway's own question about what the template writes after a reply has an empty one.
+  const replyTokens = body.includes('"content":""') ? 0 : 64;
+  const key = `render ${messages} ${open} ${replyTokens}`;
+  socket.write(kept(key, () => json({ request_id: 'chatcmpl-93abe68dae7d085e', token_ids: conversationIds(messages, { open, replyTokens }), token_offsets: null, features: null, ...RENDERED })));
+}
+
+function kept(key: string, make: () => Buffer): Buffer {
+  const known = made.get(key) ?? make();
+  made.set(key, known);
+  return known;
+}
+
+function keptParts(key: string, make: () => StreamParts): StreamParts {
+  const known = parts.get(key) ?? make();
+  parts.set(key, known);
+  return known;
+}
+
+const isStream = (body: Buffer): boolean => body.includes('"stream":true') || body.includes('"stream": true');
+
+function countOf(body: Buffer, text: string): number {
+  let count = 0;
+  for (let at = body.indexOf(text); at >= 0; at = body.indexOf(text, at + text.length)) count += 1;
+  return count;
+}
+
+const server = createServer({ noDelay: true }, (socket) => {
+  const requests = new Requests();
+  socket.on('error', () => {});
+  socket.on('data', (data) => {
+    for (const request of requests.take(data)) answer(socket, request);
+  });
+});
+server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, () => {
+  const { port } = server.address() as AddressInfo;
+  console.log(`engine listening on http://127.0.0.1:${port}`);
+});
+// Who started it is gone.
+process.on('disconnect', () => process.exit());

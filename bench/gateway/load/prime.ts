@@ -1,0 +1,36 @@
+import { Pool } from 'undici';
+import type { Target } from '../cell.ts';
+import { body, conversation } from './bodies.ts';
+import type { Line } from './wrk.ts';
+
+const SIDE_BY_SIDE = 32;
+
+/** Gives each of the target's trials its first turns, so that what follows goes on from them. */
+export async function prime(target: Target, lines: readonly Line[], { turns = 1, tokens = 64, signal }: { turns?: number; tokens?: number; signal: AbortSignal }): Promise<void> {
+  const pool = new Pool(target.url, { connections: SIDE_BY_SIDE });
+  const left = lines.values();
+  try {
+    await Promise.all(
+      Array.from({ length: SIDE_BY_SIDE }, async () => {
+        for (const line of left) {
+          for (let turn = 1; turn <= turns; turn++) {
+            const text = body(conversation(line.name, turn, tokens), { stream: false, tokens, direct: target.direct });
+            await post(pool, line, text, signal);
+          }
+        }
+      }),
+    );
+  } finally {
+    await pool.destroy();
+  }
+}
+
+/** Milliseconds until the reply was read whole. */
+export async function post(pool: Pool, { path, key }: Line, text: string, signal: AbortSignal): Promise<number> {
+  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+  const start = performance.now();
+  const reply = await pool.request({ method: 'POST', path, headers, body: text, signal });
+  const bytes = await reply.body.bytes();
+  if (reply.statusCode !== 200) throw new Error(`${path} answered ${reply.statusCode}: ${Buffer.from(bytes).toString().slice(0, 300)}`);
+  return performance.now() - start;
+}

@@ -1,0 +1,132 @@
+/** A process that reads many streams at once and times each token of the fake engine by the stamp that it carries. */
+import { setTimeout as pause } from 'node:timers/promises';
+import { Pool, type Dispatcher } from 'undici';
+import { between, stampNow, STAMP_DIGITS } from '../engine/clock.ts';
+import { body, question } from './bodies.ts';
+import type { Quantiles, StreamsJob, StreamsResult } from './streams.ts';
+
+const PATIENCE_MS = 30_000;
+const CONTENT = Buffer.from('"content":"');
+const EVENT_END = Buffer.from('\n\n');
+const QUOTE = 34;
+
+process.once('message', (job) => void run(job as StreamsJob).then((result) => process.send?.(result, () => process.exit())));
+process.on('disconnect', () => process.exit());
+
+async function run(job: StreamsJob): Promise<StreamsResult> {
+  const pool = new Pool(job.url, { connections: job.streams, headersTimeout: PATIENCE_MS, bodyTimeout: PATIENCE_MS });
+  const all = new Times(job);
+  const begun = performance.now();
+  const lane = async (number: number): Promise<void> => {
+    await pause((job.spreadMs * number) / job.streams);
+    const goesOn = (turn: number) => (job.rounds === undefined ? performance.now() - begun < job.forMs : turn < job.rounds);
+    for (let turn = 0; goesOn(turn); turn++) await stream(pool, job, all, number + turn * job.streams);
+  };
+  await Promise.all(Array.from({ length: job.streams }, (_, number) => lane(number)));
+  await pool.destroy();
+  return all.result();
+}
+
+class Times {
+  readonly counts = { begun: 0, complete: 0, incomplete: 0, refused: 0, timeouts: 0, broken: 0 };
+  readonly #delays: number[] = [];
+  readonly #firsts: number[] = [];
+  readonly #reasons = new Map<string, number>();
+  readonly #from: number;
+  readonly #to: number;
+  #open = 0;
+  #mostOpen = 0;
+
+  constructor({ warmMs, forMs }: StreamsJob) {
+    this.#from = performance.now() + warmMs;
+    this.#to = this.#from + forMs - warmMs;
+  }
+
+  opened(): void {
+    this.#open += 1;
+    this.#mostOpen = Math.max(this.#mostOpen, this.#open);
+  }
+
+  closed(how: Exclude<keyof Times['counts'], 'begun'>, reason?: string): void {
+    this.#open -= 1;
+    this.counts[how] += 1;
+    if (reason && this.#reasons.size < 10) this.#reasons.set(reason, (this.#reasons.get(reason) ?? 0) + 1);
+  }
+
+  token(delay: number, first: number | null): void {
+    const now = performance.now();
+    if (now < this.#from || now > this.#to) return;
+    this.#delays.push(delay);
+    if (first !== null) this.#firsts.push(first);
+  }
+
+  result(): StreamsResult {
+    const tokensPerSecond = (this.#delays.length * 1000) / (this.#to - this.#from);
+    const reasons = [...this.#reasons].map(([reason, count]) => `${count} × ${reason}`);
+    return { ...this.counts, open: this.#mostOpen, tokensPerSecond, delayMs: quantiles(this.#delays), firstMs: quantiles(this.#firsts), reasons };
+  }
+}
+
+function quantiles(micros: number[]): Quantiles {
+  const sorted = Float64Array.from(micros).sort();
+  const at = (share: number) => (sorted[Math.floor(share * (sorted.length - 1))] ?? 0) / 1000;
+  return { count: sorted.length, p50: at(0.5), p99: at(0.99), max: at(1) };
+}
+
+/** Resolves when it has ended, however that was. */
+function stream(pool: Pool, { lines, tokens, direct }: StreamsJob, all: Times, number: number): Promise<void> {
+  const line = lines[number % lines.length];
+  if (!line) throw new Error('no trial');
+  const text = body(question(line.name, number), { stream: true, tokens, direct });
+  const headers = { authorization: `Bearer ${line.key}`, 'content-type': 'application/json' };
+  all.counts.begun += 1;
+  all.opened();
+  const sent = Number(stampNow());
+  let status = 0;
+  let events = 0;
+  let rest: Buffer | null = null;
+  let last = '';
+
+  const read = (chunk: Buffer) => {
+    const bytes: Buffer = rest ? Buffer.concat([rest, chunk]) : chunk;
+    let from = 0;
+    for (let end = bytes.indexOf(EVENT_END); end >= 0; end = bytes.indexOf(EVENT_END, from)) {
+      events += 1;
+      const at = bytes.indexOf(CONTENT, from);
+      if (at >= 0 && at < end) time(bytes, at + CONTENT.length);
+      else last = bytes.toString('latin1', from, Math.min(end, from + 20));
+      from = end + EVENT_END.length;
+    }
+    rest = from < bytes.length ? bytes.subarray(from) : null;
+  };
+  const time = (bytes: Buffer, at: number) => {
+    const stamps = bytes.toString('latin1', at, bytes.indexOf(QUOTE, at));
+    if (stamps.length < STAMP_DIGITS) return;
+    const now = Number(stampNow());
+    const written = Number(stamps.slice(-STAMP_DIGITS));
+    const received = stamps.length > STAMP_DIGITS ? Number(stamps.slice(0, STAMP_DIGITS)) : null;
+    all.token(between(written, now), received === null ? null : between(sent, now) - between(received, written));
+  };
+
+  return new Promise((resolve) => {
+    const handler: Dispatcher.DispatchHandler = {
+      onRequestStart: () => {},
+      onResponseStart: (_, code) => void (status = code),
+      onResponseData: (_, chunk) => read(chunk),
+      onResponseEnd: () => {
+        // The opening, each token, the usage, and the end.
+        const isWhole = events === tokens + 3 && last === 'data: [DONE]';
+        if (status !== 200) all.closed('refused', `status ${status}`);
+        else if (isWhole) all.closed('complete');
+        else all.closed('incomplete', `${events} events`);
+        resolve();
+      },
+      onResponseError: (_, error) => {
+        const code = 'code' in error ? String(error.code) : error.message;
+        all.closed(code.includes('TIMEOUT') ? 'timeouts' : 'broken', code);
+        resolve();
+      },
+    };
+    pool.dispatch({ method: 'POST', path: line.path, headers, body: text }, handler);
+  });
+}

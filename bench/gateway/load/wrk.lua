@@ -1,0 +1,60 @@
+-- wrk's requests: chat calls spread over many trials, each with its own key, each call with words of its own.
+-- Arguments: what each body holds besides its messages; a message with a place for a name and a number; a file with a trial a
+-- line (path, key, name); more header lines. For turns also: the reply that is sent back with each next turn, how many trials go on side by side,
+-- how many turns each of them has had, and how many more it gets.
+
+local extra, question, trials, reply, set, had, turns
+local count, sent = 0, 0
+
+local function whole(trial, messages)
+  local body = '{"messages":[' .. messages .. "]," .. extra .. "}"
+  return trial.head .. #body .. "\r\n\r\n" .. body
+end
+
+function init(args)
+  extra, question, reply = args[1], args[2], args[5]
+  set, had, turns = tonumber(args[6]), tonumber(args[7]), tonumber(args[8])
+  trials = {}
+  for line in io.lines(args[3]) do
+    local path, key, name = line:match("^(%S+) (%S+) (%S+)$")
+    local head = "POST " .. path .. " HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " .. key .. "\r\n" .. args[4] .. "Content-Type: application/json\r\nContent-Length: "
+    trials[#trials + 1] = { head = head, name = name }
+  end
+  count = #trials
+end
+
+-- One question a call, to one trial after the other.
+local function next_call()
+  local trial = trials[sent % count + 1]
+  sent = sent + 1
+  return whole(trial, question:format(trial.name, sent))
+end
+
+-- The next turn of a trial's conversation. So many others come in between that its last turn has long ended.
+local function next_turn()
+  local first = math.floor(sent / set / turns) * set % count
+  local trial = trials[first + sent % set + 1]
+  sent = sent + 1
+  if not trial.messages then
+    local parts = {}
+    for turn = 1, had do parts[turn] = question:format(trial.name, turn) .. reply end
+    trial.messages, trial.turn = table.concat(parts), had
+  end
+  trial.turn = trial.turn + 1
+  local asked = trial.messages .. question:format(trial.name, trial.turn)
+  trial.messages = asked .. reply
+  return whole(trial, asked)
+end
+
+function request()
+  if reply then return next_turn() end
+  return next_call()
+end
+
+function done(summary, latency)
+  local e = summary.errors
+  io.write(string.format(
+    '\nresult {"seconds":%f,"requests":%d,"bytes":%d,"connect":%d,"read":%d,"write":%d,"status":%d,"timeout":%d,"meanMs":%f,"p50Ms":%f,"p90Ms":%f,"p99Ms":%f,"maxMs":%f}\n',
+    summary.duration / 1e6, summary.requests, summary.bytes, e.connect, e.read, e.write, e.status, e.timeout,
+    latency.mean / 1e3, latency:percentile(50) / 1e3, latency:percentile(90) / 1e3, latency:percentile(99) / 1e3, latency.max / 1e3))
+end

@@ -1,0 +1,71 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { fields, QUESTION, replyMessage } from './bodies.ts';
+import type { Wrk } from './wrk-install.ts';
+
+const SCRIPT = fileURLToPath(new URL('wrk.lua', import.meta.url));
+
+/** Where a trial's calls go: its path, the key that opens it, and the name by which it asks. */
+export type Line = { path: string; key: string; name: string };
+
+export type WrkJob = {
+  url: string;
+  lines: readonly Line[];
+  connections: number;
+  seconds: number;
+  stream: boolean;
+  direct: boolean;
+  /** More header lines, each with its end. */
+  headers?: string;
+  tokens?: number;
+  /** Conversations that go on: how many side by side, how many turns each has had, and how many more it gets. */
+  turns?: { set: number; had: number; more: number };
+  signal: AbortSignal;
+};
+
+export type WrkResult = {
+  seconds: number;
+  /** Replies that were read to their end. */
+  requests: number;
+  bytes: number;
+  connect: number;
+  read: number;
+  write: number;
+  status: number;
+  timeout: number;
+  meanMs: number;
+  p50Ms: number;
+  p90Ms: number;
+  p99Ms: number;
+  maxMs: number;
+};
+
+/** One run of wrk: a closed loop on one thread. Connections under way are cut at its end. */
+export async function runWrk(wrk: Wrk, job: WrkJob): Promise<WrkResult> {
+  const { url, lines, connections, seconds, stream, direct, tokens = 64, headers = '', turns, signal } = job;
+  signal.throwIfAborted();
+  const folder = mkdtempSync(join(tmpdir(), 'trialgate-bench-wrk-'));
+  try {
+    const file = join(folder, 'trials');
+    writeFileSync(file, lines.map(({ path, key, name }) => `${path} ${key} ${name}\n`).join(''));
+    const more = turns ? [replyMessage(tokens), turns.set, turns.had, turns.more] : [];
+    const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '--timeout', '30s', '-s', SCRIPT, url, '--', fields({ stream, tokens, direct }), QUESTION, file, headers, ...more];
+    const child = spawn(wrk.file, args.map(String), { env: wrk.env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
+    const end = () => void child.kill('SIGKILL');
+    signal.addEventListener('abort', end, { once: true });
+    let text = '';
+    for (const output of [child.stdout, child.stderr]) output.on('data', (data: Buffer) => (text += data.toString()));
+    await once(child, 'close');
+    signal.removeEventListener('abort', end);
+    signal.throwIfAborted();
+    const found = /^result (\{.*\})$/m.exec(text)?.[1];
+    if (!found) throw new Error(`wrk gave no result: ${text.slice(-500)}`);
+    return JSON.parse(found) as WrkResult;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}

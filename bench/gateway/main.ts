@@ -1,0 +1,111 @@
+/** What the gateway costs. See --help. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { report as reportFailure } from '../../cli/exit.ts';
+import { REPOSITORY } from '../../cli/folders.ts';
+import { untilSignalled } from '../../cli/signals.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import { provenance } from '../deployment.ts';
+import type { Bench, Cell } from './cell.ts';
+import { calls, streams } from './cells/calls.ts';
+import { firstToken } from './cells/first-token.ts';
+import { growthTokens } from './cells/growth-tokens.ts';
+import { growthTrials } from './cells/growth-trials.ts';
+import { growthTurns } from './cells/growth-turns.ts';
+import { paced } from './cells/paced.ts';
+import { rate } from './cells/rate.ts';
+import { tokenIn } from './cells/token-in.ts';
+import { installWrk } from './load/wrk-install.ts';
+import { startEngine } from './parts/engine.ts';
+import { measureSync } from './parts/fsync.ts';
+import { startGateway } from './parts/gateway.ts';
+import { startPostgres } from './parts/postgres.ts';
+import { selfTimes } from './profile.ts';
+import { Report } from './report.ts';
+
+const CELLS: Cell[] = [calls, streams, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens];
+
+const HELP = `What the gateway costs: it, a fake engine and PostgreSQL (fsync on) are processes of their own on this machine.
+Each cell also measures the engine alone, in the same repeat.
+
+  node bench/gateway/main.ts [--cells a,b] [--seconds 5] [--repeats 3] [--peers] [--vllm] [--profile]
+
+  --cells    which to measure, by default all:
+${CELLS.map(({ name, about }) => `               ${name.padEnd(14)} ${about}`).join('\n')}
+  --seconds  how long each measurement lasts
+  --repeats  how often each is made: tables show medians, "± %" is (largest - smallest) / median
+  --peers    also vllm-router, LiteLLM and Portkey, in the cells calls and streams; installed into .trialgate/peers
+  --vllm     also the cell vllm: a real engine, which takes a minute to start
+  --profile  after each cell the functions in which the gateway spent most of its time; figures are not kept then
+
+Results go to bench/results/gateway.txt and gateway.json. In tables: own = the target's own processes, others = what else used
+this machine's processors meanwhile, lost = replies that a client saw end and that are not recorded (must be 0), unseen = replies
+recorded whose client was cut off before their end.`;
+
+function optionsOf() {
+  const { values } = parseArgs({
+    options: {
+      cells: { type: 'string' },
+      seconds: { type: 'string', default: '5' },
+      repeats: { type: 'string', default: '3' },
+      peers: { type: 'boolean', default: false },
+      vllm: { type: 'boolean', default: false },
+      profile: { type: 'boolean', default: false },
+      help: { type: 'boolean', default: false, short: 'h' },
+    },
+  });
+  const [seconds, repeats] = [values.seconds, values.repeats].map(Number) as [number, number];
+  if (!(seconds >= 1) || !(repeats >= 1)) throw new TrialgateError('bad_input', '--seconds and --repeats are numbers from 1');
+  const asked = values.cells?.split(',') ?? CELLS.map(({ name }) => name).filter((name) => name !== 'vllm' || values.vllm);
+  const cells = asked.map((name) => {
+    const cell = CELLS.find((each) => each.name === name);
+    if (!cell) throw new TrialgateError('bad_input', `there is no cell ${name}: ${CELLS.map((each) => each.name).join(', ')}`);
+    return cell;
+  });
+  return { ...values, seconds, repeats, cells };
+}
+
+async function main(): Promise<void> {
+  const options = optionsOf();
+  if (options.help) return console.log(HELP);
+  const signal = untilSignalled();
+  const report = new Report((text) => console.log(text));
+  await using stack = new AsyncDisposableStack();
+  const wrk = await installWrk(signal);
+  const postgres = stack.use(await startPostgres(signal));
+  const engine = stack.use(await startEngine(signal));
+  const sync = measureSync(postgres.data, 2);
+  report.say(`this disk makes 8 kB durable (fdatasync) in ${sync.medianMs.toFixed(2)} ms, p99 ${sync.p99Ms.toFixed(2)} ms, of ${sync.count}${sync.isMemory ? '; it is memory, not a disk' : ''}`);
+  const profiles: string[] = [];
+  const bench: Bench = {
+    options,
+    engine,
+    postgres,
+    wrk,
+    report,
+    windows: [],
+    signal,
+    startGateway: (url = engine.url) => startGateway({ postgres, engine: url, signal, ...(options.profile ? { profileTo: (profile) => profiles.push(profile) } : {}) }),
+    startPeers: () => Promise.resolve([]),
+  };
+  for (const cell of options.cells) {
+    await cell.run(bench);
+    for (const profile of profiles.splice(0)) console.log(`\n${selfTimes(profile, bench.windows)}`);
+    if (!options.profile) keep(report, sync);
+  }
+}
+
+function keep(report: Report, sync: object): void {
+  const results = join(REPOSITORY, 'bench/results');
+  mkdirSync(results, { recursive: true });
+  const from = provenance();
+  writeFileSync(join(results, 'gateway.txt'), `${JSON.stringify(from, null, 2)}\n\n${report.text}\n`);
+  writeFileSync(join(results, 'gateway.json'), `${JSON.stringify({ ...from, sync, rows: report.rows }, null, 1)}\n`);
+}
+
+try {
+  await main();
+} catch (error) {
+  process.exitCode = reportFailure(error);
+}

@@ -1,0 +1,58 @@
+import type { Bench, Target } from './cell.ts';
+import { busySeconds, cpuSeconds, peakMiB, resetPeaks, treeOf } from './parts/usage.ts';
+import { profileClock } from './profile.ts';
+import { sleep } from '../../gateway/sleep.ts';
+
+export type Figures = Partial<Record<string, number>>;
+
+/** Runs `load` and says what it cost: cores of each part (of the target's own process and its children), and its peak of memory. */
+export async function measured(bench: Bench, target: Target, load: () => Promise<Figures>): Promise<Figures> {
+  const own = target.pid === null ? [] : treeOf(target.pid);
+  const pids = { own, postgres: treeOf(bench.postgres.pid), engine: [bench.engine.pid], load: [process.pid] };
+  const read = () => ({
+    at: performance.now(),
+    own: cpuSeconds(pids.own),
+    postgres: cpuSeconds(pids.postgres),
+    engine: cpuSeconds(pids.engine),
+    load: cpuSeconds(pids.load),
+    all: busySeconds(),
+  });
+  resetPeaks(own);
+  const counts = await bench.engine.counts();
+  const rows = await target.gateway?.recorded();
+  const before = read();
+  const from = profileClock();
+  const figures = await load();
+  bench.windows.push({ from, to: profileClock() });
+  const after = read();
+  const wall = (after.at - before.at) / 1000;
+  const cores = (part: 'own' | 'postgres' | 'engine' | 'load' | 'all') => (after[part] - before[part]) / wall;
+  const used = { ownCores: cores('own'), postgresCores: cores('postgres'), engineCores: cores('engine'), loadCores: cores('load') };
+  const otherCores = cores('all') - used.ownCores - used.postgresCores - used.engineCores - used.loadCores;
+  const peak = peakMiB(own);
+  await settled(target, bench.signal);
+  const now = await target.gateway?.recorded();
+  const served = (await bench.engine.counts()).served - counts.served;
+  const recorded = rows && now ? { completed: now.completed - rows.completed, failed: now.failed - rows.failed, cancelled: now.cancelled - rows.cancelled, clean: now.clean - rows.clean } : {};
+  return { ...figures, wall, ...used, otherCores: Math.max(0, otherCores), peakMiB: peak, served, ...recorded };
+}
+
+/** Until no call is under way: those whose client was cut off at the end of its time are recorded too. */
+async function settled({ gateway }: Target, signal: AbortSignal): Promise<void> {
+  if (!gateway) return;
+  for (let tries = 0; tries < 200; tries++) {
+    const metrics = await (await fetch(`${gateway.url}/metrics`, { signal })).text();
+    if (/^trialgate_calls_in_flight 0$/m.test(metrics)) return;
+    await sleep(50, signal);
+  }
+  throw new Error('calls are still under way after 10 s without a client');
+}
+
+/**
+ * What a client saw end beside what was recorded as completed. `lost`: seen, but not recorded; must be 0.
+ * `unseen`: recorded, but the client was cut off before; at most one a connection.
+ */
+export function compared(figures: Figures, seen: number): Figures {
+  const { completed } = figures;
+  return completed === undefined ? figures : { ...figures, lost: Math.max(0, seen - completed), unseen: Math.max(0, completed - seen) };
+}

@@ -1,0 +1,77 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { TrialgateError } from '../../../store/errors.ts';
+import { endGroup, identify } from '../../../cli/supervisor/processes.ts';
+
+export type ChildOptions = {
+  name: string;
+  file: string;
+  args: string[];
+  env?: NodeJS.ProcessEnv;
+  cwd?: string;
+  user?: { uid?: number; gid?: number };
+  /** What it writes once it serves; its first group is kept. */
+  ready: RegExp;
+  readyWithinMs?: number;
+  stopSignal?: NodeJS.Signals;
+  signal: AbortSignal;
+};
+
+export type Child = AsyncDisposable & {
+  pid: number;
+  /** What `ready` caught. */
+  said: string;
+  /** The last lines that it wrote. */
+  tail: () => string;
+  stop: () => Promise<void>;
+};
+
+const TAIL = 20_000;
+
+/** A process of the benchmark's own, in its own group: a Ctrl-C is ours to handle. Resolves once it serves. */
+export async function startChild(options: ChildOptions): Promise<Child> {
+  const { name, file, args, env, cwd, user = {}, ready, readyWithinMs = 60_000, stopSignal = 'SIGTERM', signal } = options;
+  signal.throwIfAborted();
+  // The channel tells it when we are gone, however that came about.
+  const child = spawn(file, args, { env, cwd, detached: true, stdio: ['ignore', 'pipe', 'pipe', 'ipc'], ...user });
+  const { pid } = child;
+  if (pid === undefined) {
+    const [error] = (await once(child, 'error')) as [Error];
+    throw new TrialgateError('missing_prerequisite', `${name} cannot be started: ${error.message}`);
+  }
+  const leader = identify(pid);
+  let text = '';
+  const said = Promise.withResolvers<string>();
+  const take = (data: Buffer) => {
+    text = (text + data.toString('utf8')).slice(-TAIL);
+    const found = ready.exec(text);
+    if (found) said.resolve(found[1] ?? '');
+  };
+  child.stdout?.on('data', take);
+  child.stderr?.on('data', take);
+  child.on('error', () => {});
+  child.once('exit', (code, how) => said.reject(new TrialgateError('missing_prerequisite', `${name} ended with ${how ?? code}: ${lastLines(text)}`)));
+  const tail = () => lastLines(text);
+  const stop = async () => {
+    await endGroup(leader, stopSignal, 15_000);
+    await exited(child);
+  };
+  const late = AbortSignal.timeout(readyWithinMs);
+  const give = () => said.reject(signal.aborted ? signal.reason : new TrialgateError('missing_prerequisite', `${name} was not ready in ${readyWithinMs / 1000} s: ${tail()}`));
+  const either = AbortSignal.any([signal, late]);
+  either.addEventListener('abort', give, { once: true });
+  try {
+    return { pid, said: await said.promise, tail, stop, [Symbol.asyncDispose]: stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  } finally {
+    either.removeEventListener('abort', give);
+  }
+}
+
+async function exited(child: ChildProcess): Promise<void> {
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
+}
+
+const lastLines = (text: string): string => text.trim().split('\n').slice(-4).join(' | ').slice(-600);

@@ -1,0 +1,101 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { sql } from 'drizzle-orm';
+import { REPOSITORY } from '../../../cli/folders.ts';
+import { environment } from '../../../cli/supervisor/component.ts';
+import { openDatabase } from '../../../store/database.ts';
+import { attemptKey } from '../../../store/keys.ts';
+import { openAttempt } from '../../../store/queries/open-attempt.ts';
+import { replicas } from '../../../store/schema.ts';
+import { ENGINE_LABEL } from '../engine/label.ts';
+import { startChild } from './child.ts';
+import type { BenchPostgres } from './postgres.ts';
+
+/** A trial that is open: where its agent sends calls, and the key that proves it. */
+export type OpenTrial = { id: string; path: string; key: string };
+export type Recorded = { completed: number; failed: number; cancelled: number; clean: number };
+
+export type BenchGateway = AsyncDisposable & {
+  pid: number;
+  url: string;
+  openTrials: (count: number) => Promise<OpenTrial[]>;
+  /** Rows of the table of calls so far, by how they ended; `clean`: those that went on from recorded ids. */
+  recorded: () => Promise<Recorded>;
+  /** Bytes of the table of calls with all that belongs to it. */
+  stored: () => Promise<number>;
+  tail: () => string;
+};
+
+type Options = { postgres: BenchPostgres; engine: string; profileTo?: (profile: string) => void; signal: AbortSignal };
+
+const SECRET = 'the secret of a benchmark';
+const OPENERS = 8;
+const RUN = ENGINE_LABEL.slice(0, ENGINE_LABEL.indexOf('@'));
+/** What a run with the defaults forces on every call. */
+const FORCED = { sampling: { temperature: 1, top_p: 1, top_k: -1 }, budgets: { prompt_tokens: 1_000_000 } };
+let databases = 0;
+let trials = 0;
+
+/** A gateway as deployed: `trialgate gateway`, a process and a database of its own, its engine's pool in the hands of a run. */
+export async function startGateway({ postgres, engine, profileTo, signal }: Options): Promise<BenchGateway> {
+  await using stack = new AsyncDisposableStack();
+  const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-gateway-'));
+  stack.defer(() => rmSync(home, { recursive: true, force: true }));
+  const database = stack.use(await postgres.database(`cell_${++databases}`));
+  const profile = profileTo ? ['--cpu-prof', '--cpu-prof-dir', home] : [];
+  const settings = { port: 0, home, engine, 'database-url': database.url, secret: SECRET, 'admin-key': 'benchmark' };
+  const child = await startChild({
+    name: 'the gateway',
+    file: process.execPath,
+    args: [...profile, join(REPOSITORY, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
+    env: environment({}),
+    cwd: home,
+    ready: /listening on (http[^\s,]+)/,
+    signal,
+  });
+  stack.defer(async () => {
+    await child.stop();
+    const file = readdirSync(home).find((name) => name.endsWith('.cpuprofile'));
+    if (file) profileTo?.(readFileSync(join(home, file), 'utf8'));
+  });
+  const db = openDatabase(database.url, { maxConnections: 1 });
+  stack.defer(() => db.$client.end());
+  await db.update(replicas).set({ runId: RUN, label: ENGINE_LABEL, inRotation: true, updatedAt: new Date() });
+  const owned = stack.move();
+  return {
+    pid: child.pid,
+    url: child.said,
+    tail: child.tail,
+    openTrials: (count) => openTrials(database.url, count),
+    async recorded() {
+      const { rows } = await db.execute<Recorded>(sql`select
+        count(*) filter (where status = 'completed')::int as completed, count(*) filter (where status = 'failed')::int as failed,
+        count(*) filter (where status = 'cancelled')::int as cancelled, count(*) filter (where status = 'completed' and continuation = 'clean')::int as clean from calls`);
+      return rows[0] ?? { completed: 0, failed: 0, cancelled: 0, clean: 0 };
+    },
+    async stored() {
+      const { rows } = await db.execute<{ bytes: string }>(sql`select pg_total_relation_size('calls') as bytes`);
+      return Number(rows[0]?.bytes ?? 0);
+    },
+    [Symbol.asyncDispose]: () => owned.disposeAsync(),
+  };
+}
+
+/** Opens trials as an activity does, without a wait for the disk: that is not what is measured. */
+async function openTrials(url: string, count: number): Promise<OpenTrial[]> {
+  const db = openDatabase(`${url}?options=-c%20synchronous_commit%3Doff`, { maxConnections: OPENERS });
+  const opened: OpenTrial[] = Array.from({ length: count }, () => {
+    const id = `bench-${++trials}`;
+    return { id, path: `/${id}/v1/chat/completions`, key: attemptKey(SECRET, id, 1) };
+  });
+  try {
+    const left = opened.values();
+    await Promise.all(Array.from({ length: OPENERS }, async () => {
+      for (const { id } of left) await openAttempt(db, { trialId: id, attempt: 1, runId: RUN, policyVersion: 0, ...FORCED });
+    }));
+  } finally {
+    await db.$client.end();
+  }
+  return opened;
+}

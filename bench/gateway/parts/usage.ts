@@ -1,0 +1,59 @@
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+
+const TICKS_A_SECOND = 100;
+
+/** A process and all that it started. */
+export function treeOf(root: number): number[] {
+  const children = new Map<number, number[]>();
+  for (const name of readdirSync('/proc')) {
+    if (!/^\d+$/.test(name)) continue;
+    const parent = columnsOf(Number(name))?.[1];
+    if (parent !== undefined) children.set(Number(parent), [...(children.get(Number(parent)) ?? []), Number(name)]);
+  }
+  const found = [root];
+  for (const pid of found) found.push(...(children.get(pid) ?? []));
+  return found;
+}
+
+/** Seconds of processor time of these processes, and of their children that have ended. */
+export function cpuSeconds(pids: readonly number[]): number {
+  let ticks = 0;
+  for (const pid of pids) for (const column of columnsOf(pid)?.slice(11, 15) ?? []) ticks += Number(column);
+  return ticks / TICKS_A_SECOND;
+}
+
+/** Seconds of processor time that the machine has spent on anything so far. */
+export function busySeconds(): number {
+  const [, user, nice, system, , , irq, softirq, steal] = readFileSync('/proc/stat', 'latin1').split('\n')[0]?.split(/\s+/).map(Number) ?? [];
+  return [user, nice, system, irq, softirq, steal].reduce<number>((sum, ticks) => sum + (ticks ?? 0), 0) / TICKS_A_SECOND;
+}
+
+/** Most memory that was resident in each process since `resetPeaks`, added up, in MiB. */
+export function peakMiB(pids: readonly number[]): number {
+  return pids.reduce((sum, pid) => sum + statusKiB(pid, 'VmHWM') / 1024, 0);
+}
+
+export const residentMiB = (pid: number): number => statusKiB(pid, 'VmRSS') / 1024;
+
+/** Lets the peaks of these processes start again from what is resident now. */
+export function resetPeaks(pids: readonly number[]): void {
+  for (const pid of pids) writeFileSync(`/proc/${pid}/clear_refs`, '5');
+}
+
+function statusKiB(pid: number, field: 'VmHWM' | 'VmRSS'): number {
+  try {
+    return Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1] ?? 0);
+  } catch {
+    return 0;
+  }
+}
+
+/** The columns of /proc/PID/stat from the state on: a command's name may hold spaces and brackets. */
+function columnsOf(pid: number): string[] | undefined {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
+    return text.slice(text.lastIndexOf(')') + 2).split(' ');
+  } catch {
+    return undefined; // It ended meanwhile.
+  }
+}
