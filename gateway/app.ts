@@ -1,5 +1,5 @@
 import { Hono } from 'hono';
-import type { GatewayDeps } from './deps.ts';
+import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from './failure.ts';
 import { healthRoutes } from './routes/health.ts';
 import { modelRoutes } from './routes/models.ts';
@@ -7,8 +7,8 @@ import { modelCallRoutes } from './routes/model-calls.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 
 /** The gateway, for any runtime with web-standard requests. */
-export function createGateway(deps: GatewayDeps): Hono {
-  const app = new Hono();
+export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
+  const app = new Hono<GatewayEnv>();
   app.route('/', healthRoutes(deps));
   app.route('/', sessionRoutes(deps));
   app.route('/', modelCallRoutes(deps));

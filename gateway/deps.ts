@@ -23,6 +23,9 @@ export type GatewayDeps = {
   stopping: AbortSignal;
 };
 
+/** What a runtime gives each request: how to break its connection, where an unfinished body does not do that by itself. */
+export type GatewayEnv = { Bindings: { cut?: () => void } };
+
 export type GatewaySettings = {
   /** Continues a conversation from its recorded ids where the engine can. */
   tokenIn: boolean;
@@ -32,7 +35,7 @@ export type GatewaySettings = {
   strictModel: boolean;
   /** How long a call waits for a replica in rotation. */
   holdMs: number;
-  /** How long an engine may stay silent within a call. A plain reply is silent until it is whole. */
+  /** How long an engine may be silent within a stream. Before a reply's first bytes it is then asked whether it is alive. */
   idleMs: number;
   /** How long a request waits for the database. */
   storeWaitMs: number;

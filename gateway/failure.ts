@@ -1,3 +1,4 @@
+import { jsonReply } from './json-reply.ts';
 import { isTransient } from '../store/transient.ts';
 import { TrialgateError, type ErrorCode } from '../store/errors.ts';
 
@@ -58,7 +59,7 @@ export function errorBody({ status, code, message, body }: Failure): Record<stri
 }
 
 export function errorResponse(failure: Failure): Response {
-  return Response.json(errorBody(failure), { status: failure.status, headers: failure.headers });
+  return jsonReply(errorBody(failure), failure.headers, failure.status);
 }
 
 function errorType(status: number): string {

@@ -12,12 +12,11 @@ import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { replicas } from '../store/schema.ts';
 import { createGateway } from './app.ts';
 import { Counters } from './counters.ts';
-import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
+import { DEFAULT_SETTINGS, type GatewayEnv, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
 import { patiently } from './patiently.ts';
 import { toFailure } from './failure.ts';
-import { breakable } from './node/breakable.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
 import { sleep } from './sleep.ts';
 import { Conversations } from './token-in/conversations.ts';
@@ -98,9 +97,8 @@ async function prepareStore(settings: GatewaySettings, db: Database, url: string
   }
 }
 
-function listen(app: Hono, host: string, port: number): Promise<ServerType> {
-  const fetch = async (request: Request, { outgoing }: HttpBindings | Http2Bindings) =>
-    breakable(await app.fetch(request), () => outgoing.destroy());
+function listen(app: Hono<GatewayEnv>, host: string, port: number): Promise<ServerType> {
+  const fetch = (request: Request, { outgoing }: HttpBindings | Http2Bindings) => app.fetch(request, { cut: () => outgoing.destroy() });
   return new Promise((resolve, reject) => {
     const server = serve({ fetch, hostname: host, port, serverOptions: { requestTimeout: 0 } }, () => resolve(server));
     server.once('error', (error) => reject(portError(error, host, port)));

@@ -1,8 +1,9 @@
-import { readText, type EngineReply } from '../engines/connection.ts';
+import { createParser } from 'eventsource-parser';
+import type { EngineReply } from '../engines/connection.ts';
 import type { Replica } from '../engines/replica.ts';
 import { Failure } from '../failure.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
-import { DONE, readEvents } from '../sse.ts';
+import { DONE } from '../sse.ts';
 import type { Call } from './call.ts';
 import { badReply, rejection } from './rejection.ts';
 
@@ -26,24 +27,35 @@ export function ordinaryAnswer(call: Call, reply: EngineReply): Answer {
 }
 
 export async function wholeOf(call: Call, reply: EngineReply): Promise<JsonObject> {
-  const text = await readText(call.read(reply.body));
+  const text = await call.readText(reply.body);
   const body = parseObject(text);
   if (!body) throw badReply(`is not a JSON object: ${text.slice(0, 200)}`);
   return body;
 }
 
+/** Its events' objects, whatever the boundaries of what the network brings: within a character, a line, an event. */
 export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<JsonObject[]> {
   if (!reply.contentType.startsWith('text/event-stream')) throw badReply(`is ${reply.contentType || 'untyped'}, not a stream`);
-  for await (const events of readEvents(call.read(reply.body))) {
-    const chunks: JsonObject[] = [];
-    let failure: Failure | null = null;
-    for (const data of events) {
-      const chunk = data === DONE ? null : chunkOf(data);
-      if (chunk instanceof Failure) failure ??= chunk;
-      else if (chunk && !failure) chunks.push(chunk);
+  let chunks: JsonObject[] = [];
+  let failure: Failure | null = null;
+  const onEvent = ({ data }: { data: string }) => {
+    if (data === DONE || failure) return;
+    const chunk = chunkOf(data);
+    if (chunk instanceof Failure) failure = chunk;
+    else chunks.push(chunk);
+  };
+  const parser = createParser({ onEvent });
+  const decoder = new TextDecoder();
+  const body = reply.body[Symbol.asyncIterator]();
+  try {
+    for (let bytes = await call.next(body); bytes; bytes = await call.next(body)) {
+      parser.feed(decoder.decode(bytes, { stream: true }));
+      if (chunks.length > 0) yield chunks;
+      chunks = [];
+      if (failure) throw failure;
     }
-    yield chunks;
-    if (failure) throw failure;
+  } finally {
+    await body.return?.();
   }
 }
 

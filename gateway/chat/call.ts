@@ -3,12 +3,14 @@ import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { closed } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
+import { readText } from '../engines/connection.ts';
 import type { Lease } from '../engines/pool.ts';
 import { clientGone, Failure, toFailure } from '../failure.ts';
 import type { Retry } from '../retry/retry.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { Conversation } from '../token-in/messages.ts';
 import { NOTHING, type Ending } from './ending.ts';
+import { IdleWatch } from './idle-watch.ts';
 import { recordOf, type Ended } from './record-of.ts';
 import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
@@ -31,12 +33,15 @@ export class Call {
   readonly #deps: GatewayDeps;
   readonly #startedAt = new Date();
   readonly #controller = new AbortController();
-  readonly #ended = new AbortController();
+  #unfollow: () => void = () => {};
+  readonly #idle: IdleWatch;
+  #isStreaming = false;
   #settled = false;
   #committing: Promise<unknown> | null = null;
 
   constructor(deps: GatewayDeps, trial: TrialNow, request: PlacedRequest, sampled: Record<string, unknown>) {
     this.#deps = deps;
+    this.#idle = new IdleWatch(deps.settings.idleMs, () => void this.#silent());
     this.trial = trial;
     this.request = request;
     this.sampled = sampled;
@@ -57,35 +62,35 @@ export class Call {
     const gone = () => this.abort(clientGone());
     const stop = () => this.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again'));
     if (agent.aborted) gone();
-    else agent.addEventListener('abort', gone, { signal: this.#ended.signal });
     if (stopping.aborted) stop();
-    else stopping.addEventListener('abort', stop, { signal: this.#ended.signal });
+    agent.addEventListener('abort', gone);
+    stopping.addEventListener('abort', stop);
+    this.#unfollow = () => {
+      agent.removeEventListener('abort', gone);
+      stopping.removeEventListener('abort', stop);
+    };
   }
 
-  /** Waits for the engine, but not for ever. */
-  async patient<T>(answer: Promise<T>): Promise<T> {
+  /** Waits for the engine: for hours, if that is alive and this is not the rest of a stream. */
+  patient<T>(answer: Promise<T>): Promise<T> {
+    return this.#idle.while(answer);
+  }
+
+  /** What a stream brings next. From its first bytes on it must not be silent for long. */
+  async next(bytes: AsyncIterator<Uint8Array>): Promise<Uint8Array | null> {
+    const { done, value } = await this.#idle.while(bytes.next());
+    this.#isStreaming = true;
+    return done ? null : value;
+  }
+
+  readText(body: AsyncIterable<Uint8Array>): Promise<string> {
+    return this.patient(readText(body));
+  }
+
+  async #silent(): Promise<void> {
     const { idleMs } = this.#deps.settings;
-    const silent = () => this.abort(new Failure(504, 'engine_timeout', `the engine was silent for ${idleMs / 1000} s`));
-    const idle = setTimeout(silent, idleMs);
-    try {
-      return await answer;
-    } finally {
-      clearTimeout(idle);
-    }
-  }
-
-  /** The engine's bytes, each awaited patiently. */
-  async *read(body: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array> {
-    const bytes = body[Symbol.asyncIterator]();
-    try {
-      for (;;) {
-        const next = await this.patient(bytes.next());
-        if (next.done) return;
-        yield next.value;
-      }
-    } finally {
-      await bytes.return?.();
-    }
+    if (!this.#isStreaming && (await this.lease?.replica.isAlive(idleMs))) return;
+    this.abort(new Failure(504, 'engine_timeout', `the engine was silent for ${idleMs / 1000} s`));
   }
 
   /** The failure behind an error: an abort's own reason, and for everything that the engine's connection throws a cut. */
@@ -151,7 +156,8 @@ export class Call {
     if (this.#settled) return;
     this.#settled = true;
     this.#deps.counters[as] += 1;
-    this.#ended.abort();
+    this.#unfollow();
+    this.#idle.stop();
     this.lease?.leave();
     this.onEnd();
   }

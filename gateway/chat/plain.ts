@@ -1,3 +1,4 @@
+import { jsonReply } from '../json-reply.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { choicesOf, hide } from './hide.ts';
@@ -20,5 +21,5 @@ export async function plainReply(call: Call, answer: Answer): Promise<Response> 
   });
   call.checkPrompt(prompt);
   await call.complete();
-  return Response.json(shown, { headers: { 'x-trialgate-call': call.id } });
+  return jsonReply(shown, { 'x-trialgate-call': call.id });
 }

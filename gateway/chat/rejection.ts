@@ -1,4 +1,4 @@
-import { readText, type EngineReply } from '../engines/connection.ts';
+import type { EngineReply } from '../engines/connection.ts';
 import { Failure } from '../failure.ts';
 import type { Call } from './call.ts';
 import { isObject, parseObject } from '../json.ts';
@@ -12,7 +12,7 @@ const ITS_OWN = new Set([500, 502, 503, 504]);
 /** An engine's error status. What the request caused (4xx) reaches the agent as the engine put it. */
 export async function rejection(call: Call, reply: EngineReply): Promise<Failure> {
   const { status } = reply;
-  const text = await readText(call.read(reply.body));
+  const text = await call.readText(reply.body);
   const body = parseObject(text);
   const said = isObject(body?.error) ? body.error : null;
   const message = typeof said?.message === 'string' ? said.message : text.slice(0, 500);

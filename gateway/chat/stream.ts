@@ -1,40 +1,55 @@
 import { clientGone, errorBody, Failure } from '../failure.ts';
 import { sleep } from '../sleep.ts';
-import { asEvent, DONE, EVENT_STREAM } from '../sse.ts';
+import { asEvent, DONE, EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { Gather } from './gather.ts';
 import { choicesOf, hide, isOnlyUsage } from './hide.ts';
 
 const FLUSH_MS = 20;
+const KEEP_ALIVE_MS = 15_000;
 
 /**
  * Forwards each chunk as it comes; those that end a reply, and all after the last of them, once the call is committed.
- * A reply that fails is cut: an error event instead of the finish, then a broken connection.
+ * A reply that fails is cut: an error event instead of the finish, then a broken connection. `cut` breaks it where the runtime
+ * has its own way; else the body ends with an error.
  */
-export function streamReply(call: Call, answer: Answer): Response {
+export function streamReply(call: Call, answer: Answer, cut?: () => void): Response {
   const events = forward(call, answer);
   const encoder = new TextEncoder();
   let broken: Failure | null = null;
+  let isQuiet = true;
+  let keepAlive: ReturnType<typeof setInterval> | undefined;
   const body = new ReadableStream<Uint8Array>({
+    start(controller) {
+      keepAlive = setInterval(() => {
+        if (isQuiet) controller.enqueue(encoder.encode(KEEP_ALIVE));
+        isQuiet = true;
+      }, KEEP_ALIVE_MS);
+    },
     async pull(controller) {
-      if (broken) {
+      try {
+        if (broken) throw broken;
+        const next = await events.next();
+        isQuiet = false;
+        if (!next.done) return controller.enqueue(encoder.encode(next.value));
+        clearInterval(keepAlive);
+        controller.close();
+      } catch (error) {
+        clearInterval(keepAlive);
+        const isTold = broken !== null;
+        broken ??= call.failureOf(error);
+        if (!isTold) await call.fail(broken);
+        if (!isTold && broken.code !== 'agent_disconnected') return controller.enqueue(encoder.encode(asEvent(JSON.stringify(errorBody(broken)))));
         // A connection that breaks takes along what is still on its way: the error event goes first.
         await sleep(FLUSH_MS);
-        throw broken;
-      }
-      try {
-        const next = await events.next();
-        if (next.done) controller.close();
-        else controller.enqueue(encoder.encode(next.value));
-      } catch (error) {
-        broken = call.failureOf(error);
-        await call.fail(broken);
-        if (broken.code !== 'agent_disconnected') controller.enqueue(encoder.encode(asEvent(JSON.stringify(errorBody(broken)))));
-        else throw broken;
+        if (!cut) throw broken;
+        cut();
+        controller.close();
       }
     },
     async cancel() {
+      clearInterval(keepAlive);
       call.abort(clientGone());
       await call.fail(clientGone());
       await events.return();
@@ -54,7 +69,7 @@ async function* forward(call: Call, answer: Answer): AsyncGenerator<string, void
       gather.add(chunk);
       if (isOnlyUsage(chunk) && !wants.usage) continue;
       const event = asEvent(JSON.stringify(hide(chunk, wants)));
-      if (held !== '' && gather.isFinished || endsReply(chunk)) held += event;
+      if (gather.isFinished || endsReply(chunk)) held += event;
       else shown += event;
     }
     call.checkPrompt(gather.prompt);

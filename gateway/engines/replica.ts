@@ -67,6 +67,13 @@ export class Replica {
     return traits;
   }
 
+  /** Whether it answers at all within `ms`. */
+  async isAlive(ms: number): Promise<boolean> {
+    const asked = this.connection.ask({ method: 'GET', path: '/health', signal: AbortSignal.timeout(Math.min(ms, ASK_MS)) });
+    const read = asked.then(async ({ status, body }) => readText(body).then(() => status < 500));
+    return read.catch(() => false);
+  }
+
   /** It could not be reached: others go first for a moment, and what was known of it is asked again. */
   cool(): void {
     this.#coolUntil = Date.now() + COOL_MS;

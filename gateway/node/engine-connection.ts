@@ -1,7 +1,9 @@
-import { Pool } from 'undici';
+import { Pool, type Dispatcher } from 'undici';
 import type { EngineConnection, EngineReply, EngineRequest } from '../engines/connection.ts';
 
 const CONNECT_MS = 10_000;
+/** What a reply may hold in memory of what nobody has read yet. */
+const MAX_UNREAD = 256 * 1024;
 
 /** An engine at `http://host:port` or `unix:/path/to.sock`, over undici. */
 export class UndiciConnection implements EngineConnection {
@@ -24,11 +26,11 @@ export class UndiciConnection implements EngineConnection {
   }
 
   send(request: EngineRequest): Promise<EngineReply> {
-    return ask(this.#calls, request);
+    return new Exchange(request).over(this.#calls);
   }
 
   ask(request: EngineRequest): Promise<EngineReply> {
-    return ask(this.#questions, request);
+    return new Exchange(request).over(this.#questions);
   }
 
   async close(): Promise<void> {
@@ -48,9 +50,101 @@ function openPool(url: string, connections: number | null): Pool {
   });
 }
 
-async function ask(pool: Pool, { method, path, body, signal }: EngineRequest): Promise<EngineReply> {
-  const headers = body === undefined ? {} : { 'content-type': 'application/json' };
-  const reply = await pool.request({ method, path, body, headers, signal });
-  const type = reply.headers['content-type'];
-  return { status: reply.statusCode, contentType: Array.isArray(type) ? (type[0] ?? '') : (type ?? ''), body: reply.body };
+const END: IteratorResult<Uint8Array, undefined> = { done: true, value: undefined };
+
+/**
+ * One request and its reply, on undici's own callbacks: the streams of `pool.request` cost more than the rest of a call.
+ * What came before it is asked for is handed on in one piece.
+ */
+class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint8Array> {
+  readonly #request: EngineRequest;
+  readonly #head = Promise.withResolvers<EngineReply>();
+  #controller: Dispatcher.DispatchController | null = null;
+  #unread: Buffer[] = [];
+  #size = 0;
+  #isOver = false;
+  #error: unknown = null;
+  #reader: PromiseWithResolvers<IteratorResult<Uint8Array, undefined>> | null = null;
+
+  constructor(request: EngineRequest) {
+    this.#request = request;
+  }
+
+  over(pool: Pool): Promise<EngineReply> {
+    const { method, path, body, signal } = this.#request;
+    if (signal.aborted) return Promise.reject(signal.reason);
+    signal.addEventListener('abort', this.#abort);
+    pool.dispatch({ method, path, body, headers: body === undefined ? {} : { 'content-type': 'application/json' } }, this);
+    return this.#head.promise;
+  }
+
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    this.#controller = controller;
+    if (this.#request.signal.aborted) this.#abort();
+  }
+
+  onResponseStart(_: Dispatcher.DispatchController, status: number, headers: Record<string, string | string[] | undefined>): void {
+    const type = headers['content-type'];
+    this.#head.resolve({ status, contentType: (Array.isArray(type) ? type[0] : type) ?? '', body: this });
+  }
+
+  onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    const reader = this.#reader;
+    if (reader) {
+      this.#reader = null;
+      return reader.resolve({ done: false, value: chunk });
+    }
+    this.#unread.push(chunk);
+    this.#size += chunk.length;
+    if (this.#size > MAX_UNREAD) controller.pause();
+  }
+
+  onResponseEnd(): void {
+    this.#finish();
+    this.#reader?.resolve(END);
+  }
+
+  onResponseError(_: Dispatcher.DispatchController, error: Error): void {
+    this.#finish(this.#request.signal.aborted ? this.#request.signal.reason : error);
+    this.#head.reject(this.#error);
+    this.#reader?.reject(this.#error);
+  }
+
+  next(): Promise<IteratorResult<Uint8Array, undefined>> {
+    if (this.#size > 0) {
+      const [first, ...more] = this.#unread;
+      const value = first && more.length === 0 ? first : Buffer.concat(this.#unread, this.#size);
+      const wasFull = this.#size > MAX_UNREAD;
+      this.#unread = [];
+      this.#size = 0;
+      if (wasFull) this.#controller?.resume();
+      return Promise.resolve({ done: false, value });
+    }
+    if (this.#error !== null) return Promise.reject(this.#error);
+    if (this.#isOver) return Promise.resolve(END);
+    this.#reader = Promise.withResolvers();
+    return this.#reader.promise;
+  }
+
+  /** Nobody wants the rest. */
+  async return(): Promise<IteratorResult<Uint8Array, undefined>> {
+    if (!this.#isOver) this.#controller?.abort(new Error('the reply was left unread'));
+    return END;
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  #finish(error: unknown = null): void {
+    this.#isOver = true;
+    this.#error = error;
+    this.#request.signal.removeEventListener('abort', this.#abort);
+  }
+
+  readonly #abort = (): void => {
+    const { reason } = this.#request.signal;
+    this.#controller?.abort(reason instanceof Error ? reason : new Error('aborted', { cause: reason }));
+    this.#head.reject(reason);
+  };
 }

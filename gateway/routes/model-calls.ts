@@ -11,7 +11,7 @@ import { parseRequest, ROUTES, type ModelRequest } from '../chat/request.ts';
 import { forceSampling } from '../chat/sampling.ts';
 import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
-import type { GatewayDeps } from '../deps.ts';
+import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { clientGone } from '../failure.ts';
 import { InFlight } from '../in-flight.ts';
 import { patiently } from '../patiently.ts';
@@ -21,33 +21,36 @@ import { retryOf, type Retry } from '../retry/retry.ts';
 import { SameCalls } from '../retry/same-calls.ts';
 import { conversationOf } from '../token-in/messages.ts';
 
+/** The connection of the one who asks. */
+type Agent = { signal: AbortSignal; cut: (() => void) | undefined };
 type Asked = ModelRequest & { retry: Retry };
 
 /** OpenAI's completions of chats and of texts, answered by the trial's policy and recorded. */
-export function modelCallRoutes(deps: GatewayDeps): Hono {
-  const app = new Hono();
+export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
+  const app = new Hono<GatewayEnv>();
   const inFlight = new InFlight();
   const sameCalls = new SameCalls();
   for (const route of ROUTES) {
     app.post(`/:trial${route}`, async (c) => {
       const { headers, signal } = c.req.raw;
+      const agent = { signal, cut: c.env?.cut };
       const trial = await openTrialOf(deps, c.req.param('trial'), headers);
       const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
       const request = { ...parseRequest(route, bytes), retry: retryOf(headers, bytes) };
-      return once(trial, request, headers, signal);
+      return once(trial, request, headers, agent);
     });
   }
 
   /** Answers a client's second try with what the first one got (rule 4). */
-  async function once(trial: TrialNow, request: Asked, headers: Headers, signal: AbortSignal): Promise<Response> {
+  async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent): Promise<Response> {
     const { digest, key, isRetry } = request.retry;
     const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key };
     const { earlier, leave } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
-    if (!isRetry) return begin(trial, request, signal, leave);
+    if (!isRetry) return begin(trial, request, agent, leave);
     try {
-      await unlessAborted(earlier, signal);
+      await unlessAborted(earlier, agent.signal);
       const done = await patiently(deps, () => findCompletedCall(deps.db, same));
-      if (!done) return await begin(await openTrialOf(deps, trial.id, headers), request, signal, leave);
+      if (!done) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leave);
       leave();
       return replay(done, request);
     } catch (error) {
@@ -56,7 +59,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono {
     }
   }
 
-  async function begin(trial: TrialNow, request: Asked, signal: AbortSignal, leaveSame: () => void): Promise<Response> {
+  async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveSame: () => void): Promise<Response> {
     const leaveTrial = inFlight.enter(trial.id);
     const leave = () => {
       leaveSame();
@@ -75,8 +78,8 @@ export function modelCallRoutes(deps: GatewayDeps): Hono {
       const call = place();
       call.onEnd = leave;
       if (refusal) return await spentReply(call, refusal.failure);
-      call.follow(signal);
-      return await answer(deps, call);
+      call.follow(agent.signal);
+      return await answer(deps, call, agent);
     } catch (error) {
       leave();
       throw error;
@@ -98,10 +101,10 @@ async function unlessAborted(awaited: Promise<unknown>, signal: AbortSignal): Pr
   }
 }
 
-async function answer(deps: GatewayDeps, call: Call): Promise<Response> {
+async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Response> {
   try {
     const answered = await dispatch(deps, call);
-    return call.request.stream ? streamReply(call, answered) : await plainReply(call, answered);
+    return call.request.stream ? streamReply(call, answered, cut) : await plainReply(call, answered);
   } catch (error) {
     const failure = call.failureOf(error);
     call.abort(failure);

@@ -72,6 +72,7 @@ export class FakeEngine {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
+    if (path === '/health') return this.fault === 'hang' ? undefined : json(response, 200, {});
     if (path === '/weight_info') return json(response, 200, { weight_version: this.label });
     if (path === '/v1/models') {
       const model = { id: 'policy', object: 'model', created: 7, owned_by: 'vllm', root: '/secret/path', max_model_len: 2048 };

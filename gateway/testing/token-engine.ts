@@ -49,6 +49,7 @@ export class TokenEngine {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
+    if (path === '/health') return json(response, {});
     if (path === '/weight_info') return json(response, { weight_version: this.label });
     if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: 100_000 }] });
     const parts: Buffer[] = [];

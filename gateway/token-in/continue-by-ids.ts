@@ -2,7 +2,6 @@ import { ordinaryAnswer, post, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
 import { rejection } from '../chat/rejection.ts';
 import type { GatewayDeps } from '../deps.ts';
-import { readText } from '../engines/connection.ts';
 import type { Lease } from '../engines/pool.ts';
 import type { Replica } from '../engines/replica.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
@@ -58,7 +57,7 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
 async function ask(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<JsonObject | null> {
   const reply = await call.patient(connection.send({ method: 'POST', path, body: JSON.stringify(body), signal: call.signal }));
   if (reply.status >= 500) throw await rejection(call, reply);
-  const text = await readText(reply.body);
+  const text = await call.readText(reply.body);
   return reply.status === 200 ? parseObject(text) : null;
 }
 

@@ -1,0 +1,43 @@
+/** Tells when something that is waited for has been silent for `ms`. One timer serves many waits. */
+export class IdleWatch {
+  readonly #ms: number;
+  readonly #onSilent: () => void;
+  #waits = 0;
+  #heardAt = 0;
+  #timer: ReturnType<typeof setTimeout> | null = null;
+
+  constructor(ms: number, onSilent: () => void) {
+    this.#ms = ms;
+    this.#onSilent = onSilent;
+  }
+
+  async while<T>(answer: Promise<T>): Promise<T> {
+    this.begin();
+    try {
+      return await answer;
+    } finally {
+      this.end();
+    }
+  }
+
+  begin(): void {
+    this.#waits += 1;
+    this.#heardAt = Date.now();
+    this.#timer ??= setTimeout(this.#check, this.#ms);
+  }
+
+  end(): void {
+    this.#waits -= 1;
+  }
+
+  stop(): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = null;
+  }
+
+  readonly #check = (): void => {
+    const left = this.#waits > 0 ? this.#heardAt + this.#ms - Date.now() : this.#ms;
+    this.#timer = setTimeout(this.#check, left > 0 ? left : this.#ms);
+    if (left <= 0) this.#onSilent();
+  };
+}
