@@ -1,4 +1,5 @@
 import type { Server } from 'node:http';
+import { setImmediate } from 'node:timers/promises';
 import type { Hono } from 'hono';
 import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@hono/node-server';
 import { openDatabase, type Database } from '../store/database.ts';
@@ -62,7 +63,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     waitMs: settings.storeWaitMs,
     log,
   });
-  const trials = new Trials((ids) => findTrials(db, ids));
+  const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
   const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), secret, adminKey, settings, log, stopping: stopping.signal });
   const end = async () => {

@@ -2,14 +2,19 @@ import type { TrialNow } from '../store/queries/find-trials.ts';
 
 type Waiting = { id: string; resolve: (trial: TrialNow | undefined) => void; reject: (error: unknown) => void };
 
-/** Looks trials up: requests that come while a query is under way share the next one. What is found was read after it was asked for. */
+/**
+ * Looks trials up: requests that come together, or while a query is under way, share one. What is found was read after it was
+ * asked for. `together` resolves when those that came at the same time have had their say.
+ */
 export class Trials {
   readonly #find: (ids: string[]) => Promise<TrialNow[]>;
+  readonly #together: () => Promise<void>;
   #waiting: Waiting[] = [];
   #running = false;
 
-  constructor(find: (ids: string[]) => Promise<TrialNow[]>) {
+  constructor(find: (ids: string[]) => Promise<TrialNow[]>, together: () => Promise<void> = async () => {}) {
     this.#find = find;
+    this.#together = together;
   }
 
   find(id: string): Promise<TrialNow | undefined> {
@@ -22,6 +27,7 @@ export class Trials {
   async #run(): Promise<void> {
     this.#running = true;
     while (this.#waiting.length > 0) {
+      await this.#together();
       const asked = this.#waiting;
       this.#waiting = [];
       try {
