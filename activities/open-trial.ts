@@ -49,21 +49,12 @@ async function openAttemptOf(deps: Deps, input: OpenTrial): Promise<{ finished: 
     member,
     task: group.task,
     agent: group.agent,
-    sampling: forced(config),
+    sampling: samplingOf(config),
     budgets: { prompt_tokens: config.max_prompt_length },
     policyVersion: group.policyVersion,
   });
   return { finished: null, attempt };
 }
 
-/** The trainer's softmax must reproduce what was sampled: nothing may cut or bend the distribution (rule 2). */
-const forced = (config: RunConfig): Sampling => ({
-  temperature: config.sampling.temperature,
-  top_p: config.sampling.top_p,
-  top_k: config.sampling.top_k,
-  min_p: 0,
-  presence_penalty: 0,
-  frequency_penalty: 0,
-  repetition_penalty: 1,
-  max_tokens: config.max_response_length,
-});
+/** Unless the run says otherwise nothing may cut or bend the distribution: the trainer's softmax must reproduce it (rule 2). */
+const samplingOf = (config: RunConfig): Sampling => ({ temperature: 1, ...config.sampling, max_tokens: config.max_response_length });

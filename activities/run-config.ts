@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { samplingChoices } from '../store/sampling-choices.ts';
 
 const seconds = z.number().positive();
 const count = z.int().min(1);
@@ -25,13 +26,10 @@ export const runConfig = z.strictObject({
   max_prompt_length: count.default(512),
   /** In tokens, a call. */
   max_response_length: count.default(128),
-  sampling: z
-    .strictObject({
-      temperature: z.number().positive().default(1),
-      top_p: fraction.default(1),
-      /** -1 switches it off. */
-      top_k: z.int().min(-1).default(-1),
-    })
+  /** A number is forced on every call, `default: number` holds where the agent does not choose, `agent` leaves it to it. */
+  sampling: samplingChoices
+    .omit({ max_tokens: true })
+    .refine(({ temperature }) => temperature !== 0, 'nothing that was sampled at temperature 0 can be trained on: choose a higher one')
     .prefault({}),
   optim: z
     .strictObject({

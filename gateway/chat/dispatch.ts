@@ -39,8 +39,7 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
 }
 
 async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer> {
-  const { replica, label } = lease;
-  const model = (await replica.models())[0]?.id ?? null;
+  const { replica, label, model } = lease;
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
   const body = engineBody(call.request, call.sampled, { model, label });

@@ -32,6 +32,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
   const { prompt, choices, reply } = ending;
   const label = lease?.label ?? null;
   const version = trial.runId === null ? null : versionOf(label);
+  const mode = lease?.replica.logprobsMode(lease.model) ?? null;
   const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, finishReason } = choice;
     const spans = trial.runId === null ? null : knownSpans(choice, trial.runId);
@@ -41,7 +42,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
       finishReason,
       policyVersion: spans ? Math.min(...spans.map((span) => span.version)) : version,
       versionSpans: spans && spans.length > 1 ? spans : null,
-      untrainable: completion || end.status === 'completed' ? (defect(choice, ending, sampled) ?? (published && !spans ? 'policy_changed' : null)) : null,
+      untrainable: completion || end.status === 'completed' ? (defect(choice, ending, isReproducible(sampled, mode)) ?? (published && !spans ? 'policy_changed' : null)) : null,
     };
   };
   const [first = NOTHING_SAMPLED, ...more] = choices.map(choiceOf);
@@ -59,7 +60,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     promptTokenIds: prompt && Int32Array.from(prompt),
     base: request.past.base,
     known: request.past.known,
-    sampling: samplingOf(sampled),
+    sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}) },
     engine: lease?.replica.connection.url ?? null,
     policyLabel: label,
     parentId: request.past.parent?.callId ?? null,
@@ -75,9 +76,9 @@ function knownSpans({ versions, completion }: ChoiceEnding, runId: string) {
   return spans === 'foreign' ? null : spans;
 }
 
-function defect(choice: ChoiceEnding, ending: Ending, sampled: Record<string, unknown>): Untrainable | null {
+function defect(choice: ChoiceEnding, ending: Ending, reproducible: boolean): Untrainable | null {
   const miscounted = ending.counted !== null && ending.counted !== sampledTokens(ending) ? 'length_mismatch' : null;
-  return defectOf(ending.prompt, choice) ?? miscounted ?? (isReproducible(sampled) ? null : 'sampling_not_reproducible');
+  return defectOf(ending.prompt, choice) ?? miscounted ?? (reproducible ? null : 'sampling_not_reproducible');
 }
 
 function continuationOf({ parent, isEdited, isFirst }: Past, prompt: readonly number[] | null): Continuation | null {

@@ -22,6 +22,28 @@ test('an agent’s own sampling reaches the engine in a training run', async () 
   expect(gateway.engine.last.body.max_tokens).toBe(2);
 });
 
+test('what a run leaves to its agent is forced, or what it sets by default overrides it', async () => {
+  await gateway.givePool('run', 'run@3');
+  gateway.engine.label = 'run@3';
+  const trial = await gateway.trial({ runId: 'run', sampling: { temperature: { default: 0.7 }, top_p: 'agent', top_k: { default: 40 }, max_tokens: { default: 3 } } });
+  await trial.chat({ ...ASK, temperature: 0.2, top_p: 0.5 });
+  expect(gateway.engine.last.body).toMatchObject({ temperature: 0.2, top_p: 0.5, top_k: 40, min_p: 0, max_tokens: 3 });
+  await trial.chat({ ...ASK, top_k: 7, max_tokens: 5 });
+  expect(gateway.engine.last.body).toMatchObject({ temperature: 0.7, top_k: 7, min_p: 0, max_tokens: 5 });
+  expect(gateway.engine.last.body).not.toHaveProperty('top_p');
+});
+
+test('log-probabilities of before the temperature are trained on at another one', async () => {
+  gateway.engine.logprobsMode = 'raw_logprobs';
+  const trial = await gateway.trial();
+  await trial.chat(ASK);
+  await trial.chat({ ...ASK, temperature: 0.7 });
+  await trial.chat({ ...ASK, temperature: 1 });
+  const calls = await trial.calls();
+  expect(calls.map((call) => call.untrainable)).toEqual([null, 'sampling_not_reproducible', null]);
+  expect(calls[1]?.sampling).toEqual({ temperature: 0.7, logprobs_mode: 'raw_logprobs' });
+});
+
 test('a trial without a run is sampled otherwise than its agent asked', async () => {
   const trial = await gateway.trial();
   await trial.chat({ ...ASK, temperature: 0.3, top_p: 0.9, max_tokens: 3 });

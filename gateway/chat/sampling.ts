@@ -1,4 +1,5 @@
 import type { Sampling } from '../../store/schema.ts';
+import type { LogprobsMode } from '../engines/logprobs-mode.ts';
 import { isObject } from '../json.ts';
 import type { ModelRequest } from './request.ts';
 
@@ -6,20 +7,25 @@ import type { ModelRequest } from './request.ts';
 const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1 };
 
 /**
- * The request's sampling after the trial's own settings. A run's trial gets neutral values for what it leaves open, and
- * temperature 1 unless the agent names one: the engine's defaults come from the model's folder, and are not known here.
+ * The request's fields with the trial's own sampling in force: each setting forced, set where the agent leaves it open, or left
+ * to it. In a run what the trial does not name is neutral, and the temperature 1 unless the agent names one: the engine's
+ * defaults come from the model's folder, and are not known here. Of limits on tokens the smallest holds.
  */
-export function forceSampling(
-  request: ModelRequest,
+export function sampledBody(
+  { body, maxTokens }: ModelRequest,
   trial: { runId: string | null; sampling: Sampling },
   tokensLeft: number | null,
 ): Record<string, unknown> {
-  const { max_tokens: limit, ...forced } = trial.sampling;
-  const { body } = request;
-  const neutral = trial.runId === null ? {} : { temperature: body.temperature ?? 1, ...NEUTRAL };
-  const limits = [limit, request.maxTokens, tokensLeft].filter((n) => typeof n === 'number');
-  const { max_completion_tokens: _, ...rest } = body;
-  return { ...rest, ...neutral, ...forced, ...(limits.length > 0 ? { max_tokens: Math.min(...limits) } : {}) };
+  const { max_tokens: limit, ...chosen } = trial.sampling;
+  const { max_completion_tokens: _, ...sampled } = body;
+  if (trial.runId !== null) Object.assign(sampled, { temperature: body.temperature ?? 1 }, NEUTRAL);
+  for (const [key, choice] of Object.entries(chosen)) {
+    sampled[key] = choice === 'agent' ? body[key] : typeof choice === 'object' ? (body[key] ?? choice.default) : choice;
+  }
+  const own = typeof limit === 'object' ? (maxTokens ?? limit.default) : maxTokens;
+  const limits = [limit, own, tokensLeft].filter((n) => typeof n === 'number');
+  if (limits.length > 0) sampled.max_tokens = Math.min(...limits);
+  return sampled;
 }
 
 const RECORDED = ['temperature', ...Object.keys(NEUTRAL), 'max_tokens', 'min_tokens', 'seed'];
@@ -33,7 +39,7 @@ const GRAMMARS = ['structured_outputs', 'guided_json', 'guided_regex', 'guided_c
 const CUTS = ['logit_bias', 'bad_words', 'allowed_token_ids', 'logits_processors', 'min_tokens', 'use_beam_search', 'vllm_xargs'];
 
 /** Whether a softmax at the call's temperature gives the probabilities that were sampled from (rule 2). */
-export function isReproducible(body: Record<string, unknown>): boolean {
+export function isReproducible(body: Record<string, unknown>, mode: LogprobsMode | null = null): boolean {
   const is = (key: string, ...fine: number[]) => body[key] === undefined || body[key] === null || fine.includes(Number(body[key]));
   return (
     is('top_p', 1) &&
@@ -43,6 +49,8 @@ export function isReproducible(body: Record<string, unknown>): boolean {
     is('frequency_penalty', 0) &&
     is('repetition_penalty', 1) &&
     body.temperature !== 0 &&
+    // What it gives is then of another distribution than it sampled from.
+    (mode !== 'raw_logprobs' || is('temperature', 1)) &&
     ![...GRAMMARS, ...CUTS].some((key) => isSet(body[key])) &&
     !masksTools(body.tool_choice) &&
     !masksFormat(body.response_format)

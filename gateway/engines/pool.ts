@@ -9,7 +9,7 @@ import { Replica } from './replica.ts';
 export type ReplicaRow = typeof replicas.$inferSelect;
 
 /** A replica that had `label` when the call was given to it. It counts as one in flight until `leave` is called, once or more. */
-export type Lease = { replica: Replica; label: string | null; changes: number; leave: () => void };
+export type Lease = { replica: Replica; label: string | null; changes: number; model: string | null; leave: () => void };
 
 type Caller = { id: string; runId: string | null };
 
@@ -107,7 +107,9 @@ export class EnginePool {
       const label = await this.#freshLabel(replica, runId === null ? null : row.label);
       if (runId === null || (label !== null && label === row.label)) {
         this.#complaints.delete(row.url);
-        return { replica, label, changes: replica.changes };
+        const model = (await replica.models())[0]?.id ?? null;
+        replica.logprobsMode(model);
+        return { replica, label, changes: replica.changes, model };
       }
       this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);
     } catch (error) {

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { readTraits, type EngineTraits } from '../token-in/engine-traits.ts';
 import { readText, type EngineConnection } from './connection.ts';
+import { readLogprobsMode, type LogprobsMode } from './logprobs-mode.ts';
 
 const weightInfo = z.object({ weight_version: z.string() });
 const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
@@ -19,6 +20,7 @@ export class Replica {
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
   #models: Model[] | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
+  #mode: { known: LogprobsMode | null } | null = null;
   #coolUntil = 0;
 
   constructor(connection: EngineConnection) {
@@ -67,6 +69,19 @@ export class Replica {
     return traits;
   }
 
+  /** Null until it has said so: nobody waits for that. */
+  logprobsMode(model: string | null): LogprobsMode | null {
+    if (!this.#mode) {
+      const mode: { known: LogprobsMode | null } = { known: null };
+      this.#mode = mode;
+      readLogprobsMode(this.connection, model, AbortSignal.timeout(ASK_MS)).then(
+        (known) => (mode.known = known),
+        () => this.#mode === mode && (this.#mode = null),
+      );
+    }
+    return this.#mode.known;
+  }
+
   /** Whether it answers at all within `ms`. */
   async isAlive(ms: number): Promise<boolean> {
     const asked = this.connection.ask({ method: 'GET', path: '/health', signal: AbortSignal.timeout(Math.min(ms, ASK_MS)) });
@@ -84,6 +99,7 @@ export class Replica {
     this.#verified = null;
     this.#models = null;
     this.#traits = null;
+    this.#mode = null;
   }
 
   get isCool(): boolean {
@@ -97,6 +113,7 @@ export class Replica {
       this.changes += 1;
       // It may be another process, started in another way.
       this.#traits = null;
+      this.#mode = null;
     }
     this.#lastLabel = label;
     if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { label, epoch };

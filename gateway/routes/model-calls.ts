@@ -8,7 +8,7 @@ import { Call } from '../chat/call.ts';
 import { dispatch } from '../chat/dispatch.ts';
 import { plainReply } from '../chat/plain.ts';
 import { parseRequest, ROUTES, type ModelRequest } from '../chat/request.ts';
-import { forceSampling } from '../chat/sampling.ts';
+import { sampledBody } from '../chat/sampling.ts';
 import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
@@ -70,7 +70,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const conversation = conversationOf(request.body);
       const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
       const placed = { ...request, outline: outlineOf(request.body), conversation, past };
-      const place = () => new Call(deps, trial, placed, forceSampling(request, trial, tokensLeft));
+      const place = () => new Call(deps, trial, placed, sampledBody(request, trial, tokensLeft));
       if (refusal && deps.settings.budgetEnd === 'refuse') {
         if (refusal.first) await place().fail(refusal.failure);
         throw refusal.failure;

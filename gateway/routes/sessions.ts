@@ -14,6 +14,7 @@ import { Failure } from '../failure.ts';
 import { badRequest, parseBody } from '../json.ts';
 import { patiently } from '../patiently.ts';
 import { readBody } from '../read-body.ts';
+import { samplingChoices } from '../../store/sampling-choices.ts';
 import { sessionRecord } from '../session-record.ts';
 
 const id = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,255}$/, 'an id of letters, digits, `.`, `_`, `-`, `/`');
@@ -24,20 +25,7 @@ const opening = z.strictObject({
   run_id: id.optional(),
   group_id: id.optional(),
   attempt: count.max(999_999_999).optional(),
-  sampling: z
-    .strictObject({
-      temperature: z.number().min(0),
-      top_p: z.number().gt(0).max(1),
-      top_k: z.int().min(-1),
-      min_p: z.number().min(0).max(1),
-      presence_penalty: z.number(),
-      frequency_penalty: z.number(),
-      repetition_penalty: z.number().gt(0),
-      max_tokens: count,
-      seed: z.int(),
-    })
-    .partial()
-    .optional(),
+  sampling: samplingChoices.optional(),
   budgets: z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), prompt_tokens: count }).partial().optional(),
 });
 

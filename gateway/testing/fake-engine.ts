@@ -3,6 +3,9 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 
+import type { LogprobsMode } from '../engines/logprobs-mode.ts';
+import { probeReply } from './mode-probe.ts';
+
 export type Fault =
   | 'none'
   | 'status_500'
@@ -30,6 +33,7 @@ const LOGPROBS = [-4.25, -2.5, -0.125, -1, -0.5];
 export class FakeEngine {
   label = 'default';
   fault: Fault = 'none';
+  logprobsMode: LogprobsMode = 'processed_logprobs';
   /** Milliseconds before each token. */
   delay = 0;
   /** Sends a stream one byte a write. */
@@ -79,6 +83,8 @@ export class FakeEngine {
       return json(response, 200, { object: 'list', data: [model] });
     }
     const body = JSON.parse(await readAll(request)) as Record<string, unknown>;
+    const probe = probeReply(path, body, this.logprobsMode);
+    if (probe) return json(response, 200, probe);
     const seen = { path, body, aborted: false };
     this.seen.push(seen);
     response.on('close', () => {

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
+import { probeReply } from './mode-probe.ts';
 import { decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
 type Line = { text: string; ends?: boolean };
@@ -55,6 +56,8 @@ export class TokenEngine {
     const parts: Buffer[] = [];
     for await (const part of request) parts.push(part as Buffer);
     const body = JSON.parse(Buffer.concat(parts).toString()) as Body;
+    const probe = probeReply(path, body, 'processed_logprobs');
+    if (probe) return json(response, probe);
     const fault = this.fault(path);
     if (fault === 'cut') return void request.socket.destroy();
     if (fault !== null) return json(response, { error: { message: 'at fault on purpose', code: fault } }, fault);

@@ -1,3 +1,4 @@
+import type { Sampling } from '../sampling-choices.ts';
 import { bigint, index, integer, jsonb, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
 
 export const OUTCOMES = ['scored', 'truncated', 'agent_error', 'verifier_error', 'infra_error', 'cancelled'] as const;
@@ -9,17 +10,7 @@ export const TRIAL_STATUSES = ['created', 'completed', 'deleted'] as const;
 export const EXHAUSTED = ['budget_exhausted', 'context_length_exceeded'] as const;
 export type Exhausted = (typeof EXHAUSTED)[number];
 
-export type Sampling = {
-  temperature?: number;
-  top_p?: number;
-  top_k?: number;
-  min_p?: number;
-  presence_penalty?: number;
-  frequency_penalty?: number;
-  repetition_penalty?: number;
-  max_tokens?: number;
-  seed?: number;
-};
+export type { Sampling };
 export type Budgets = {
   calls?: number;
   /** Sampled ones. */
@@ -43,7 +34,7 @@ export const trials = pgTable(
     /** The one attempt whose calls are accepted, counted from 1. */
     attempt: integer().notNull().default(1),
     status: text({ enum: TRIAL_STATUSES }).notNull().default('created'),
-    /** What the run forces on every call; fields that are absent are the agent's choice. */
+    /** How the run wants its calls sampled. What is absent is neutral in a run, and the agent's outside of any. */
     sampling: jsonb().$type<Sampling>().notNull().default({}),
     budgets: jsonb().$type<Budgets>().notNull().default({}),
     /** Of the current attempt: rows in `calls`, and what of its budgets was used. Counted where calls are recorded. */

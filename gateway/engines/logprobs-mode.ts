@@ -1,0 +1,21 @@
+import { isObject, parseObject } from '../json.ts';
+import { readText, type EngineConnection } from './connection.ts';
+
+/** What an engine's log-probabilities are of: the distribution that it sampled from, or the one before temperature and cuts. */
+export type LogprobsMode = 'processed_logprobs' | 'raw_logprobs';
+
+const CERTAIN = -1e-4;
+
+/**
+ * No route names the mode. So the engine is asked for one token of which all others are cut off: it is certain in the
+ * distribution that was sampled from, and in the one before it is not. Null: it did not say.
+ */
+export async function readLogprobsMode(connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<LogprobsMode | null> {
+  const body = { ...(model === null ? {} : { model }), prompt: 'x', max_tokens: 1, temperature: 1, top_k: 1, logprobs: 0 };
+  const reply = await connection.ask({ method: 'POST', path: '/v1/completions', body: JSON.stringify(body), signal });
+  const choices = parseObject(await readText(reply.body))?.choices;
+  const logprobs = Array.isArray(choices) && isObject(choices[0]) ? choices[0].logprobs : null;
+  const [logprob] = isObject(logprobs) && Array.isArray(logprobs.token_logprobs) ? logprobs.token_logprobs : [];
+  if (typeof logprob !== 'number') return null;
+  return logprob > CERTAIN ? 'processed_logprobs' : 'raw_logprobs';
+}
