@@ -45,7 +45,7 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
   const engines = await Promise.all([true, false].map(async (parses) => Object.assign(await new TokenEngine().start(), { parses, pace: 3 })));
   for (const engine of engines) log.keep(engine, BUSY_MS);
   const gateway = new GatewayProcess({ engines: engines.map(({ url }) => url), databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
-  const over = new AbortController();
+  const [over, end] = [new AbortController(), new AbortController()];
   try {
     await gateway.start();
     const { url } = gateway;
@@ -54,11 +54,13 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
         const sights: Sight[] = [];
         while (!over.signal.aborted) {
           const trialId = `agent-${agent}.${sights.length}`;
-          sights.push(await converseStubbornly({ gateway: url, adminKey: ADMIN_KEY, trialId, turns: TURNS, keyed: agent % 2 === 0, isOver: () => over.signal.aborted }));
+          sights.push(await converseStubbornly({ gateway: url, adminKey: ADMIN_KEY, trialId, turns: TURNS, keyed: agent % 2 === 0, isOver: () => over.signal.aborted, signal: end.signal }));
         }
         return sights;
       }),
     );
+    // What an agent throws is heard where it is awaited.
+    load.catch(() => {});
     for (let kill = 1; kill <= kills; kill++) {
       signal.throwIfAborted();
       // The gateway is under load again.
@@ -73,7 +75,7 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
     await gateway.kill('SIGTERM');
     return { ...countSights(sights), ...countSampled(log), ...(await auditKills(db, sights.flatMap(({ ended }) => ended), log.sampled)), kills };
   } finally {
-    over.abort();
+    end.abort();
     await gateway.kill();
     await Promise.all(engines.map((engine) => engine.stop()));
     await db.$client.end();

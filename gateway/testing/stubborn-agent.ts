@@ -16,7 +16,10 @@ type Options = {
   turns: number;
   /** Names its requests by `Idempotency-Key`; else its tries are counted, as OpenAI's SDKs do. */
   keyed: boolean;
+  /** Whether no further request is to be begun. */
   isOver: () => boolean;
+  /** Gives up. */
+  signal: AbortSignal;
 };
 type Try = { text: string; end: 'whole' | 'cut' | 'refused' | 'odd'; callId: string; replayed: boolean };
 
@@ -26,9 +29,9 @@ const completion = z.object({ choices: z.array(z.object({ message: z.object({ co
 const chunk = z.object({ choices: z.array(z.object({ delta: z.object({ content: z.string().nullish() }), finish_reason: z.string().nullish() })).optional() });
 
 /** One trial of several turns, plain and streamed. What was cut or refused is sent again, the same bytes, until it ends. */
-export async function converseStubbornly({ gateway, adminKey, trialId, turns, keyed, isOver }: Options): Promise<Sight> {
+export async function converseStubbornly({ gateway, adminKey, trialId, turns, keyed, isOver, signal }: Options): Promise<Sight> {
   const sight: Sight = { ended: [], tries: 0, refused: 0, cut: 0, odd: [] };
-  const { api_key, base_url } = await open(`${gateway}/sessions/${trialId}`, adminKey);
+  const { api_key, base_url } = await open(`${gateway}/sessions/${trialId}`, adminKey, signal);
   const messages = [{ role: 'user', content: `I am ${trialId}` }];
   for (let turn = 0; turn < turns && !isOver(); turn++) {
     const stream = Math.random() < 0.5;
@@ -36,7 +39,7 @@ export async function converseStubbornly({ gateway, adminKey, trialId, turns, ke
     for (let tries = 0; ; tries++) {
       const retry: Record<string, string> = keyed ? { 'idempotency-key': `${trialId}/${turn}` } : { 'x-stainless-retry-count': `${tries}` };
       const headers = { authorization: `Bearer ${api_key}`, 'content-type': 'application/json', ...retry };
-      const { end, text, ...reply } = await once(() => fetch(`${base_url}/chat/completions`, { method: 'POST', headers, body }), stream);
+      const { end, text, ...reply } = await once(() => fetch(`${base_url}/chat/completions`, { method: 'POST', headers, body, signal }), stream);
       sight.tries += 1;
       if (end === 'whole') {
         sight.ended.push({ trialId, body, text, ...reply });
@@ -45,18 +48,18 @@ export async function converseStubbornly({ gateway, adminKey, trialId, turns, ke
       }
       if (end === 'odd') return { ...sight, odd: [...sight.odd, `${trialId}/${turn}: ${text}`] };
       sight[end] += 1;
-      await pause(PAUSE_MS * (0.5 + Math.random()));
+      await pause(PAUSE_MS * (0.5 + Math.random()), undefined, { signal });
     }
   }
   return sight;
 }
 
-async function open(session: string, adminKey: string) {
+async function open(session: string, adminKey: string, signal: AbortSignal) {
   for (;;) {
-    const reply = await fetch(session, { method: 'POST', headers: { authorization: `Bearer ${adminKey}` } }).catch(() => null);
+    const reply = await fetch(session, { method: 'POST', headers: { authorization: `Bearer ${adminKey}` }, signal }).catch(() => null);
     const body: unknown = reply?.ok ? await reply.json().catch(() => null) : null;
     if (body !== null) return opened.parse(body);
-    await pause(PAUSE_MS);
+    await pause(PAUSE_MS, undefined, { signal });
   }
 }
 
