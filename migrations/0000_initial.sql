@@ -34,6 +34,7 @@ CREATE TABLE "calls" (
 	"stream" boolean NOT NULL,
 	"digest" "bytea",
 	"idempotency_key" text,
+	"replayed" boolean DEFAULT false NOT NULL,
 	"base_id" uuid,
 	"shared_ids" integer DEFAULT 0 NOT NULL,
 	"request" "bytea" NOT NULL,

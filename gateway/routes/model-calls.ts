@@ -1,7 +1,7 @@
 import { Hono } from 'hono';
 import { outlineOf } from '../../store/calls/outline.ts';
-import { findCompletedCall } from '../../store/queries/find-completed-call.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
+import { replayCall } from '../../store/queries/replay-call.ts';
 import { openTrialOf } from '../auth.ts';
 import { allowance } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
@@ -49,7 +49,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     if (!isRetry) return begin(trial, request, agent, leave);
     try {
       await unlessAborted(earlier, agent.signal);
-      const done = await patiently(deps, () => findCompletedCall(deps.db, same));
+      const done = await patiently(deps, () => replayCall(deps.db, same));
       if (!done) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leave);
       leave();
       return replay(done, request);

@@ -10,6 +10,7 @@ type Line = { text: string; ends?: boolean };
 type Cue = { lines: Line[]; log: string };
 type Sampled = { ids: number[]; finish_reason: string };
 type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue };
+export type Asked = { path: string; body: Body; response: ServerResponse };
 export type Generated = { prompt: number[]; completion: number[] };
 
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. What it is to say is put into `script`. */
@@ -25,6 +26,8 @@ export class TokenEngine {
   pace = 0;
   /** How a route fails: by a status, or by a connection that is cut. */
   fault: (path: string) => number | 'cut' | null = () => null;
+  /** What runs before a route answers; it may change what was asked. */
+  before: (asked: Asked) => Promise<void> | void = () => {};
   /** What it was given and gave, in order; with a cue, under its name. */
   readonly generated: Generated[] = [];
   readonly logs = new Map<string, Generated[]>();
@@ -37,7 +40,11 @@ export class TokenEngine {
   }
 
   async start(): Promise<this> {
-    this.#server = createServer((request, response) => void this.#answer(request, response));
+    this.#server = createServer((request, response) => {
+      response.on('error', () => {});
+      // Who asked may be killed at any time.
+      this.#answer(request, response).catch(() => response.destroy());
+    });
     this.#server.listen(0, '127.0.0.1');
     await once(this.#server, 'listening');
     return this;
@@ -58,6 +65,8 @@ export class TokenEngine {
     const body = JSON.parse(Buffer.concat(parts).toString()) as Body;
     const probe = probeReply(path, body, 'processed_logprobs');
     if (probe) return json(response, probe);
+    await this.before({ path, body, response });
+    if (response.destroyed) return;
     const fault = this.fault(path);
     if (fault === 'cut') return void request.socket.destroy();
     if (fault !== null) return json(response, { error: { message: 'at fault on purpose', code: fault } }, fault);
@@ -96,7 +105,7 @@ export class TokenEngine {
       const calls = message.tool_calls?.map((call, index) => ({ index, ...call }));
       return { ...head, choices: [{ ...choice, delta: { content: message.content, ...(calls ? { tool_calls: calls } : {}) } }] };
     });
-    void events(response, [...opening, ...said, { ...head, choices: [], usage }]);
+    void events(response, [...opening, ...said, { ...head, choices: [], usage }], this.pace);
   }
 
   #complete(body: Body, response: ServerResponse): void {
@@ -181,6 +190,7 @@ async function events(response: ServerResponse, chunks: unknown[], pace = 0): Pr
   response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
   for (const data of [...chunks.map((chunk) => JSON.stringify(chunk)), '[DONE]']) {
     if (pace > 0) await setTimeout(pace);
+    if (response.destroyed) return;
     response.write(`data: ${data}\n\n`);
   }
   response.end();

@@ -10,7 +10,7 @@ export async function trialOverHttp(gateway: { url: string; adminKey: string }, 
   const reply = await fetch(session, { method: 'POST', headers: admin });
   const { api_key, base_url } = opened.parse(await reply.json());
   const headers = { authorization: `Bearer ${api_key}`, 'content-type': 'application/json' };
-  const post = (path: string) => (body: Record<string, unknown>) => fetch(`${base_url}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+  const post = (path: string) => (body: Record<string, unknown>, init: RequestInit = {}) => fetch(`${base_url}${path}`, { method: 'POST', headers, body: JSON.stringify(body), ...init });
   return {
     chat: post('/chat/completions'),
     complete: post('/completions'),

@@ -1,7 +1,9 @@
 import { chunksOf, post, wholeOf, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
+import type { Ending } from '../chat/ending.ts';
 import { choicesOf } from '../chat/hide.ts';
 import { badReply } from '../chat/rejection.ts';
+import { completionCount, sampledOf, versionsOf } from '../chat/tokens.ts';
 import { chatReply, wholeAsChunks } from '../chat/whole-as-chunks.ts';
 import type { Replica } from '../engines/replica.ts';
 import { Failure } from '../failure.ts';
@@ -35,8 +37,11 @@ export async function generate(call: Call, replica: Replica, generation: Generat
   });
   const whole = async () => {
     const generated = await wholeOf(call, reply);
+    const { ending } = call;
+    call.ending = () => sampledEnding(generated, prompt);
     const postWhole = async (path: string, asked: JsonObject) => wholeOf(call, await post(call, replica, path, asked));
     const derendered = asText ? asChat(generated, body.model) : await derender(generation, generated, postWhole);
+    call.ending = ending;
     return { ...derendered, prompt_token_ids: prompt };
   };
   const chunks = stream
@@ -45,6 +50,12 @@ export async function generate(call: Call, replica: Replica, generation: Generat
         yield wholeAsChunks(await whole());
       };
   return { whole, chunks };
+}
+
+/** How a call ends whose ids never become a chat reply: what was sampled is known all the same. */
+function sampledEnding(generated: JsonObject, prompt: number[]): Ending {
+  const choices = choicesOf(generated).map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: null }));
+  return { prompt, choices, counted: completionCount(generated.usage), reply: null };
 }
 
 /** Generated text as the chat completion that it is without a parser. */

@@ -1,8 +1,9 @@
-import { inArray } from 'drizzle-orm';
+import { and, eq, inArray, or } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { calls } from '../schema.ts';
 
-/** Marks calls failed whose commit came too late: their agents were told that they failed. */
+/** Marks calls failed whose commit came too late: their agents were told that they failed, and got no other answer since. */
 export async function disownCalls(db: Database, ids: readonly string[]): Promise<void> {
-  await db.update(calls).set({ status: 'failed', reason: 'committed_too_late' }).where(inArray(calls.id, [...ids]));
+  const theirs = or(inArray(calls.id, [...ids]), inArray(calls.choiceOf, [...ids]));
+  await db.update(calls).set({ status: 'failed', reason: 'committed_too_late' }).where(and(theirs, eq(calls.replayed, false)));
 }

@@ -30,6 +30,8 @@ export const calls = pgTable(
     /** SHA-256 of the request's bytes, and the client's own key: by these a retry is known. */
     digest: bytes(),
     idempotencyKey: text('idempotency_key'),
+    /** Whether a client's second try was given its reply: it stands then. */
+    replayed: boolean().notNull().default(false),
     /** An earlier call of the attempt: what this one shares with it is stored there (`store/calls/`). */
     baseId: uuid('base_id'),
     /** How many ids of the base's prompt and completion this prompt begins with. */

@@ -1,0 +1,44 @@
+/**
+ * SIGKILL of the gateway, again and again, while agents ask through it, plain and streamed, and try again as SDKs do: how many
+ * replies that an agent saw end are not in the record, and how many requests are in it twice. PostgreSQL and the gateway's
+ * process are real; the engines are toys that log what they sampled.
+ *
+ *   node bench/kills.ts --kills 100
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { REPOSITORY } from '../cli/folders.ts';
+import { table } from '../cli/show/table.ts';
+import { killUnderLoad } from '../gateway/testing/kills.ts';
+import { provenance } from './deployment.ts';
+
+const { values } = parseArgs({ options: { kills: { type: 'string', default: '100' }, agents: { type: 'string', default: '24' } } });
+const interrupted = new AbortController();
+for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
+
+const start = performance.now();
+const { kills, ended, replayed, completed, drifted, sampled, sent, tries, refused, cut, ...faults } = await killUnderLoad({
+  kills: Number(values.kills),
+  agents: Number(values.agents),
+  signal: interrupted.signal,
+  onKill: (kill) => kill % 10 === 0 && console.log(`${kill} kills`),
+});
+const seconds = ((performance.now() - start) / 1000).toFixed(0);
+const found = Object.entries(faults);
+const text = [
+  table(
+    ['kills', 'agents', 'requests', 'cut by a kill', 'sampled', 'sent whole', 'completed', 'seen end', 'replayed', 'seconds'],
+    [[...[kills, values.agents, tries - refused, cut, sampled, sent, completed, ended, replayed].map(String), seconds]],
+  ),
+  '',
+  table(
+    ['lost', 'recorded twice', 'recorded, not sampled', 'odd answers', 'prompts that drifted'],
+    [[...[faults.lost, faults.twice, faults.unsampled, faults.odd].map((each) => `${each.length}`), `${drifted}`]],
+  ),
+  ...found.flatMap(([what, each]) => each.slice(0, 20).map((one) => `${what}: ${one}`)),
+].join('\n');
+console.log(text);
+mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
+writeFileSync(join(REPOSITORY, 'bench/results/kills.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);
+process.exitCode = found.some(([, each]) => each.length > 0) ? 1 : 0;

@@ -1,0 +1,11 @@
+/** What `/metrics` says of calls, by its names. */
+export function countersOf(metrics: Record<string, number>) {
+  const ended = (status: string) => metrics[`trialgate_calls_total{status="${status}"}`];
+  return {
+    accepted: metrics.trialgate_calls_accepted_total,
+    completed: ended('completed'),
+    failed: ended('failed'),
+    cancelled: ended('cancelled'),
+    inFlight: metrics.trialgate_calls_in_flight,
+  };
+}

@@ -1,0 +1,98 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { openDatabase } from '../../store/database.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
+import { EngineLog } from './engine-log.ts';
+import { GatewayProcess } from './gateway-process.ts';
+import { auditKills, type Audit } from './kill-audit.ts';
+import { slowCommits } from './slow-commits.ts';
+import { converseStubbornly, type Sight } from './stubborn-agent.ts';
+import { TokenEngine } from './token-engine.ts';
+
+export type KillCounts = Audit & {
+  kills: number;
+  /** Requests that agents sent, first tries and later ones. */
+  tries: number;
+  /** Tries that no gateway took, and those that a kill cut. */
+  refused: number;
+  cut: number;
+  /** Replies that engines began, and those that they sent whole. */
+  sampled: number;
+  sent: number;
+  /** Replies that agents saw end; of these, those that an earlier process had recorded. */
+  ended: number;
+  replayed: number;
+  /** Answers that no agent should get. */
+  odd: string[];
+};
+
+type Options = { kills: number; agents: number; signal?: AbortSignal; onKill?: (kills: number) => void };
+
+const ADMIN_KEY = 'the admin key';
+const TURNS = 4;
+const BUSY_MS = 20;
+const DISK_MS = 2;
+
+/**
+ * Kills a gateway again and again while agents ask through it, then compares what they saw end, what the engines sent, and
+ * the record. Half of the kills come at any moment, half just after an engine has sent a reply: about when that is committed.
+ */
+export async function killUnderLoad({ kills, agents, signal = new AbortController().signal, onKill = () => {} }: Options): Promise<KillCounts> {
+  const postgres = await TestPostgres.create();
+  const db = openDatabase(postgres.url);
+  await slowCommits(db, DISK_MS);
+  const log = new EngineLog();
+  // One streams text as it is sampled; with the other a reply is taken apart when it is whole.
+  const engines = await Promise.all([true, false].map(async (parses) => Object.assign(await new TokenEngine().start(), { parses, pace: 3 })));
+  for (const engine of engines) log.keep(engine, BUSY_MS);
+  const gateway = new GatewayProcess({ engines: engines.map(({ url }) => url), databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
+  const [over, end] = [new AbortController(), new AbortController()];
+  try {
+    await gateway.start();
+    const { url } = gateway;
+    const load = Promise.all(
+      Array.from({ length: agents }, async (_, agent) => {
+        const sights: Sight[] = [];
+        while (!over.signal.aborted) {
+          const trialId = `agent-${agent}.${sights.length}`;
+          sights.push(await converseStubbornly({ gateway: url, adminKey: ADMIN_KEY, trialId, turns: TURNS, keyed: agent % 2 === 0, isOver: () => over.signal.aborted, signal: end.signal }));
+        }
+        return sights;
+      }),
+    );
+    // What an agent throws is heard where it is awaited.
+    load.catch(() => {});
+    for (let kill = 1; kill <= kills; kill++) {
+      signal.throwIfAborted();
+      // The gateway is under load again.
+      for (let replies = Math.ceil((1 + 3 * Math.random()) * agents); replies > 0; replies--) await Promise.race([log.finish(), load]);
+      await pause(Math.random() * (kill % 2 === 0 ? 10 : 200));
+      await gateway.kill();
+      await gateway.start();
+      onKill(kill);
+    }
+    over.abort();
+    const sights = (await load).flat();
+    await gateway.kill('SIGTERM');
+    return { ...countSights(sights), ...countSampled(log), ...(await auditKills(db, sights.flatMap(({ ended }) => ended), log.sampled)), kills };
+  } finally {
+    end.abort();
+    await gateway.kill();
+    await Promise.all(engines.map((engine) => engine.stop()));
+    await db.$client.end();
+    await postgres.close();
+  }
+}
+
+function countSights(sights: readonly Sight[]) {
+  const sum = (count: (sight: Sight) => number) => sights.reduce((total, sight) => total + count(sight), 0);
+  return {
+    tries: sum((sight) => sight.tries),
+    refused: sum((sight) => sight.refused),
+    cut: sum((sight) => sight.cut),
+    ended: sum((sight) => sight.ended.length),
+    replayed: sum((sight) => sight.ended.filter((reply) => reply.replayed).length),
+    odd: sights.flatMap((sight) => sight.odd),
+  };
+}
+
+const countSampled = ({ sampled }: EngineLog) => ({ sampled: sampled.length, sent: sampled.filter(({ finished }) => finished).length });
