@@ -1,6 +1,7 @@
 import { Hono } from 'hono';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from './failure.ts';
+import { protocolOf } from './protocols/all.ts';
 import { healthRoutes } from './routes/health.ts';
 import { modelRoutes } from './routes/models.ts';
 import { modelCallRoutes } from './routes/model-calls.ts';
@@ -17,7 +18,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.onError((error, c) => {
     const failure = toFailure(error);
     if (failure.status === 500) deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}`);
-    return errorResponse(failure);
+    return errorResponse(failure, protocolOf(c.req.path));
   });
   return app;
 }

@@ -58,8 +58,8 @@ export function errorBody({ status, code, message, body }: Failure): Record<stri
   return body ?? { error: { message, type: errorType(status), param: null, code } };
 }
 
-export function errorResponse(failure: Failure): Response {
-  return jsonReply(errorBody(failure), failure.headers, failure.status);
+export function errorResponse(failure: Failure, protocol: { errorBody: (failure: Failure) => Record<string, unknown> } | null = null): Response {
+  return jsonReply((protocol?.errorBody ?? errorBody)(failure), failure.headers, failure.status);
 }
 
 function errorType(status: number): string {

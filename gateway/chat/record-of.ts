@@ -82,7 +82,7 @@ function defect(choice: ChoiceEnding, ending: Ending, reproducible: boolean): Un
 }
 
 function continuationOf({ parent, isEdited, isFirst }: Past, prompt: readonly number[] | null): Continuation | null {
-  if (isFirst) return null;
+  if (isFirst || prompt === null) return null;
   if (!parent || isEdited) return 'forked';
-  return prompt && startsWith(prompt, parent.tokenIds) ? 'clean' : 'realigned';
+  return startsWith(prompt, parent.tokenIds) ? 'clean' : 'realigned';
 }

@@ -1,18 +1,9 @@
 import { z } from 'zod';
 import { badRequest, parseBody, type JsonObject } from '../json.ts';
+import type { Protocol } from '../protocols/protocol.ts';
 
-/** The engine's own routes, which are the agent's too. */
-export const ROUTES = ['/v1/chat/completions', '/v1/completions'] as const;
-export type Route = (typeof ROUTES)[number];
-
-const id = z.int().min(0);
-const PROMPT = 'a prompt is a text or a list of token ids; send one prompt a request: each is a call of the trial';
-const shapes = {
-  '/v1/chat/completions': z.looseObject({ messages: z.array(z.looseObject({ role: z.string() })).min(1, 'at least one message is needed') }),
-  '/v1/completions': z.looseObject({
-    prompt: z.union([z.string(), z.array(id).min(1), z.tuple([z.string()]), z.tuple([z.array(id).min(1)])], PROMPT),
-  }),
-};
+/** The engine's routes that make completions. */
+export type Route = '/v1/chat/completions' | '/v1/completions';
 
 /** Only what the gateway itself reads is checked; the engine judges the rest. */
 const common = z.looseObject({
@@ -25,9 +16,9 @@ const common = z.looseObject({
 });
 
 export type ModelRequest = {
+  protocol: Protocol;
   route: Route;
-  /** As it came. */
-  bytes: Uint8Array<ArrayBuffer>;
+  /** As the engine's route takes it, before the run's own settings. */
   body: JsonObject;
   model: string | null;
   stream: boolean;
@@ -39,16 +30,19 @@ export type ModelRequest = {
 };
 export type Wants = { logprobs: boolean; tokenIds: boolean; usage: boolean };
 
-export function parseRequest(route: Route, bytes: Uint8Array<ArrayBuffer>): ModelRequest {
+type Kind = { protocol: Protocol; route: Route; shape: z.ZodType };
+
+/** A request whose body is one of the engine's own. */
+export function readRequest(bytes: Uint8Array<ArrayBuffer>, { protocol, route, shape }: Kind): ModelRequest {
   const body = parseBody(bytes);
   const checked = common.safeParse(body);
-  const [issue] = [...(shapes[route].safeParse(body).error?.issues ?? []), ...(checked.error?.issues ?? [])];
+  const [issue] = [...(shape.safeParse(body).error?.issues ?? []), ...(checked.error?.issues ?? [])];
   if (issue || !checked.success) throw badRequest(`${issue?.path.join('.') || 'body'}: ${issue?.message ?? 'is not valid'}`);
   const { stream, stream_options, model, n, max_tokens, max_completion_tokens } = checked.data;
   return {
+    protocol,
     route,
-    bytes,
-    body: route === '/v1/completions' ? { ...body, prompt: onlyPrompt(body.prompt) } : body,
+    body,
     model: model ?? null,
     stream: stream === true,
     n: n ?? 1,
@@ -60,5 +54,3 @@ export function parseRequest(route: Route, bytes: Uint8Array<ArrayBuffer>): Mode
     },
   };
 }
-
-const onlyPrompt = (prompt: unknown): unknown => (Array.isArray(prompt) && prompt.length === 1 && typeof prompt[0] !== 'number' ? prompt[0] : prompt);

@@ -1,10 +1,11 @@
-import { clientGone, errorBody, Failure } from '../failure.ts';
+import { clientGone, Failure } from '../failure.ts';
+import type { EventWriter } from '../protocols/protocol.ts';
 import { sleep } from '../sleep.ts';
-import { asEvent, DONE, EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
+import { EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { Gather } from './gather.ts';
-import { choicesOf, hide, isOnlyUsage } from './hide.ts';
+import { choicesOf, hide } from './hide.ts';
 
 const FLUSH_MS = 20;
 const KEEP_ALIVE_MS = 15_000;
@@ -15,7 +16,8 @@ const KEEP_ALIVE_MS = 15_000;
  * has its own way; else the body ends with an error.
  */
 export function streamReply(call: Call, answer: Answer, cut?: () => void): Response {
-  const events = forward(call, answer);
+  const writer = call.request.protocol.writer(call.request);
+  const events = forward(call, answer, writer);
   const encoder = new TextEncoder();
   let broken: Failure | null = null;
   let isQuiet = true;
@@ -40,7 +42,7 @@ export function streamReply(call: Call, answer: Answer, cut?: () => void): Respo
         const isTold = broken !== null;
         broken ??= call.failureOf(error);
         if (!isTold) await call.fail(broken);
-        if (!isTold && broken.code !== 'agent_disconnected') return controller.enqueue(encoder.encode(asEvent(JSON.stringify(errorBody(broken)))));
+        if (!isTold && broken.code !== 'agent_disconnected') return controller.enqueue(encoder.encode(writer.fail(broken)));
         // A connection that breaks takes along what is still on its way: the error event goes first.
         await sleep(FLUSH_MS);
         if (!cut) throw broken;
@@ -58,7 +60,7 @@ export function streamReply(call: Call, answer: Answer, cut?: () => void): Respo
   return new Response(body, { headers: { ...EVENT_STREAM, 'x-trialgate-call': call.id } });
 }
 
-async function* forward(call: Call, answer: Answer): AsyncGenerator<string, void, void> {
+async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncGenerator<string, void, void> {
   const { wants, n } = call.request;
   const gather = new Gather(n);
   call.ending = () => gather.ending();
@@ -67,8 +69,7 @@ async function* forward(call: Call, answer: Answer): AsyncGenerator<string, void
     let shown = '';
     for (const chunk of chunks) {
       gather.add(chunk);
-      if (isOnlyUsage(chunk) && !wants.usage) continue;
-      const event = asEvent(JSON.stringify(hide(chunk, wants)));
+      const event = writer.write(hide(chunk, wants));
       if (gather.isFinished || endsReply(chunk)) held += event;
       else shown += event;
     }
@@ -78,7 +79,7 @@ async function* forward(call: Call, answer: Answer): AsyncGenerator<string, void
   }
   if (!gather.isFinished) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
   await call.complete();
-  yield held + asEvent(DONE);
+  yield held + writer.end();
 }
 
 const endsReply = (chunk: Record<string, unknown>): boolean => choicesOf(chunk).some(({ finish_reason }) => typeof finish_reason === 'string');

@@ -1,14 +1,13 @@
-import type { JsonObject } from '../json.ts';
 import { jsonReply } from '../json-reply.ts';
-import { asEvent, DONE, EVENT_STREAM } from '../sse.ts';
-import { isOnlyUsage } from './hide.ts';
+import type { JsonObject } from '../json.ts';
+import { EVENT_STREAM } from '../sse.ts';
 import type { ModelRequest } from './request.ts';
 import { wholeAsChunks } from './whole-as-chunks.ts';
 
 /** A reply that is there whole, in the form that was asked for. */
-export function wholeReply(reply: JsonObject, { stream, wants }: ModelRequest, headers: Record<string, string>): Response {
-  if (!stream) return jsonReply(reply, headers);
-  const chunks = wholeAsChunks(reply).filter((chunk) => !isOnlyUsage(chunk) || wants.usage);
-  const events = [...chunks.map((chunk) => JSON.stringify(chunk)), DONE].map(asEvent);
-  return new Response(events.join(''), { headers: { ...headers, ...EVENT_STREAM } });
+export function wholeReply(reply: JsonObject, request: ModelRequest, headers: Record<string, string>): Response {
+  if (!request.stream) return jsonReply(request.protocol.whole(reply, request), headers);
+  const writer = request.protocol.writer(request);
+  const events = wholeAsChunks(reply).map((chunk) => writer.write(chunk));
+  return new Response(events.join('') + writer.end(), { headers: { ...headers, ...EVENT_STREAM } });
 }

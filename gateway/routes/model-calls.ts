@@ -7,7 +7,7 @@ import { allowance } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
 import { dispatch } from '../chat/dispatch.ts';
 import { plainReply } from '../chat/plain.ts';
-import { parseRequest, ROUTES, type ModelRequest } from '../chat/request.ts';
+import type { ModelRequest } from '../chat/request.ts';
 import { sampledBody } from '../chat/sampling.ts';
 import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
@@ -15,6 +15,8 @@ import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { clientGone } from '../failure.ts';
 import { InFlight } from '../in-flight.ts';
 import { patiently } from '../patiently.ts';
+import { unlessAborted } from '../unless-aborted.ts';
+import { PROTOCOLS } from '../protocols/all.ts';
 import { readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
@@ -25,18 +27,18 @@ import { conversationOf } from '../token-in/messages.ts';
 type Agent = { signal: AbortSignal; cut: (() => void) | undefined };
 type Asked = ModelRequest & { retry: Retry };
 
-/** OpenAI's completions of chats and of texts, answered by the trial's policy and recorded. */
+/** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   const inFlight = new InFlight();
   const sameCalls = new SameCalls();
-  for (const route of ROUTES) {
-    app.post(`/:trial${route}`, async (c) => {
+  for (const protocol of PROTOCOLS) {
+    app.post(`/:trial${protocol.path}`, async (c) => {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut };
       const trial = await openTrialOf(deps, c.req.param('trial'), headers);
       const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
-      const request = { ...parseRequest(route, bytes), retry: retryOf(headers, bytes) };
+      const request = { ...protocol.parse(bytes), retry: retryOf(headers, bytes) };
       return once(trial, request, headers, agent);
     });
   }
@@ -48,7 +50,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { earlier, leave } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
     if (!isRetry) return begin(trial, request, agent, leave);
     try {
-      await unlessAborted(earlier, agent.signal);
+      await unlessAborted(earlier, agent.signal, clientGone);
       const done = await patiently(deps, () => replayCall(deps.db, same));
       if (!done) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leave);
       leave();
@@ -86,19 +88,6 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     }
   }
   return app;
-}
-
-/** Rejects when the agent goes away first. */
-async function unlessAborted(awaited: Promise<unknown>, signal: AbortSignal): Promise<void> {
-  const gone = Promise.withResolvers<never>();
-  const abort = () => gone.reject(clientGone());
-  if (signal.aborted) abort();
-  signal.addEventListener('abort', abort, { once: true });
-  try {
-    await Promise.race([awaited, gone.promise]);
-  } finally {
-    signal.removeEventListener('abort', abort);
-  }
 }
 
 async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Response> {

@@ -5,6 +5,7 @@ import type { GatewayDeps } from '../deps.ts';
 import type { Lease } from '../engines/pool.ts';
 import type { Replica } from '../engines/replica.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
+import { unlessAborted } from '../unless-aborted.ts';
 import { idsOf } from './engine-traits.ts';
 import { generate } from './generate.ts';
 import { continuePrompt } from './prompt.ts';
@@ -25,7 +26,7 @@ export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: 
 async function continueChat(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
   const { parent } = call.request.past;
   if (!parent || !Array.isArray(body.messages)) return null;
-  const traits = await call.patient(replica.traits(modelOf(body))).catch(() => null);
+  const traits = await unlessAborted(replica.traits(modelOf(body)).catch(() => null), call.signal);
   // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
   if (!traits || (traits.parses && hasStop(body.stop))) return null;
   const { stream: _, stream_options: __, ...whole } = body;

@@ -56,7 +56,7 @@ export const calls = pgTable(
     /** The call whose conversation this one goes on with. */
     parentId: uuid('parent_id'),
     /**
-     * Null for a trial's first call. `clean`: the prompt starts with exactly the parent's ids. `realigned`: its messages go
+     * Null for a trial's first call, and where no prompt came to be known. `clean`: the prompt starts with exactly the parent's ids. `realigned`: its messages go
      * on from the parent's, its ids do not. `forked`: it goes on from none (compaction, a sub-agent, an edited history).
      */
     continuation: text({ enum: CONTINUATIONS }),

@@ -1,0 +1,12 @@
+/** What is awaited, unless the signal aborts first: then it rejects for `why`. */
+export async function unlessAborted<T>(awaited: Promise<T>, signal: AbortSignal, why: () => unknown = () => signal.reason): Promise<T> {
+  const aborted = Promise.withResolvers<never>();
+  const abort = () => aborted.reject(why());
+  if (signal.aborted) abort();
+  signal.addEventListener('abort', abort, { once: true });
+  try {
+    return await Promise.race([awaited, aborted.promise]);
+  } finally {
+    signal.removeEventListener('abort', abort);
+  }
+}
