@@ -18,7 +18,8 @@ export type Bench = {
   /** When something was measured. */
   windows: Window[];
   startGateway: (engine?: string) => Promise<BenchGateway>;
-  startPeers: () => Promise<Target[]>;
+  /** With `--peers`: other gateways in front of the same engine. */
+  startPeers: (stream: boolean) => Promise<Target[]>;
   signal: AbortSignal;
 };
 
@@ -36,6 +37,8 @@ export type Target = AsyncDisposable & {
   /** So many conversations of their own. */
   lines: (count: number) => Promise<Line[]>;
   gateway?: BenchGateway;
+  /** The last lines of its log. */
+  tail?: () => string;
 };
 
 const nothing = () => Promise.resolve();

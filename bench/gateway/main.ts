@@ -16,7 +16,9 @@ import { growthTurns } from './cells/growth-turns.ts';
 import { paced } from './cells/paced.ts';
 import { rate } from './cells/rate.ts';
 import { tokenIn } from './cells/token-in.ts';
+import { vllm } from './cells/vllm.ts';
 import { installWrk } from './load/wrk-install.ts';
+import { startPeers } from './peers/start.ts';
 import { startEngine } from './parts/engine.ts';
 import { measureSync } from './parts/fsync.ts';
 import { startGateway } from './parts/gateway.ts';
@@ -24,7 +26,7 @@ import { startPostgres } from './parts/postgres.ts';
 import { selfTimes } from './profile.ts';
 import { Report } from './report.ts';
 
-const CELLS: Cell[] = [calls, streams, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens];
+const CELLS: Cell[] = [calls, streams, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens, vllm];
 
 const HELP = `What the gateway costs: it, a fake engine and PostgreSQL (fsync on) are processes of their own on this machine.
 Each cell also measures the engine alone, in the same repeat.
@@ -87,7 +89,7 @@ async function main(): Promise<void> {
     windows: [],
     signal,
     startGateway: (url = engine.url) => startGateway({ postgres, engine: url, signal, ...(options.profile ? { profileTo: (profile) => profiles.push(profile) } : {}) }),
-    startPeers: () => Promise.resolve([]),
+    startPeers: async (stream) => (options.peers ? startPeers(engine.url, stream, report, signal) : []),
   };
   for (const cell of options.cells) {
     await cell.run(bench);

@@ -8,7 +8,7 @@ export type Figures = Partial<Record<string, number>>;
 /** Runs `load` and says what it cost: cores of each part (of the target's own process and its children), and its peak of memory. */
 export async function measured(bench: Bench, target: Target, load: () => Promise<Figures>): Promise<Figures> {
   const own = target.pid === null ? [] : treeOf(target.pid);
-  const pids = { own, postgres: treeOf(bench.postgres.pid), engine: [bench.engine.pid], load: [process.pid] };
+  const pids = { own, postgres: treeOf(bench.postgres.pid), engine: treeOf(bench.engine.pid), load: [process.pid] };
   const read = () => ({
     at: performance.now(),
     own: cpuSeconds(pids.own),
@@ -34,6 +34,7 @@ export async function measured(bench: Bench, target: Target, load: () => Promise
   const now = await target.gateway?.recorded();
   const served = (await bench.engine.counts()).served - counts.served;
   const recorded = rows && now ? { completed: now.completed - rows.completed, failed: now.failed - rows.failed, cancelled: now.cancelled - rows.cancelled, clean: now.clean - rows.clean } : {};
+  if (recorded.failed) bench.report.say(`  ${recorded.failed} calls are recorded as failed; the gateway's log ends: ${target.gateway?.tail()}`);
   return { ...figures, wall, ...used, otherCores: Math.max(0, otherCores), peakMiB: peak, served, ...recorded };
 }
 

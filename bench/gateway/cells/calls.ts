@@ -1,5 +1,5 @@
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
-import { runWrk } from '../load/wrk.ts';
+import { runWrk, type WrkResult } from '../load/wrk.ts';
 import { compared, measured, type Figures } from '../measure.ts';
 import type { Column } from '../report.ts';
 
@@ -38,7 +38,7 @@ export const streams: Cell = { name: 'streams', about: `the same as streams, whi
 async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void> {
   await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
   await using stack = new AsyncDisposableStack();
-  const peers = (await bench.startPeers()).map((peer) => stack.use(peer));
+  const peers = (await bench.startPeers(stream)).map((peer) => stack.use(peer));
   for (const connections of CONCURRENCIES) {
     await using gateway = await bench.startGateway();
     const targets = [directTarget(bench.engine), gatewayTarget(gateway), ...peers];
@@ -60,7 +60,7 @@ async function once(bench: Bench, target: Target, { connections, stream, seconds
   const { url, headers, direct } = target;
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
   const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections, seconds, stream, direct, headers, signal: bench.signal })));
-  return perCall(compared(figures, figures.requests ?? 0));
+  return perCall(compared(figures, figures.seen ?? 0));
 }
 
 /** One repeat's figures by target: each but the baseline gets what it adds to that. */
@@ -72,15 +72,17 @@ export function withAdded(found: ReadonlyMap<string, Figures>): [string, Figures
   });
 }
 
-/** wrk's figures, with its errors in one. */
-export function ofWrk({ connect, read, write, status, timeout, ...figures }: Awaited<ReturnType<typeof runWrk>>): Figures {
-  return { ...figures, perSecond: figures.requests / figures.seconds, errors: connect + read + write + status + timeout, connect, read, write, status, timeout };
+/** wrk's figures, with its errors in one. It counts every reply, also one that is an error. */
+export function ofWrk(result: WrkResult): Figures {
+  const { requests, seconds, connect, read, write, status, timeout } = result;
+  const seen = requests - status;
+  return { ...result, seen, perSecond: seen / seconds, errors: connect + read + write + status + timeout };
 }
 
 /** Microseconds of processor time of each part for a call. */
 export function perCall(figures: Figures): Figures {
-  const { wall = 0, requests = 0 } = figures;
-  const micros = (cores: number | undefined) => (requests > 0 ? ((cores ?? 0) * wall * 1e6) / requests : 0);
+  const { wall = 0, seen = 0 } = figures;
+  const micros = (cores: number | undefined) => (seen > 0 ? ((cores ?? 0) * wall * 1e6) / seen : 0);
   const { ownCores, postgresCores, engineCores, loadCores } = figures;
   return { ...figures, ownMicros: micros(ownCores), postgresMicros: micros(postgresCores), engineMicros: micros(engineCores), loadMicros: micros(loadCores) };
 }

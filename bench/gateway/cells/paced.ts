@@ -17,6 +17,8 @@ export const STREAM_COLUMNS: Column[] = [
   { key: 'delayP50Ms', title: 'delay p50 ms', digits: 2 },
   { key: 'delayP99Ms', title: 'p99', digits: 2 },
   { key: 'delayMaxMs', title: 'max', digits: 1 },
+  { key: 'firstP50Ms', title: 'first p50 ms', digits: 1 },
+  { key: 'firstP99Ms', title: 'first p99', digits: 1 },
   { key: 'ownCores', title: 'own cores', digits: 2 },
   { key: 'postgresCores', title: 'postgres', digits: 2 },
   { key: 'engineCores', title: 'engine', digits: 2 },
