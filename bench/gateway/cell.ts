@@ -63,5 +63,5 @@ export const gatewayTarget = (gateway: BenchGateway): Target => ({
   [Symbol.asyncDispose]: nothing,
 });
 
-/** The targets in another order each time: what changes on the machine meanwhile hits all of them. */
-export const rotated = <T>(targets: readonly T[], by: number): T[] => targets.map((_, i) => targets[(i + by) % targets.length] as T);
+/** The targets in another order each time, from the given one on: what changes on the machine meanwhile hits all of them. */
+export const rotated = <T>(targets: readonly T[], repeat: number): T[] => targets.map((_, i) => targets[(i + repeat - 1) % targets.length] as T);

@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { report as reportFailure } from '../../cli/exit.ts';
+import { EXIT, report as reportFailure } from '../../cli/exit.ts';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { untilSignalled } from '../../cli/signals.ts';
 import { TrialgateError } from '../../store/errors.ts';
@@ -41,9 +41,9 @@ ${CELLS.map(({ name, about }) => `               ${name.padEnd(14)} ${about}`).j
   --vllm     also the cell vllm: a real engine, which takes a minute to start
   --profile  after each cell the functions in which the gateway spent most of its time; figures are not kept then
 
-Results go to bench/results/gateway.txt and gateway.json. In tables: own = the target's own processes, others = what else used
+Results go to bench/results/gateway.txt and gateway.json, also those of some cells alone. It exits with 4 when a reply was lost. In tables: own = the target's own processes, others = what else used
 this machine's processors meanwhile, lost = replies that a client saw end and that are not recorded (must be 0), unseen = replies
-recorded whose client was cut off before their end.`;
+recorded whose client was cut off before their end (wrk's last ones), less a sync = without one fdatasync of this disk.`;
 
 function optionsOf() {
   const { values } = parseArgs({
@@ -96,6 +96,10 @@ async function main(): Promise<void> {
     for (const profile of profiles.splice(0)) console.log(`\n${selfTimes(profile, bench.windows)}`);
     if (!options.profile) keep(report, sync);
   }
+  const lost = report.rows.filter((row) => (row.figures.lost ?? 0) > 0);
+  if (lost.length === 0) return;
+  console.error(`error: replies that clients saw end are not recorded in ${lost.map((row) => `${row.cell} ${row.case}`).join(', ')}`);
+  process.exitCode = EXIT.failed;
 }
 
 function keep(report: Report, sync: object): void {

@@ -1,11 +1,13 @@
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
 import { runWrk, type WrkResult } from '../load/wrk.ts';
 import { compared, measured, type Figures } from '../measure.ts';
+import { measureSync } from '../parts/fsync.ts';
 import type { Column } from '../report.ts';
 
 const TOKENS = 64;
 const CONCURRENCIES = [1, 32];
 const WARM_SECONDS = 2;
+const SYNC_SECONDS = 0.5;
 /** A trial gets a handful of calls: an agent's do not run into the thousands. */
 const TRIALS_A_SECOND = { alone: 250, together: 800 };
 
@@ -27,6 +29,7 @@ const COLUMNS: Column[] = [
   { key: 'perSecond', title: '/s', spread: true },
   { key: 'p50Ms', title: 'p50 ms', digits: 2 },
   { key: 'addedP50Ms', title: 'added p50', digits: 2, spread: true },
+  { key: 'beyondSyncMs', title: 'less a sync', digits: 2 },
   { key: 'p99Ms', title: 'p99 ms', digits: 2 },
   ...USE_COLUMNS,
   ...FAULT_COLUMNS,
@@ -44,10 +47,12 @@ async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void>
     const targets = [directTarget(bench.engine), gatewayTarget(gateway), ...peers];
     for (const target of targets) await once(bench, target, { connections, stream, seconds: WARM_SECONDS });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+      const syncMs = connections === 1 ? measureSync(bench.postgres.data, SYNC_SECONDS).medianMs : 0;
       const found = new Map<string, Figures>();
       for (const target of rotated(targets, repeat)) found.set(target.name, await once(bench, target, { connections, stream, seconds: bench.options.seconds }));
       for (const [target, figures] of withAdded(found)) {
-        bench.report.add({ cell: cell.name, case: `c=${connections}`, target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
+        const beyond = target === 'trialgate' && connections === 1 ? { syncMs, beyondSyncMs: (figures.addedP50Ms ?? 0) - syncMs } : {};
+        bench.report.add({ cell: cell.name, case: `c=${connections}`, target, repeat, figures: { ...figures, ...beyond } }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
       }
     }
   }
@@ -82,7 +87,7 @@ export function ofWrk(result: WrkResult): Figures {
 /** Microseconds of processor time of each part for a call. */
 export function perCall(figures: Figures): Figures {
   const { wall = 0, seen = 0 } = figures;
-  const micros = (cores: number | undefined) => (seen > 0 ? ((cores ?? 0) * wall * 1e6) / seen : 0);
+  const micros = (cores: number | undefined) => (seen > 0 && cores !== undefined ? (cores * wall * 1e6) / seen : undefined);
   const { ownCores, postgresCores, engineCores, loadCores } = figures;
   return { ...figures, ownMicros: micros(ownCores), postgresMicros: micros(postgresCores), engineMicros: micros(engineCores), loadMicros: micros(loadCores) };
 }

@@ -65,7 +65,9 @@ async function talk(bench: Bench, target: Target, { continues, stream }: Shape):
           // Turns that go on, or each in a conversation of its own.
           for (let turn = 0; turn < TURNS; turn++) {
             const each = talks[continues ? lane : lane * TURNS + turn];
-            if (each) tokens += await nextTurn(pool, target, each, asked);
+            if (!each) continue;
+            const came = await nextTurn(pool, target, each, asked);
+            tokens += came;
           }
         }),
       );

@@ -5,6 +5,7 @@ import { Pool } from 'undici';
 import { resolveConfig } from '../../../cli/config/resolve.ts';
 import { engine } from '../../../cli/supervisor/components/engine.ts';
 import { makePlan } from '../../../cli/supervisor/plan.ts';
+import { sleep } from '../../../gateway/sleep.ts';
 import { ENGINE_LABEL } from '../engine/label.ts';
 import { startChild } from './child.ts';
 import type { BenchEngine } from './engine.ts';
@@ -23,6 +24,7 @@ export async function startVllm(signal: AbortSignal): Promise<BenchEngine> {
   await component.prepare?.(signal);
   const { file, args, env, cwd } = component.launch();
   const child = stack.use(await startChild({ name: 'vLLM', file, args, env, cwd, ready: /Application startup complete/, readyWithinMs: component.readyWithinMs, signal }));
+  while (!(await component.isReady(child.pid, signal).catch(() => false))) await sleep(100, signal);
   const pool = new Pool('http://engine', { socketPath: plan.engineSocket });
   const reply = await pool.request({ method: 'POST', path: '/update_weight_version', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ new_version: ENGINE_LABEL }) });
   await reply.body.dump();
