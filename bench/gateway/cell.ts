@@ -18,7 +18,8 @@ export type Bench = {
   /** When something was measured. */
   windows: Window[];
   startGateway: (engine?: string) => Promise<BenchGateway>;
-  startPeers: () => Promise<Target[]>;
+  /** With `--peers`: other gateways in front of the same engine. */
+  startPeers: (stream: boolean) => Promise<Target[]>;
   signal: AbortSignal;
 };
 
@@ -36,6 +37,8 @@ export type Target = AsyncDisposable & {
   /** So many conversations of their own. */
   lines: (count: number) => Promise<Line[]>;
   gateway?: BenchGateway;
+  /** The last lines of its log. */
+  tail?: () => string;
 };
 
 const nothing = () => Promise.resolve();
@@ -60,5 +63,5 @@ export const gatewayTarget = (gateway: BenchGateway): Target => ({
   [Symbol.asyncDispose]: nothing,
 });
 
-/** The targets in another order each time: what changes on the machine meanwhile hits all of them. */
-export const rotated = <T>(targets: readonly T[], by: number): T[] => targets.map((_, i) => targets[(i + by) % targets.length] as T);
+/** The targets in another order each time, from the given one on: what changes on the machine meanwhile hits all of them. */
+export const rotated = <T>(targets: readonly T[], repeat: number): T[] => targets.map((_, i) => targets[(i + repeat - 1) % targets.length] as T);

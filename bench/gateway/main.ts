@@ -2,7 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { report as reportFailure } from '../../cli/exit.ts';
+import { EXIT, report as reportFailure } from '../../cli/exit.ts';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { untilSignalled } from '../../cli/signals.ts';
 import { TrialgateError } from '../../store/errors.ts';
@@ -16,7 +16,9 @@ import { growthTurns } from './cells/growth-turns.ts';
 import { paced } from './cells/paced.ts';
 import { rate } from './cells/rate.ts';
 import { tokenIn } from './cells/token-in.ts';
+import { vllm } from './cells/vllm.ts';
 import { installWrk } from './load/wrk-install.ts';
+import { startPeers } from './peers/start.ts';
 import { startEngine } from './parts/engine.ts';
 import { measureSync } from './parts/fsync.ts';
 import { startGateway } from './parts/gateway.ts';
@@ -24,7 +26,7 @@ import { startPostgres } from './parts/postgres.ts';
 import { selfTimes } from './profile.ts';
 import { Report } from './report.ts';
 
-const CELLS: Cell[] = [calls, streams, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens];
+const CELLS: Cell[] = [calls, streams, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens, vllm];
 
 const HELP = `What the gateway costs: it, a fake engine and PostgreSQL (fsync on) are processes of their own on this machine.
 Each cell also measures the engine alone, in the same repeat.
@@ -39,9 +41,9 @@ ${CELLS.map(({ name, about }) => `               ${name.padEnd(14)} ${about}`).j
   --vllm     also the cell vllm: a real engine, which takes a minute to start
   --profile  after each cell the functions in which the gateway spent most of its time; figures are not kept then
 
-Results go to bench/results/gateway.txt and gateway.json. In tables: own = the target's own processes, others = what else used
+Results go to bench/results/gateway.txt and gateway.json, also those of some cells alone. It exits with 4 when a reply was lost. In tables: own = the target's own processes, others = what else used
 this machine's processors meanwhile, lost = replies that a client saw end and that are not recorded (must be 0), unseen = replies
-recorded whose client was cut off before their end.`;
+recorded whose client was cut off before their end (wrk's last ones), less a sync = without one fdatasync of this disk.`;
 
 function optionsOf() {
   const { values } = parseArgs({
@@ -87,13 +89,17 @@ async function main(): Promise<void> {
     windows: [],
     signal,
     startGateway: (url = engine.url) => startGateway({ postgres, engine: url, signal, ...(options.profile ? { profileTo: (profile) => profiles.push(profile) } : {}) }),
-    startPeers: () => Promise.resolve([]),
+    startPeers: async (stream) => (options.peers ? startPeers(engine.url, stream, report, signal) : []),
   };
   for (const cell of options.cells) {
     await cell.run(bench);
     for (const profile of profiles.splice(0)) console.log(`\n${selfTimes(profile, bench.windows)}`);
     if (!options.profile) keep(report, sync);
   }
+  const lost = report.rows.filter((row) => (row.figures.lost ?? 0) > 0);
+  if (lost.length === 0) return;
+  console.error(`error: replies that clients saw end are not recorded in ${lost.map((row) => `${row.cell} ${row.case}`).join(', ')}`);
+  process.exitCode = EXIT.failed;
 }
 
 function keep(report: Report, sync: object): void {

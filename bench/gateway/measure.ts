@@ -8,7 +8,7 @@ export type Figures = Partial<Record<string, number>>;
 /** Runs `load` and says what it cost: cores of each part (of the target's own process and its children), and its peak of memory. */
 export async function measured(bench: Bench, target: Target, load: () => Promise<Figures>): Promise<Figures> {
   const own = target.pid === null ? [] : treeOf(target.pid);
-  const pids = { own, postgres: treeOf(bench.postgres.pid), engine: [bench.engine.pid], load: [process.pid] };
+  const pids = { own, postgres: treeOf(bench.postgres.pid), engine: treeOf(bench.engine.pid), load: [process.pid] };
   const read = () => ({
     at: performance.now(),
     own: cpuSeconds(pids.own),
@@ -27,14 +27,16 @@ export async function measured(bench: Bench, target: Target, load: () => Promise
   const after = read();
   const wall = (after.at - before.at) / 1000;
   const cores = (part: 'own' | 'postgres' | 'engine' | 'load' | 'all') => (after[part] - before[part]) / wall;
-  const used = { ownCores: cores('own'), postgresCores: cores('postgres'), engineCores: cores('engine'), loadCores: cores('load') };
-  const otherCores = cores('all') - used.ownCores - used.postgresCores - used.engineCores - used.loadCores;
-  const peak = peakMiB(own);
+  const ownCores = cores('own');
+  const used = { postgresCores: cores('postgres'), engineCores: cores('engine'), loadCores: cores('load') };
+  const otherCores = cores('all') - ownCores - used.postgresCores - used.engineCores - used.loadCores;
+  const ownUse = target.pid === null ? {} : { ownCores, peakMiB: peakMiB(own) };
   await settled(target, bench.signal);
   const now = await target.gateway?.recorded();
   const served = (await bench.engine.counts()).served - counts.served;
   const recorded = rows && now ? { completed: now.completed - rows.completed, failed: now.failed - rows.failed, cancelled: now.cancelled - rows.cancelled, clean: now.clean - rows.clean } : {};
-  return { ...figures, wall, ...used, otherCores: Math.max(0, otherCores), peakMiB: peak, served, ...recorded };
+  if (recorded.failed) bench.report.say(`  ${recorded.failed} calls are recorded as failed; the gateway's log ends: ${target.gateway?.tail()}`);
+  return { ...figures, wall, ...used, otherCores: Math.max(0, otherCores), served, ...ownUse, ...recorded };
 }
 
 /** Until no call is under way: those whose client was cut off at the end of its time are recorded too. */

@@ -49,6 +49,6 @@ async function once(bench: Bench, target: Target, { stream, tokens, seconds }: S
   const { url, direct } = target;
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND));
   const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections: 1, seconds, stream, direct, tokens, signal: bench.signal })));
-  const all = perCall(compared(figures, figures.requests ?? 0));
+  const all = perCall(compared(figures, figures.seen ?? 0));
   return target.pid === null ? all : { ...all, ownTokenMicros: (all.ownMicros ?? 0) / tokens };
 }

@@ -50,5 +50,5 @@ async function load(bench: Bench, target: Target, seconds: number): Promise<Figu
   const { url, direct } = target;
   const lines = await target.lines(seconds * TRIALS_A_SECOND);
   const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections: CONNECTIONS, seconds, stream: false, direct, signal: bench.signal })));
-  return perCall(compared(figures, figures.requests ?? 0));
+  return perCall(compared(figures, figures.seen ?? 0));
 }

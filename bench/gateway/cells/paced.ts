@@ -9,6 +9,7 @@ const STREAMS = 1300;
 const PACE_MS = 100;
 const ROUNDS = 2;
 const SPREAD_MS = 2000;
+const WARM_UP = { streams: 32, tokens: TOKENS, spreadMs: 600, warmMs: 0, forMs: 2000 };
 
 export const STREAM_COLUMNS: Column[] = [
   { key: 'begun', title: 'streams' },
@@ -17,6 +18,8 @@ export const STREAM_COLUMNS: Column[] = [
   { key: 'delayP50Ms', title: 'delay p50 ms', digits: 2 },
   { key: 'delayP99Ms', title: 'p99', digits: 2 },
   { key: 'delayMaxMs', title: 'max', digits: 1 },
+  { key: 'firstP50Ms', title: 'first p50 ms', digits: 1 },
+  { key: 'firstP99Ms', title: 'first p99', digits: 1 },
   { key: 'ownCores', title: 'own cores', digits: 2 },
   { key: 'postgresCores', title: 'postgres', digits: 2 },
   { key: 'engineCores', title: 'engine', digits: 2 },
@@ -32,10 +35,12 @@ export const paced: Cell = {
   name: 'paced',
   about: `${STREAMS} streams at once of ${TOKENS} tokens, one each ${PACE_MS} ms, ${ROUNDS} rounds; delay: from the engine's write of a token to the client`,
   async run(bench) {
-    await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
     await using gateway = await bench.startGateway();
     const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
     const length = TOKENS * PACE_MS;
+    await bench.engine.set({ tokens: TOKENS, paceMs: 10 });
+    for (const target of targets) await timedStreams(bench, target, WARM_UP);
+    await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
     const job = { streams: STREAMS, tokens: TOKENS, spreadMs: SPREAD_MS, warmMs: SPREAD_MS, forMs: ROUNDS * length, rounds: ROUNDS };
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       for (const target of rotated(targets, repeat)) {

@@ -56,5 +56,5 @@ async function once(bench: Bench, target: Target, stream: boolean, seconds: numb
   const figures = await measured(bench, target, load);
   const { completed, clean } = figures;
   const unclean = completed === undefined || clean === undefined ? {} : { unclean: completed - clean };
-  return perCall(compared({ ...figures, ...unclean }, figures.requests ?? 0));
+  return perCall(compared({ ...figures, ...unclean }, figures.seen ?? 0));
 }

@@ -26,11 +26,14 @@ export async function prime(target: Target, lines: readonly Line[], { turns = 1,
 }
 
 /** Milliseconds until the reply was read whole. */
-export async function post(pool: Pool, { path, key }: Line, text: string, signal: AbortSignal): Promise<number> {
-  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+export async function post(pool: Pool, { path, key }: Line, text: string, signal: AbortSignal, more = ''): Promise<number> {
+  const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...headersOf(more) };
   const start = performance.now();
   const reply = await pool.request({ method: 'POST', path, headers, body: text, signal });
   const bytes = await reply.body.bytes();
   if (reply.statusCode !== 200) throw new Error(`${path} answered ${reply.statusCode}: ${Buffer.from(bytes).toString().slice(0, 300)}`);
   return performance.now() - start;
 }
+
+const headersOf = (lines: string): Record<string, string> =>
+  Object.fromEntries(lines.split('\r\n').filter(Boolean).map((line) => [line.slice(0, line.indexOf(': ')), line.slice(line.indexOf(': ') + 2)]));

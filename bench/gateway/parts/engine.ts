@@ -11,6 +11,7 @@ export type BenchEngine = AsyncDisposable & {
   counts: () => Promise<EngineCounts>;
 };
 
+/** The fake one. */
 export async function startEngine(signal: AbortSignal): Promise<BenchEngine> {
   const main = fileURLToPath(new URL('../engine/main.ts', import.meta.url));
   const child = await startChild({ name: 'the fake engine', file: process.execPath, args: [main], ready: /listening on (\S+)/, signal });

@@ -1,0 +1,82 @@
+import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { nextTurn, openPool, type Talk } from '../load/converse.ts';
+import { compared, measured, type Figures } from '../measure.ts';
+import { startVllm } from '../parts/vllm.ts';
+import type { Column } from '../report.ts';
+import { FAULT_COLUMNS } from './calls.ts';
+
+const TOKENS = 64;
+const TALKS = 32;
+const TURNS = 2;
+
+const COLUMNS: Column[] = [
+  { key: 'tokensPerSecond', title: 'tokens/s', digits: 1, spread: true },
+  { key: 'ofDirect', title: 'of direct', digits: 3, spread: true },
+  { key: 'ownCores', title: 'own cores', digits: 3 },
+  { key: 'postgresCores', title: 'postgres', digits: 3 },
+  { key: 'engineCores', title: 'engine', digits: 2 },
+  { key: 'otherCores', title: 'others', digits: 2 },
+  { key: 'peakMiB', title: 'peak MiB' },
+  { key: 'unclean', title: 'not by ids', sum: true },
+  ...FAULT_COLUMNS.filter(({ key }) => key !== 'errors'),
+];
+
+type Shape = { continues: boolean; stream: boolean };
+const SHAPES: Shape[] = [false, true].flatMap((continues) => [false, true].map((stream) => ({ continues, stream })));
+
+/** The same work for both: so many conversations at once, each with so many turns of as many tokens. */
+export const vllm: Cell = {
+  name: 'vllm',
+  about: `a real engine, ${TALKS} at once, ${TURNS} turns of ${TOKENS} tokens each: first turns by its chat route (ordinary), or later ones by ids (token-in)`,
+  async run(bench) {
+    await using engine = await startVllm(bench.signal);
+    const onVllm: Bench = { ...bench, engine };
+    await using gateway = await bench.startGateway(engine.url);
+    const targets = [directTarget(engine), gatewayTarget(gateway)];
+    for (const target of targets) await talk(onVllm, target, { continues: true, stream: true });
+    for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+      for (const shape of SHAPES) {
+        const found = new Map<string, Figures>();
+        for (const target of rotated(targets, repeat)) found.set(target.name, await talk(onVllm, target, shape));
+        const direct = found.get('direct')?.tokensPerSecond ?? 0;
+        const what = `${shape.continues ? 'token-in' : 'ordinary'} ${shape.stream ? 'streams' : 'calls'}`;
+        for (const [target, figures] of found) {
+          const share = target === 'direct' ? {} : { ofDirect: (figures.tokensPerSecond ?? 0) / direct };
+          bench.report.add({ cell: vllm.name, case: what, target, repeat, figures: { ...figures, ...share } }, ['tokensPerSecond', 'ofDirect', 'lost', 'unclean']);
+        }
+      }
+    }
+    bench.report.summarise(vllm.name, vllm.about, COLUMNS);
+  },
+};
+
+async function talk(bench: Bench, target: Target, { continues, stream }: Shape): Promise<Figures> {
+  const pool = openPool(target.url, TALKS);
+  const asked = { stream, tokens: TOKENS, signal: bench.signal };
+  try {
+    const talksOf = async (count: number): Promise<Talk[]> => (await target.lines(count)).map((line) => ({ line, messages: '', turns: 0 }));
+    const talks = await talksOf(continues ? TALKS : TALKS * TURNS);
+    if (continues) await Promise.all(talks.map((each) => nextTurn(pool, target, each, asked)));
+    let tokens = 0;
+    const figures = await measured(bench, target, async () => {
+      const start = performance.now();
+      await Promise.all(
+        Array.from({ length: TALKS }, async (_, lane) => {
+          // Turns that go on, or each in a conversation of its own.
+          for (let turn = 0; turn < TURNS; turn++) {
+            const each = talks[continues ? lane : lane * TURNS + turn];
+            if (!each) continue;
+            const came = await nextTurn(pool, target, each, asked);
+            tokens += came;
+          }
+        }),
+      );
+      return { tokens, tokensPerSecond: (tokens * 1000) / (performance.now() - start) };
+    });
+    const { completed, clean } = figures;
+    const unclean = continues && completed !== undefined && clean !== undefined ? { unclean: completed - clean } : {};
+    return compared({ ...figures, ...unclean }, TALKS * TURNS);
+  } finally {
+    await pool.destroy();
+  }
+}
