@@ -10,6 +10,7 @@ import { parseArgs } from 'node:util';
 import { sql } from 'drizzle-orm';
 import { REPOSITORY } from '../cli/folders.ts';
 import { table } from '../cli/show/table.ts';
+import { generator } from '../gateway/testing/converse.ts';
 import { Conversations } from '../gateway/token-in/conversations.ts';
 import { conversationOf } from '../gateway/token-in/messages.ts';
 import { outlineOf } from '../store/calls/outline.ts';
@@ -25,17 +26,6 @@ import { provenance } from './deployment.ts';
 const options = { trials: { type: 'string', default: '20' }, turns: { type: 'string', default: '50' }, tokens: { type: 'string', default: '30000' } } as const;
 const { values } = parseArgs({ options });
 const [trials, turns, tokens] = [values.trials, values.turns, values.tokens].map(Number) as [number, number, number];
-
-/** mulberry32 */
-function generator(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let t = Math.imul(state ^ (state >>> 15), 1 | state);
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
-    return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
 
 const SYLLABLES = 'ba de ki lo mu na pe ri so tu va xe yo zi ar el in os un qu'.split(' ');
 

@@ -5,13 +5,15 @@ import { Failure } from '../failure.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { DONE } from '../sse.ts';
 import type { Call } from './call.ts';
+import { compactLogprobs } from './compact-logprobs.ts';
 import { badReply, rejection } from './rejection.ts';
+import { TokenChunk, type Chunk } from './token-chunk.ts';
 
 /** An engine's reply under way, whichever of its routes was asked: a completion, or its chunks, with ids and log-probabilities. */
 export type Answer = {
   whole: () => Promise<JsonObject>;
   /** Those that came at once are handed on at once. */
-  chunks: () => AsyncGenerator<JsonObject[]>;
+  chunks: () => AsyncGenerator<Chunk[]>;
 };
 
 /** Sends one request of a call to its engine. Rejects with the engine's own refusal unless that answers 200. */
@@ -23,20 +25,29 @@ export async function post(call: Call, { connection }: Replica, path: string, bo
 
 /** What an engine's completion routes answer. */
 export function ordinaryAnswer(call: Call, reply: EngineReply): Answer {
-  return { whole: () => wholeOf(call, reply), chunks: () => chunksOf(call, reply) };
+  return { whole: () => compactOf(call, reply), chunks: () => chunksOf(call, reply) };
 }
 
 export async function wholeOf(call: Call, reply: EngineReply): Promise<JsonObject> {
+  return parseReply(await call.readText(reply.body));
+}
+
+/** For the record alone, numbers say all that log-probabilities have to. */
+export async function compactOf(call: Call, reply: EngineReply): Promise<JsonObject> {
   const text = await call.readText(reply.body);
+  return parseReply(call.request.wants.logprobs ? text : compactLogprobs(text));
+}
+
+function parseReply(text: string): JsonObject {
   const body = parseObject(text);
   if (!body) throw badReply(`is not a JSON object: ${text.slice(0, 200)}`);
   return body;
 }
 
 /** Its events' objects, whatever the boundaries of what the network brings: within a character, a line, an event. */
-export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<JsonObject[]> {
+export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<Chunk[]> {
   if (!reply.contentType.startsWith('text/event-stream')) throw badReply(`is ${reply.contentType || 'untyped'}, not a stream`);
-  let chunks: JsonObject[] = [];
+  let chunks: Chunk[] = [];
   let failure: Failure | null = null;
   const onEvent = ({ data }: { data: string }) => {
     if (data === DONE || failure) return;
@@ -59,7 +70,9 @@ export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<
   }
 }
 
-function chunkOf(data: string): JsonObject | Failure {
+function chunkOf(data: string): Chunk | Failure {
+  const token = TokenChunk.read(data);
+  if (token) return token;
   const chunk = parseObject(data);
   if (!chunk) return badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
   if (!isObject(chunk.error)) return chunk;

@@ -1,6 +1,7 @@
 import { isObject, type JsonObject } from '../json.ts';
 import type { ChoiceEnding, Ending } from './ending.ts';
 import { choicesOf, hide } from './hide.ts';
+import { asObject, TokenChunk, type Chunk } from './token-chunk.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
 /** Puts a stream's chunks together: the tokens for the trainer, and the reply as the agent would have got it whole. */
@@ -17,7 +18,16 @@ export class Gather {
     this.#expected = expected;
   }
 
-  add(chunk: JsonObject): void {
+  add(chunk: Chunk): void {
+    if (chunk instanceof TokenChunk && this.#head.id) return this.#choice(chunk.index).addToken(chunk);
+    this.#addObject(asObject(chunk));
+  }
+
+  #choice(index: number): GatheredChoice {
+    return (this.#choices[index] ??= new GatheredChoice());
+  }
+
+  #addObject(chunk: JsonObject): void {
     if (!this.#head.id) {
       const { choices: _, ...head } = hide(chunk, { tokenIds: false, logprobs: false, usage: false });
       this.#head = head;
@@ -27,7 +37,7 @@ export class Gather {
       this.#head.usage = chunk.usage;
       this.#counted = completionCount(chunk.usage);
     }
-    for (const choice of choicesOf(chunk)) (this.#choices[Number(choice.index ?? 0)] ??= new GatheredChoice()).add(choice);
+    for (const choice of choicesOf(chunk)) this.#choice(Number(choice.index ?? 0)).add(choice);
   }
 
   get hasTokens(): boolean {
@@ -66,6 +76,12 @@ class GatheredChoice {
     if (typeof choice.finish_reason === 'string') ending.finishReason = choice.finish_reason;
     if (typeof choice.text === 'string') this.#text = (this.#text ?? '') + choice.text;
     if (isObject(choice.delta)) this.#extend(choice.delta);
+  }
+
+  addToken({ tokenId, logprob, content }: TokenChunk): void {
+    (this.ending.completion ??= []).push(tokenId);
+    (this.ending.logprobs ??= []).push(logprob);
+    this.#message.content = joined(this.#message.content, content);
   }
 
   whole(index: number): JsonObject {

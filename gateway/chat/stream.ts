@@ -6,6 +6,7 @@ import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { Gather } from './gather.ts';
 import { choicesOf, hide } from './hide.ts';
+import { asObject, TokenChunk } from './token-chunk.ts';
 
 const FLUSH_MS = 20;
 const KEEP_ALIVE_MS = 15_000;
@@ -63,15 +64,17 @@ export function streamReply(call: Call, answer: Answer, cut?: () => void): Respo
 async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncGenerator<string, void, void> {
   const { wants, n } = call.request;
   const gather = new Gather(n);
+  const passes = !wants.logprobs && !wants.tokenIds;
   call.ending = () => gather.ending();
   let held = '';
   for await (const chunks of answer.chunks()) {
     let shown = '';
     for (const chunk of chunks) {
       gather.add(chunk);
-      const event = writer.write(hide(chunk, wants));
-      if (gather.isFinished || endsReply(chunk)) held += event;
-      else shown += event;
+      const isToken = chunk instanceof TokenChunk;
+      const event = isToken && passes && writer.pass ? writer.pass(chunk.shown) : writer.write(hide(asObject(chunk), wants));
+      if ((isToken || !endsReply(chunk)) && !gather.isFinished) shown += event;
+      else held += event;
     }
     call.checkPrompt(gather.prompt);
     if (gather.hasTokens) call.firstTokenAt ??= new Date();

@@ -8,6 +8,7 @@ export const openai: Omit<Protocol, 'path' | 'parse'> = {
   whole: (reply) => reply,
   writer: ({ wants }) => ({
     write: (chunk) => (isOnlyUsage(chunk) && !wants.usage ? '' : asEvent(JSON.stringify(chunk))),
+    pass: asEvent,
     end: () => asEvent(DONE),
     fail: (failure) => asEvent(JSON.stringify(errorBody(failure))),
   }),

@@ -21,6 +21,8 @@ export interface Protocol {
 /** Server-sent events, each whole, as text; `''` is none. */
 export interface EventWriter {
   write: (chunk: JsonObject) => string;
+  /** The same for a chunk that is passed on as it is; absent where none is. */
+  pass?: (json: string) => string;
   /** After the last chunk. */
   end: () => string;
   fail: (failure: Failure) => string;

@@ -103,7 +103,7 @@ async function repliesOf(reply: Response, n: number): Promise<Message[]> {
 }
 
 /** mulberry32: 0 to 1, the same for the same seed. */
-function generator(seed: number): () => number {
+export function generator(seed: number): () => number {
   let state = seed;
   return () => {
     state = (state + 0x6d2b79f5) | 0;

@@ -1,17 +1,18 @@
 import { choicesOf } from '../chat/hide.ts';
+import { asObject, type Chunk } from '../chat/token-chunk.ts';
 import { badReply } from '../chat/rejection.ts';
 import { openingChunks, type ChunkHead } from '../chat/whole-as-chunks.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
 /** vLLM's stream of generated text as the chunks that its chat route would have sent. */
 export async function* chatChunks(
-  generated: AsyncIterable<JsonObject[]>,
+  generated: AsyncIterable<Chunk[]>,
   { prompt, model, n }: { prompt: number[]; model: unknown; n: number },
 ): AsyncGenerator<JsonObject[]> {
   const created = Math.floor(Date.now() / 1000);
   let begun = false;
   for await (const chunks of generated) {
-    yield chunks.flatMap((chunk) => {
+    yield chunks.map(asObject).flatMap((chunk) => {
       const head: ChunkHead = { id: chunk.request_id, object: 'chat.completion.chunk', created, model };
       const opening = begun ? [] : openingChunks(head, n, prompt);
       begun = true;

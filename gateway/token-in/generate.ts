@@ -1,4 +1,4 @@
-import { chunksOf, post, wholeOf, type Answer } from '../chat/answer.ts';
+import { chunksOf, compactOf, post, wholeOf, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
 import type { Ending } from '../chat/ending.ts';
 import { choicesOf } from '../chat/hide.ts';
@@ -36,7 +36,7 @@ export async function generate(call: Call, replica: Replica, generation: Generat
     ...(stream ? { stream_options: { include_usage: true } } : {}),
   });
   const whole = async () => {
-    const generated = await wholeOf(call, reply);
+    const generated = await (asText ? compactOf : wholeOf)(call, reply);
     const { ending } = call;
     call.ending = () => sampledEnding(generated, prompt);
     const postWhole = async (path: string, asked: JsonObject) => wholeOf(call, await post(call, replica, path, asked));

@@ -1,6 +1,6 @@
 import { Pool } from 'undici';
 import { z } from 'zod';
-import { readEvents } from '../../../gateway/sse.ts';
+import { readEvents } from './read-events.ts';
 import type { Target } from '../cell.ts';
 import { fields, question } from './bodies.ts';
 import type { Line } from './wrk.ts';

@@ -1,0 +1,82 @@
+import { expect, test } from 'vitest';
+import { generator } from '../testing/converse.ts';
+import { compactLogprobs } from './compact-logprobs.ts';
+import { choicesOf, hide } from './hide.ts';
+import { TokenChunk } from './token-chunk.ts';
+import { sampledOf } from './tokens.ts';
+
+const HIDDEN = { logprobs: false, tokenIds: false, usage: false };
+const TEXTS = [' word', '', '"', '\\', '\n\t', '\u0000', '🦀', '\ud83e', '}]}', '"logprobs":{"content":[', ']', '{"token":"x","logprob":-1}', '\u2028'];
+
+const seeded = (seed: number) => {
+  const random = generator(seed);
+  const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
+  const entry = () => {
+    const token = pick(TEXTS);
+    const bytes = pick([null, [...Buffer.from(token)]]);
+    const logprob = pick([-0.5, -12.25, 0, -9999, -1e-7, -3.5e-12]);
+    const top_logprobs = pick([[], [{ token, logprob, bytes }], [{ token, logprob, bytes }, { token: pick(TEXTS), logprob, bytes: null }]]);
+    return pick([{ token, logprob, bytes, top_logprobs }, { token, logprob, bytes }, { token, token_id: 7, logprob }]);
+  };
+  return { pick, entry, random };
+};
+
+/** Chunks of the common form and of many that are close to it. */
+function chunk(seed: number): string {
+  const { pick, entry } = seeded(seed);
+  const head = pick([{ id: 'c', object: 'chat.completion.chunk', created: 7, model: 'policy' }, { id: pick(TEXTS), object: 'x', created: 1.5, model: 'm', service_tier: null }]);
+  const delta = pick<unknown>([{ content: pick(TEXTS) }, { content: pick(TEXTS) }, { content: pick(TEXTS), reasoning: null }, { role: 'assistant', content: '' }, { tool_calls: [] }]);
+  const logprobs = pick<unknown>([{ content: [entry()] }, { content: [entry()] }, { content: [entry(), entry()] }, null]);
+  const finish_reason = pick([null, null, null, 'stop']);
+  const choice = { index: pick([0, 0, 1]), delta, logprobs, finish_reason, ...pick<object>([{}, { stop_reason: null }]), token_ids: pick([[5], [151_935], [5, 6], []]), ...pick<object>([{}, { weight_versions: null }]) };
+  return JSON.stringify({ ...head, choices: pick([[choice], [choice], []]), ...pick<object>([{}, { system_fingerprint: 'f' }, { usage: null }, { prompt_token_ids: null }]) });
+}
+
+test('a chunk that is read without being parsed says something else than its JSON', () => {
+  let read = 0;
+  for (let seed = 0; seed < 20_000; seed++) {
+    const data = chunk(seed);
+    const token = TokenChunk.read(data);
+    if (!token) continue;
+    read += 1;
+    const parsed = JSON.parse(data) as Record<string, unknown>;
+    const [choice] = choicesOf(parsed);
+    expect([[token.tokenId], [token.logprob]]).toEqual(Object.values(sampledOf(choice ?? {})));
+    expect([token.index, { content: token.content }, null]).toEqual([choice?.index, choice?.delta, choice?.finish_reason]);
+    expect(withoutNulls(JSON.parse(token.shown))).toEqual(withoutNulls(hide(parsed, HIDDEN)));
+  }
+  expect(read).toBeGreaterThan(500);
+});
+
+test('bytes that are no JSON are taken for a chunk', () => {
+  for (let seed = 0; seed < 20_000; seed++) {
+    const { random } = seeded(seed + 1_000_000);
+    const data = chunk(seed % 50);
+    const at = Math.floor(random() * data.length);
+    const broken = data.slice(0, at) + String.fromCharCode(Math.floor(random() * 128)) + data.slice(at + Math.floor(random() * 3));
+    const token = TokenChunk.read(broken);
+    if (token) expect(() => [JSON.parse(broken), JSON.parse(token.shown)]).not.toThrow();
+  }
+});
+
+test('log-probabilities that are made compact are others than the reply\'s', () => {
+  let compacted = 0;
+  for (let seed = 0; seed < 5_000; seed++) {
+    const { pick, entry, random } = seeded(seed);
+    const choices = Array.from({ length: pick([1, 1, 3]) }, (_, index) => {
+      const content = Array.from({ length: Math.floor(random() * 6) }, entry);
+      return { index, message: { role: 'assistant', content: pick(TEXTS) }, logprobs: pick<unknown>([{ content }, { content }, { content, extra: null }, { content: [...content, { odd: 1 }] }, null]) };
+    });
+    const reply = { id: pick(TEXTS), choices };
+    const compact = JSON.parse(compactLogprobs(JSON.stringify(reply))) as typeof reply;
+    if (JSON.stringify(compact).includes('token_logprobs')) compacted += 1;
+    expect(compact.choices.map((choice) => sampledOf(choice))).toEqual(reply.choices.map((choice) => sampledOf(choice)));
+    expect(hide(compact, HIDDEN)).toEqual(hide(reply, HIDDEN));
+  }
+  expect(compacted).toBeGreaterThan(1_000);
+});
+
+/** The common form may keep a hidden field that is null. */
+function withoutNulls(value: unknown): unknown {
+  return JSON.parse(JSON.stringify(value, (key, each: unknown) => (each === null && key === 'weight_versions' ? undefined : each)));
+}
