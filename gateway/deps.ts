@@ -37,6 +37,8 @@ export type GatewaySettings = {
   holdMs: number;
   /** How long an engine may be silent within a stream. Before a reply's first bytes it is then asked whether it is alive. */
   idleMs: number;
+  /** How long a stream may bring its agent nothing before it gets a line that clients skip. */
+  keepAliveMs: number;
   /** How long a request waits for the database. */
   storeWaitMs: number;
   maxBodyBytes: number;
@@ -48,6 +50,7 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   strictModel: false,
   holdMs: 20_000,
   idleMs: 600_000,
+  keepAliveMs: 15_000,
   storeWaitMs: 10_000,
   maxBodyBytes: 64 * 2 ** 20,
 };

@@ -32,7 +32,7 @@ export const SETTINGS = {
   budget_end: { about: "at a budget's end: `length` (an empty reply) or `refuse` (429)", placeholder: 'HOW', default: 'length' },
   strict_model: { about: "true: a model name that is not the policy's is 404", placeholder: 'BOOL', default: false, from: 'boolean' },
   hold_seconds: { about: 'how long a call waits for an engine in rotation', placeholder: 'SECONDS', default: 20, from: 'number' },
-  idle_seconds: { about: 'how long an engine may be silent within a call', placeholder: 'SECONDS', default: 600, from: 'number' },
+  idle_seconds: { about: 'how long an engine may be silent within a stream; before a reply it is then asked whether it is alive', placeholder: 'SECONDS', default: 600, from: 'number' },
   store_wait_seconds: { about: 'how long a reply waits for PostgreSQL', placeholder: 'SECONDS', default: 10, from: 'number' },
   max_sandboxes: { about: 'sandboxes that one worker holds at once', placeholder: 'N', default: 64, from: 'number' },
 } as const satisfies Record<string, Setting>;

@@ -73,6 +73,22 @@ test('the engine’s own words about a bad request do not reach the agent', asyn
   expect(exhausted).toBe('context_length_exceeded');
 });
 
+test('a whole reply that takes longer than an engine may be silent is cut, though the engine is alive', async () => {
+  gateway.engine.delay = 200;
+  const trial = await gateway.trial();
+  expect((await trial.chat(ASK)).status).toBe(200);
+});
+
+test('a stream that brings nothing for long looks dead to its agent', async () => {
+  await gateway.gateway.close();
+  await gateway.start({ settings: { keepAliveMs: 50 } });
+  gateway.engine.delay = 150;
+  const trial = await gateway.trial();
+  const text = await (await trial.chat(STREAM)).text();
+  expect(text.match(/^: keep-alive$/gm)?.length).toBeGreaterThan(2);
+  expect(text).toContain('[DONE]');
+});
+
 test('slow but steady tokens count as silence', async () => {
   gateway.engine.delay = 150;
   const trial = await gateway.trial();

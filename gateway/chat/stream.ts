@@ -9,14 +9,13 @@ import { choicesOf, hide } from './hide.ts';
 import { asObject, TokenChunk } from './token-chunk.ts';
 
 const FLUSH_MS = 20;
-const KEEP_ALIVE_MS = 15_000;
 
 /**
  * Forwards each chunk as it comes; those that end a reply, and all after the last of them, once the call is committed.
  * A reply that fails is cut: an error event instead of the finish, then a broken connection. `cut` breaks it where the runtime
  * has its own way; else the body ends with an error.
  */
-export function streamReply(call: Call, answer: Answer, cut?: () => void): Response {
+export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => void) | undefined }): Response {
   const writer = call.request.protocol.writer(call.request);
   const events = forward(call, answer, writer);
   const encoder = new TextEncoder();
@@ -28,7 +27,7 @@ export function streamReply(call: Call, answer: Answer, cut?: () => void): Respo
       keepAlive = setInterval(() => {
         if (isQuiet) controller.enqueue(encoder.encode(KEEP_ALIVE));
         isQuiet = true;
-      }, KEEP_ALIVE_MS);
+      }, keepAliveMs);
     },
     async pull(controller) {
       try {

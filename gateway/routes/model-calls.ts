@@ -93,7 +93,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Response> {
   try {
     const answered = await dispatch(deps, call);
-    return call.request.stream ? streamReply(call, answered, cut) : await plainReply(call, answered);
+    return call.request.stream ? streamReply(call, answered, { keepAliveMs: deps.settings.keepAliveMs, cut }) : await plainReply(call, answered);
   } catch (error) {
     const failure = call.failureOf(error);
     call.abort(failure);
