@@ -33,7 +33,7 @@ Each cell also measures the engine alone, in the same repeat.
 
   node bench/gateway/main.ts [--cells a,b] [--seconds 5] [--repeats 3] [--peers] [--vllm] [--profile]
 
-  --cells    which to measure, by default all:
+  --cells    which to measure (growth: all that begin so), by default all:
 ${CELLS.map(({ name, about }) => `               ${name.padEnd(14)} ${about}`).join('\n')}
   --seconds  how long each measurement lasts
   --repeats  how often each is made: tables show medians, "± %" is (largest - smallest) / median
@@ -41,9 +41,10 @@ ${CELLS.map(({ name, about }) => `               ${name.padEnd(14)} ${about}`).j
   --vllm     also the cell vllm: a real engine, which takes a minute to start
   --profile  after each cell the functions in which the gateway spent most of its time; figures are not kept then
 
-Results go to bench/results/gateway.txt and gateway.json, also those of some cells alone. It exits with 4 when a reply was lost. In tables: own = the target's own processes, others = what else used
-this machine's processors meanwhile, lost = replies that a client saw end and that are not recorded (must be 0), unseen = replies
-recorded whose client was cut off before their end (wrk's last ones), less a sync = without one fdatasync of this disk.`;
+Results go to bench/results/gateway.txt and gateway.json, also those of some cells alone. It exits with 4 when a reply
+was lost. In tables: own = the target's own processes, others = what else used this machine's processors meanwhile, lost =
+replies that a client saw end and that are not recorded (must be 0), unseen = recorded replies whose client was cut off before
+their end (wrk's last ones), less a sync = without one fdatasync of this disk.`;
 
 function optionsOf() {
   const { values } = parseArgs({
@@ -61,11 +62,11 @@ function optionsOf() {
   if (!(seconds >= 1) || !(repeats >= 1)) throw new TrialgateError('bad_input', '--seconds and --repeats are numbers from 1');
   const asked = values.cells?.split(',') ?? CELLS.map(({ name }) => name).filter((name) => name !== 'vllm' || values.vllm);
   const cells = asked.map((name) => {
-    const cell = CELLS.find((each) => each.name === name);
-    if (!cell) throw new TrialgateError('bad_input', `there is no cell ${name}: ${CELLS.map((each) => each.name).join(', ')}`);
-    return cell;
+    const named = CELLS.filter((each) => each.name === name || each.name.startsWith(`${name}-`));
+    if (named.length === 0) throw new TrialgateError('bad_input', `there is no cell ${name}: ${CELLS.map((each) => each.name).join(', ')}`);
+    return named;
   });
-  return { ...values, seconds, repeats, cells };
+  return { ...values, seconds, repeats, cells: cells.flat() };
 }
 
 async function main(): Promise<void> {
@@ -93,12 +94,12 @@ async function main(): Promise<void> {
   };
   for (const cell of options.cells) {
     await cell.run(bench);
-    for (const profile of profiles.splice(0)) console.log(`\n${selfTimes(profile, bench.windows)}`);
+    for (const [i, profile] of profiles.splice(0).entries()) console.log(`\n${cell.name}, gateway ${i + 1}: ${selfTimes(profile, bench.windows)}`);
     if (!options.profile) keep(report, sync);
   }
-  const lost = report.rows.filter((row) => (row.figures.lost ?? 0) > 0);
-  if (lost.length === 0) return;
-  console.error(`error: replies that clients saw end are not recorded in ${lost.map((row) => `${row.cell} ${row.case}`).join(', ')}`);
+  const wrong = report.rows.filter(({ figures }) => (figures.lost ?? 0) > 0 || (figures.untrainable ?? 0) > 0);
+  if (wrong.length === 0) return;
+  console.error(`error: replies that clients saw end are not recorded, or not as trainable, in ${[...new Set(wrong.map((row) => `${row.cell} ${row.case}`))].join(', ')}`);
   process.exitCode = EXIT.failed;
 }
 

@@ -36,7 +36,7 @@ export function selfTimes(json: string, windows: readonly Window[], count = 25):
   const share = (micros: number) => ((100 * micros) / total).toFixed(1);
   const most = (times: Map<string, number>, top: number) => [...times].toSorted((a, b) => b[1] - a[1]).slice(0, top);
   return [
-    `gateway's processor time by its own functions, ${(total / 1e6).toFixed(1)} s busy`,
+    `processor time by its own functions, ${(total / 1e6).toFixed(1)} s busy`,
     table(['%', 'function', 'where'], most(functions, count).map(([name, micros]) => [share(micros), ...name.split('\t')])),
     '',
     table(['%', 'package'], most(packages, 15).map(([name, micros]) => [share(micros), name])),

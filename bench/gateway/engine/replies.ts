@@ -114,16 +114,11 @@ const httpChunk = (text: string): string => `${Buffer.byteLength(text).toString(
 const event = (body: unknown): string => httpChunk(`data: ${JSON.stringify(body)}\n\n`);
 const END = `${httpChunk('data: [DONE]\n\n')}0\r\n\r\n`;
 
-/** A token's event whose text is `digits` digits that are filled in when it is written. */
+/** A token's event whose text is so many digits, which are filled in when it is written. */
 export function stampedToken(digits: number, isLast: boolean): (stamp: string) => string {
-  const blank = '\u0001'.repeat(digits);
-  const made = event({ ...chatHead('chat.completion.chunk'), choices: [chatChoice({ ...tokenAt(0), text: blank }, isLast)] });
-  const asJson = JSON.stringify(blank).slice(1, -1);
-  const parts = made.slice(made.indexOf('\r\n') + 2, -2).replace(bytesOf(blank).join(','), '\u0002').split(asJson);
-  const [before = '', between = '', middle = ''] = parts;
-  const [untilBytes = '', after = ''] = middle.split('\u0002');
-  // Its digits as text twice, and as the two-digit codes of their characters.
-  const length = Buffer.byteLength(before + between + untilBytes + after) + 2 * digits + 3 * digits - 1;
-  const head = `${length.toString(16)}\r\n${before}`;
-  return (stamp) => `${head}${stamp}${between}${stamp}${untilBytes}${Array.from(stamp, (digit) => 48 + Number(digit)).join(',')}${after}\r\n`;
+  const blank = '0'.repeat(digits);
+  const [before = '', between = '', rest = ''] = event({ ...chatHead('chat.completion.chunk'), choices: [chatChoice({ ...tokenAt(0), text: blank }, isLast)] }).split(blank);
+  const [untilCodes = '', after = ''] = rest.split(bytesOf(blank).join(','));
+  // Every digit's code has two digits: the length stays.
+  return (stamp) => before + stamp + between + stamp + untilCodes + bytesOf(stamp).join(',') + after;
 }

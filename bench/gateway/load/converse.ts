@@ -1,6 +1,6 @@
+import { createParser } from 'eventsource-parser';
 import { Pool } from 'undici';
 import { z } from 'zod';
-import { readEvents } from './read-events.ts';
 import type { Target } from '../cell.ts';
 import { fields, question } from './bodies.ts';
 import type { Line } from './wrk.ts';
@@ -35,15 +35,18 @@ function readWhole(json: unknown): Said {
 async function readStream(body: AsyncIterable<Uint8Array>): Promise<Said> {
   const said = { text: '', tokens: 0 };
   let ended = false;
-  for await (const data of readEvents(body)) {
+  const take = (data: string) => {
     if (data === '[DONE]') {
       ended = true;
-      continue;
+      return;
     }
     const { choices, usage: counted } = chunk.parse(JSON.parse(data));
     said.text += choices[0]?.delta.content ?? '';
     said.tokens = counted?.completion_tokens ?? said.tokens;
-  }
+  };
+  const parser = createParser({ onEvent: (event) => take(event.data) });
+  const decoder = new TextDecoder();
+  for await (const bytes of body) parser.feed(decoder.decode(bytes, { stream: true }));
   if (!ended) throw new Error('a stream ended too early');
   return said;
 }

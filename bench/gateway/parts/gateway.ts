@@ -14,7 +14,7 @@ import type { BenchPostgres } from './postgres.ts';
 
 /** A trial that is open: where its agent sends calls, and the key that proves it. */
 export type OpenTrial = { id: string; path: string; key: string };
-export type Recorded = { completed: number; failed: number; cancelled: number; clean: number };
+export type Recorded = { completed: number; failed: number; cancelled: number; clean: number; untrainable: number };
 
 export type BenchGateway = AsyncDisposable & {
   pid: number;
@@ -71,8 +71,9 @@ export async function startGateway({ postgres, engine, profileTo, signal }: Opti
     async recorded() {
       const { rows } = await db.execute<Recorded>(sql`select
         count(*) filter (where status = 'completed')::int as completed, count(*) filter (where status = 'failed')::int as failed,
-        count(*) filter (where status = 'cancelled')::int as cancelled, count(*) filter (where status = 'completed' and continuation = 'clean')::int as clean from calls`);
-      return rows[0] ?? { completed: 0, failed: 0, cancelled: 0, clean: 0 };
+        count(*) filter (where status = 'cancelled')::int as cancelled, count(*) filter (where status = 'completed' and continuation = 'clean')::int as clean,
+        count(*) filter (where status = 'completed' and untrainable is not null)::int as untrainable from calls`);
+      return rows[0] ?? { completed: 0, failed: 0, cancelled: 0, clean: 0, untrainable: 0 };
     },
     async stored() {
       const { rows } = await db.execute<{ bytes: string }>(sql`select pg_total_relation_size('calls') as bytes`);
