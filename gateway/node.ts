@@ -1,4 +1,5 @@
 import type { Server } from 'node:http';
+import { setImmediate as soon } from 'node:timers';
 import { setImmediate } from 'node:timers/promises';
 import type { Hono } from 'hono';
 import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@hono/node-server';
@@ -40,6 +41,9 @@ export type NodeGatewayOptions = {
 
 export type NodeGateway = { url: string; close: () => Promise<void> };
 
+/** Its few prepared statements are the same for any values, and planning them costs more than running them. */
+const GENERIC_PLANS = '-c plan_cache_mode=force_generic_plan';
+
 const LOOPBACK = /^(127(\.\d{1,3}){3}|localhost|::1|\[::1\])$/;
 
 /** Serves the gateway on Node: undici towards the engines, group commit towards Postgres. */
@@ -49,7 +53,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     throw new TrialgateError('bad_input', `without an admin key the gateway listens on loopback only, not on ${host}: set --admin-key`);
   }
   const settings = { ...DEFAULT_SETTINGS, ...options.settings };
-  const db = openDatabase(options.databaseUrl);
+  const db = openDatabase(options.databaseUrl, { settings: GENERIC_PLANS });
   const stopping = new AbortController();
   const engines = new EnginePool({
     urls,
@@ -99,7 +103,13 @@ async function prepareStore(settings: GatewaySettings, db: Database, url: string
 }
 
 function listen(app: Hono<GatewayEnv>, host: string, port: number): Promise<ServerType> {
-  const fetch = (request: Request, { outgoing }: HttpBindings | Http2Bindings) => app.fetch(request, { cut: () => outgoing.destroy() });
+  const fetch = async (request: Request, { outgoing }: HttpBindings | Http2Bindings) => {
+    const response = await app.fetch(request, { cut: () => outgoing.destroy() });
+    // The head goes with the first of the body, if that is there already.
+    outgoing.cork();
+    soon(() => outgoing.uncork());
+    return response;
+  };
   return new Promise((resolve, reject) => {
     const server = serve({ fetch, hostname: host, port, serverOptions: { requestTimeout: 0 } }, () => resolve(server));
     server.once('error', (error) => reject(portError(error, host, port)));

@@ -9,8 +9,8 @@ export type Database = NodePgDatabase<typeof schema> & { $client: pg.Pool };
 const SILENT_MS = 60_000;
 
 /** A pool of connections. The caller ends it: `await db.$client.end()`. */
-export function openDatabase(url: string, options: { maxConnections?: number } = {}): Database {
-  const pool = new pg.Pool({ connectionString: url, max: options.maxConnections ?? 8, connectionTimeoutMillis: 15_000, keepAlive: true, stream: openSocket });
+export function openDatabase(url: string, { maxConnections = 8, settings }: { maxConnections?: number; settings?: string } = {}): Database {
+  const pool = new pg.Pool({ connectionString: url, max: maxConnections, options: settings, connectionTimeoutMillis: 15_000, keepAlive: true, stream: openSocket });
   // An idle connection that the server drops must not end the process; the next query reconnects.
   pool.on('error', () => {});
   // Nor must one that is lost in the middle of a transaction: its queries fail, and say so.

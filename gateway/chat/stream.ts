@@ -77,7 +77,9 @@ async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncG
     }
     call.checkPrompt(gather.prompt);
     if (gather.hasTokens) call.firstTokenAt ??= new Date();
-    if (shown !== '') yield shown;
+    // What came together with the end goes with it: one write instead of two.
+    if (gather.isFinished) held = shown + held;
+    else if (shown !== '') yield shown;
   }
   if (!gather.isFinished) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
   await call.complete();

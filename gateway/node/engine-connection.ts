@@ -64,7 +64,7 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
   #size = 0;
   #isOver = false;
   #error: unknown = null;
-  #reader: PromiseWithResolvers<IteratorResult<Uint8Array, undefined>> | null = null;
+  #reader: PromiseWithResolvers<void> | null = null;
 
   constructor(request: EngineRequest) {
     this.#request = request;
@@ -89,41 +89,46 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
-    const reader = this.#reader;
-    if (reader) {
-      this.#reader = null;
-      return reader.resolve({ done: false, value: chunk });
-    }
     this.#unread.push(chunk);
     this.#size += chunk.length;
     if (this.#size > MAX_UNREAD) controller.pause();
+    this.#wake();
   }
 
   onResponseEnd(): void {
     this.#finish();
-    this.#reader?.resolve(END);
+    this.#wake();
   }
 
   onResponseError(_: Dispatcher.DispatchController, error: Error): void {
     this.#finish(this.#request.signal.aborted ? this.#request.signal.reason : error);
     this.#head.reject(this.#error);
-    this.#reader?.reject(this.#error);
+    this.#wake();
   }
 
-  next(): Promise<IteratorResult<Uint8Array, undefined>> {
-    if (this.#size > 0) {
-      const [first, ...more] = this.#unread;
-      const value = first && more.length === 0 ? first : Buffer.concat(this.#unread, this.#size);
-      const wasFull = this.#size > MAX_UNREAD;
-      this.#unread = [];
-      this.#size = 0;
-      if (wasFull) this.#controller?.resume();
-      return Promise.resolve({ done: false, value });
+  async next(): Promise<IteratorResult<Uint8Array, undefined>> {
+    if (this.#size === 0 && !this.#isOver) {
+      this.#reader = Promise.withResolvers();
+      await this.#reader.promise;
     }
-    if (this.#error !== null) return Promise.reject(this.#error);
-    if (this.#isOver) return Promise.resolve(END);
-    this.#reader = Promise.withResolvers();
-    return this.#reader.promise;
+    if (this.#size > 0) return { done: false, value: this.#take() };
+    if (this.#error !== null) throw this.#error;
+    return END;
+  }
+
+  #take(): Buffer {
+    const [first, ...more] = this.#unread;
+    const value = first && more.length === 0 ? first : Buffer.concat(this.#unread, this.#size);
+    if (this.#size > MAX_UNREAD) this.#controller?.resume();
+    this.#unread = [];
+    this.#size = 0;
+    return value;
+  }
+
+  /** The reader goes on in a microtask: after all of what one read of the socket brought. */
+  #wake(): void {
+    this.#reader?.resolve();
+    this.#reader = null;
   }
 
   /** Nobody wants the rest. */

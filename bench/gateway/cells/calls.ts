@@ -6,7 +6,9 @@ import type { Column } from '../report.ts';
 
 const TOKENS = 64;
 const CONCURRENCIES = [1, 32];
-const WARM_SECONDS = 2;
+/** Enough for V8 to have compiled what a long-lived process runs. */
+const WARM_SECONDS = 4;
+const WARM_CONNECTIONS = 32;
 const SYNC_SECONDS = 0.5;
 /** A trial gets a handful of calls: an agent's do not run into the thousands. */
 const TRIALS_A_SECOND = { alone: 250, together: 800 };
@@ -45,7 +47,7 @@ async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void>
   for (const connections of CONCURRENCIES) {
     await using gateway = await bench.startGateway();
     const targets = [directTarget(bench.engine), gatewayTarget(gateway), ...peers];
-    for (const target of targets) await once(bench, target, { connections, stream, seconds: WARM_SECONDS });
+    for (const target of targets) await once(bench, target, { connections: WARM_CONNECTIONS, stream, seconds: WARM_SECONDS });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       const syncMs = connections === 1 ? measureSync(bench.postgres.data, SYNC_SECONDS).medianMs : 0;
       const found = new Map<string, Figures>();

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { sql } from 'drizzle-orm';
 import { REPOSITORY } from '../../../cli/folders.ts';
 import { environment } from '../../../cli/supervisor/component.ts';
+import { GATEWAY_HEAP } from '../../../cli/supervisor/components/gateway.ts';
 import { openDatabase } from '../../../store/database.ts';
 import { attemptKey } from '../../../store/keys.ts';
 import { openAttempt } from '../../../store/queries/open-attempt.ts';
@@ -48,7 +49,7 @@ export async function startGateway({ postgres, engine, profileTo, signal }: Opti
   const child = await startChild({
     name: 'the gateway',
     file: process.execPath,
-    args: [...profile, join(REPOSITORY, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
+    args: [...GATEWAY_HEAP, ...profile, join(REPOSITORY, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
     env: environment({}),
     cwd: home,
     ready: /listening on (http[^\s,]+)/,
