@@ -37,8 +37,7 @@ export type Target = AsyncDisposable & {
   /** So many conversations of their own. */
   lines: (count: number) => Promise<Line[]>;
   gateway?: BenchGateway;
-  /** The last lines of its log. */
-  tail?: () => string;
+  lastError?: () => string | undefined;
 };
 
 const nothing = () => Promise.resolve();

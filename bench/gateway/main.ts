@@ -59,7 +59,7 @@ function optionsOf() {
     },
   });
   const [seconds, repeats] = [values.seconds, values.repeats].map(Number) as [number, number];
-  if (!(seconds >= 1) || !(repeats >= 1)) throw new TrialgateError('bad_input', '--seconds and --repeats are numbers from 1');
+  if (![seconds, repeats].every((each) => Number.isInteger(each) && each >= 1)) throw new TrialgateError('bad_input', '--seconds and --repeats are whole numbers from 1');
   const asked = values.cells?.split(',') ?? CELLS.map(({ name }) => name).filter((name) => name !== 'vllm' || values.vllm);
   const cells = asked.map((name) => {
     const named = CELLS.filter((each) => each.name === name || each.name.startsWith(`${name}-`));

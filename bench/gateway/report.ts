@@ -1,3 +1,4 @@
+import { REPOSITORY } from '../../cli/folders.ts';
 import { table } from '../../cli/show/table.ts';
 import type { Figures } from './measure.ts';
 
@@ -28,8 +29,9 @@ export class Report {
 
   /** A line that belongs to what was measured. */
   say(line: string): void {
-    this.#text.push(line);
-    this.#print(line);
+    const shown = line.replaceAll(`${REPOSITORY}/`, '');
+    this.#text.push(shown);
+    this.#print(shown);
   }
 
   summarise(cell: string, about: string, columns: readonly Column[], isShown: (row: Row) => boolean = () => true): void {

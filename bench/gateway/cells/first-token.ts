@@ -1,6 +1,6 @@
 import { directTarget, gatewayTarget, rotated, type Cell } from '../cell.ts';
+import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import { FAULT_COLUMNS } from './calls.ts';
 import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
 
 const STREAMS = 64;

@@ -1,8 +1,7 @@
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
-import { runWrk } from '../load/wrk.ts';
-import { compared, measured, type Figures } from '../measure.ts';
+import type { Figures } from '../measure.ts';
+import { FAULT_COLUMNS, measureWrk, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import { FAULT_COLUMNS, ofWrk, perCall, withAdded } from './calls.ts';
 
 const TOKENS = [64, 256, 1024, 4096, 16_384];
 const WARM_SECONDS = 1;
@@ -46,9 +45,7 @@ export const growthTokens: Cell = {
 type Shape = { stream: boolean; tokens: number; seconds: number };
 
 async function once(bench: Bench, target: Target, { stream, tokens, seconds }: Shape): Promise<Figures> {
-  const { url, direct } = target;
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND));
-  const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections: 1, seconds, stream, direct, tokens, signal: bench.signal })));
-  const all = perCall(compared(figures, figures.seen ?? 0));
-  return target.pid === null ? all : { ...all, ownTokenMicros: (all.ownMicros ?? 0) / tokens };
+  const figures = await measureWrk(bench, target, { lines, connections: 1, seconds, stream, tokens });
+  return target.pid === null ? figures : { ...figures, ownTokenMicros: (figures.ownMicros ?? 0) / tokens };
 }

@@ -1,10 +1,9 @@
 import { directTarget, gatewayTarget, type Bench, type Cell, type Target } from '../cell.ts';
 import { prime } from '../load/prime.ts';
-import { runWrk } from '../load/wrk.ts';
-import { compared, measured, type Figures } from '../measure.ts';
+import type { Figures } from '../measure.ts';
+import { FAULT_COLUMNS, measureWrk, withAdded } from '../measure-wrk.ts';
 import { residentMiB } from '../parts/usage.ts';
 import type { Column } from '../report.ts';
-import { FAULT_COLUMNS, ofWrk, perCall, withAdded } from './calls.ts';
 
 const TOKENS = 64;
 const OPEN = [1, 100, 1000, 5000];
@@ -46,9 +45,5 @@ export const growthTrials: Cell = {
   },
 };
 
-async function load(bench: Bench, target: Target, seconds: number): Promise<Figures> {
-  const { url, direct } = target;
-  const lines = await target.lines(seconds * TRIALS_A_SECOND);
-  const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections: CONNECTIONS, seconds, stream: false, direct, signal: bench.signal })));
-  return perCall(compared(figures, figures.seen ?? 0));
-}
+const load = async (bench: Bench, target: Target, seconds: number): Promise<Figures> =>
+  measureWrk(bench, target, { lines: await target.lines(seconds * TRIALS_A_SECOND), connections: CONNECTIONS, seconds, stream: false });

@@ -3,9 +3,9 @@ import { directTarget, gatewayTarget, type Bench, type Cell, type Target } from 
 import { body, conversation } from '../load/bodies.ts';
 import { post } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
+import { withAdded } from '../measure-wrk.ts';
 import { cpuSeconds, residentMiB } from '../parts/usage.ts';
 import { median, type Column } from '../report.ts';
-import { withAdded } from './calls.ts';
 
 const TOKENS = 64;
 const TRIALS = 4;

@@ -1,8 +1,8 @@
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
 import { runStreams, type StreamsJob, type StreamsResult } from '../load/streams.ts';
 import { compared, measured, type Figures } from '../measure.ts';
+import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import { FAULT_COLUMNS } from './calls.ts';
 
 export const TOKENS = 64;
 const STREAMS = 1300;

@@ -1,9 +1,8 @@
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
 import { prime } from '../load/prime.ts';
-import { runWrk } from '../load/wrk.ts';
-import { compared, measured, type Figures } from '../measure.ts';
+import type { Figures } from '../measure.ts';
+import { FAULT_COLUMNS, measureWrk, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import { FAULT_COLUMNS, ofWrk, perCall, USE_COLUMNS, withAdded } from './calls.ts';
 
 const TOKENS = 64;
 const CONNECTIONS = 32;
@@ -47,14 +46,10 @@ export const tokenIn: Cell = {
 };
 
 async function once(bench: Bench, target: Target, stream: boolean, seconds: number): Promise<Figures> {
-  const { url, direct } = target;
   const sets = Math.ceil((EXPECTED_A_SECOND * seconds) / (SET * MORE_TURNS));
   const lines = await target.lines(sets * SET);
-  if (!direct) await prime(target, lines, { signal: bench.signal });
-  const turns = { set: SET, had: 1, more: MORE_TURNS };
-  const load = async () => ofWrk(await runWrk(bench.wrk, { url, lines, connections: CONNECTIONS, seconds, stream, direct, turns, signal: bench.signal }));
-  const figures = await measured(bench, target, load);
+  if (!target.direct) await prime(target, lines, { signal: bench.signal });
+  const figures = await measureWrk(bench, target, { lines, connections: CONNECTIONS, seconds, stream, turns: { set: SET, had: 1, more: MORE_TURNS } });
   const { completed, clean } = figures;
-  const unclean = completed === undefined || clean === undefined ? {} : { unclean: completed - clean };
-  return perCall(compared({ ...figures, ...unclean }, figures.seen ?? 0));
+  return completed === undefined || clean === undefined ? figures : { ...figures, unclean: completed - clean };
 }

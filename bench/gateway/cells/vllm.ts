@@ -2,8 +2,8 @@ import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Targe
 import { nextTurn, openPool, type Talk } from '../load/converse.ts';
 import { compared, measured, type Figures } from '../measure.ts';
 import { startVllm } from '../parts/vllm.ts';
+import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import { FAULT_COLUMNS } from './calls.ts';
 
 const TOKENS = 64;
 const TALKS = 32;

@@ -23,6 +23,8 @@ export type Child = AsyncDisposable & {
   said: string;
   /** The last lines that it wrote. */
   tail: () => string;
+  /** The last error of which it wrote, in a line. */
+  lastError: () => string | undefined;
   stop: () => Promise<void>;
 };
 
@@ -52,6 +54,7 @@ export async function startChild(options: ChildOptions): Promise<Child> {
   child.on('error', () => {});
   child.once('exit', (code, how) => said.reject(new TrialgateError('missing_prerequisite', `${name} ended with ${how ?? code}: ${lastLines(text)}`)));
   const tail = () => lastLines(text);
+  const lastError = () => [...text.matchAll(/\b\w*Error: .*/g)].at(-1)?.[0];
   const stop = async () => {
     await endGroup(leader, stopSignal, 15_000);
     await exited(child);
@@ -61,7 +64,7 @@ export async function startChild(options: ChildOptions): Promise<Child> {
   const either = AbortSignal.any([signal, late]);
   either.addEventListener('abort', give, { once: true });
   try {
-    return { pid, said: await said.promise, tail, stop, [Symbol.asyncDispose]: stop };
+    return { pid, said: await said.promise, tail, lastError, stop, [Symbol.asyncDispose]: stop };
   } catch (error) {
     await stop();
     throw error;

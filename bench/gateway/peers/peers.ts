@@ -65,5 +65,5 @@ function targetOf(name: string, port: number, child: Child, { key, headers, clea
     clear?.();
   });
   const lines: Target['lines'] = async (count) => (await plain.lines(count)).map((line) => ({ ...line, key: key ?? line.key }));
-  return { ...plain, pid: child.pid, headers, lines, tail: child.tail };
+  return { ...plain, pid: child.pid, headers, lines, lastError: child.lastError };
 }

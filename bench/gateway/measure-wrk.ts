@@ -1,0 +1,49 @@
+import type { Bench, Target } from './cell.ts';
+import { runWrk, type WrkJob, type WrkResult } from './load/wrk.ts';
+import { compared, measured, type Figures } from './measure.ts';
+import type { Column } from './report.ts';
+
+export const USE_COLUMNS: Column[] = [
+  { key: 'ownMicros', title: 'own µs/call' },
+  { key: 'postgresMicros', title: 'postgres' },
+  { key: 'engineMicros', title: 'engine' },
+  { key: 'loadMicros', title: 'load' },
+  { key: 'ownCores', title: 'own cores', digits: 2 },
+  { key: 'otherCores', title: 'others', digits: 2 },
+  { key: 'peakMiB', title: 'peak MiB' },
+];
+export const FAULT_COLUMNS: Column[] = [
+  { key: 'errors', title: 'errors', sum: true },
+  { key: 'lost', title: 'lost', sum: true },
+  { key: 'unseen', title: 'unseen', sum: true },
+];
+
+/** One run of wrk against a target: its times, what each part used for a call, and whether all that it saw end is recorded. */
+export async function measureWrk(bench: Bench, target: Target, job: Omit<WrkJob, 'url' | 'headers' | 'direct' | 'signal'>): Promise<Figures> {
+  const { url, headers, direct } = target;
+  const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { ...job, url, headers, direct, signal: bench.signal })));
+  return perCall(compared(figures, figures.seen ?? 0));
+}
+
+/** wrk counts every reply, also one that is an error. */
+function ofWrk(result: WrkResult): Figures {
+  const { requests, seconds, connect, read, write, status, timeout } = result;
+  const seen = requests - status;
+  return { ...result, seen, perSecond: seen / seconds, errors: connect + read + write + status + timeout };
+}
+
+/** Microseconds of processor time of each part for a call. */
+function perCall(figures: Figures): Figures {
+  const { wall = 0, seen = 0, ownCores, postgresCores, engineCores, loadCores } = figures;
+  const micros = (cores: number | undefined) => (seen > 0 && cores !== undefined ? (cores * wall * 1e6) / seen : undefined);
+  return { ...figures, ownMicros: micros(ownCores), postgresMicros: micros(postgresCores), engineMicros: micros(engineCores), loadMicros: micros(loadCores) };
+}
+
+/** One repeat's figures by target: each but the baseline gets what it adds to that. */
+export function withAdded(found: ReadonlyMap<string, Figures>): [string, Figures][] {
+  const { p50Ms: p50 = 0, meanMs: mean = 0 } = found.get('direct') ?? {};
+  return [...found].map(([target, figures]) => {
+    const added = target === 'direct' ? {} : { addedP50Ms: (figures.p50Ms ?? 0) - p50, addedMeanMs: (figures.meanMs ?? 0) - mean };
+    return [target, { ...figures, ...added }];
+  });
+}
