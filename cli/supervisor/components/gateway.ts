@@ -4,7 +4,7 @@ import type { Plan } from '../plan.ts';
 import { requireFree } from '../ports.ts';
 
 /** Node's default lets young objects take hundreds of megabytes; in MiB, of which V8 uses up to three times as many. */
-export const GATEWAY_HEAP = ['--max-semi-space-size=16'];
+export const GATEWAY_HEAP = ['--max-semi-space-size=32'];
 
 export function gateway(plan: Plan): Component {
   const { gateway_host: host } = plan.config;
