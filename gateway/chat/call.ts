@@ -56,19 +56,12 @@ export class Call {
     this.#controller.abort(why);
   }
 
-  /** Ends the call when the agent goes away or the process stops. */
+  /** Ends the call when the agent goes away. */
   follow(agent: AbortSignal): void {
-    const { stopping } = this.#deps;
     const gone = () => this.abort(clientGone());
-    const stop = () => this.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again'));
     if (agent.aborted) gone();
-    if (stopping.aborted) stop();
     agent.addEventListener('abort', gone);
-    stopping.addEventListener('abort', stop);
-    this.#unfollow = () => {
-      agent.removeEventListener('abort', gone);
-      stopping.removeEventListener('abort', stop);
-    };
+    this.#unfollow = () => agent.removeEventListener('abort', gone);
   }
 
   /** Waits for the engine: for hours, if that is alive and this is not the rest of a stream. */

@@ -12,7 +12,7 @@ import { sampledBody } from '../chat/sampling.ts';
 import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
-import { clientGone } from '../failure.ts';
+import { clientGone, Failure } from '../failure.ts';
 import { InFlight } from '../in-flight.ts';
 import { patiently } from '../patiently.ts';
 import { unlessAborted } from '../unless-aborted.ts';
@@ -32,6 +32,9 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   const inFlight = new InFlight();
   const sameCalls = new SameCalls();
+  const underWay = new Set<Call>();
+  const stop = () => underWay.forEach((call) => call.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again')));
+  deps.stopping.addEventListener('abort', stop);
   for (const protocol of PROTOCOLS) {
     app.post(`/:trial${protocol.path}`, async (c) => {
       const { headers, signal } = c.req.raw;
@@ -78,7 +81,12 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         throw refusal.failure;
       }
       const call = place();
-      call.onEnd = leave;
+      underWay.add(call);
+      call.onEnd = () => {
+        underWay.delete(call);
+        leave();
+      };
+      if (deps.stopping.aborted) stop();
       if (refusal) return await spentReply(call, refusal.failure);
       call.follow(agent.signal);
       return await answer(deps, call, agent);
