@@ -8,6 +8,8 @@ const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) })
 export type Model = z.output<typeof modelList>['data'][number];
 
 const ASK_MS = 5_000;
+/** For what an engine's first requests take, while its kernels warm up. */
+const WARM_MS = 60_000;
 const COOL_MS = 500;
 
 /** One replica as the gateway sees it: which label it says, and whether that can still be believed. */
@@ -37,15 +39,21 @@ export class Replica {
   async label(): Promise<string | null> {
     const { epoch } = this.connection;
     if (this.#verified && this.#verified.epoch >= epoch) return this.#verified.label;
-    if (!this.#reading || this.#reading.epoch < epoch) {
-      const label = this.#readLabel(epoch);
-      this.#reading = { epoch, label };
-      const forget = () => {
-        if (this.#reading?.label === label) this.#reading = null;
-      };
-      label.then(forget, forget);
-    }
-    return this.#reading.label;
+    // Connections that are made together share the reading that follows the one under way.
+    if (this.#reading && this.#reading.epoch < epoch) await this.#reading.label.catch(() => {});
+    if (this.#verified && this.#verified.epoch >= epoch) return this.#verified.label;
+    if (!this.#reading || this.#reading.epoch < epoch) this.#read();
+    return this.#reading?.label ?? null;
+  }
+
+  #read(): void {
+    const { epoch } = this.connection;
+    const label = this.#readLabel(epoch);
+    this.#reading = { epoch, label };
+    const forget = () => {
+      if (this.#reading?.label === label) this.#reading = null;
+    };
+    label.then(forget, forget);
   }
 
   async models(): Promise<Model[]> {
@@ -61,7 +69,7 @@ export class Replica {
   /** What token-in needs to know of it; null when it cannot do that. Rejects when it is away. */
   traits(model: string | null): Promise<EngineTraits | null> {
     if (this.#traits) return this.#traits;
-    const traits = readTraits(this.connection, model, AbortSignal.timeout(ASK_MS));
+    const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS));
     this.#traits = traits;
     traits.catch(() => {
       if (this.#traits === traits) this.#traits = null;
@@ -74,7 +82,7 @@ export class Replica {
     if (!this.#mode) {
       const mode: { known: LogprobsMode | null } = { known: null };
       this.#mode = mode;
-      readLogprobsMode(this.connection, model, AbortSignal.timeout(ASK_MS)).then(
+      readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
         (known) => (mode.known = known),
         () => this.#mode === mode && (this.#mode = null),
       );

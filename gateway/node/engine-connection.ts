@@ -2,6 +2,7 @@ import { Pool, type Dispatcher } from 'undici';
 import type { EngineConnection, EngineReply, EngineRequest } from '../engines/connection.ts';
 
 const CONNECT_MS = 10_000;
+const MAX_QUESTIONS = 4;
 /** What a reply may hold in memory of what nobody has read yet. */
 const MAX_UNREAD = 256 * 1024;
 
@@ -16,7 +17,7 @@ export class UndiciConnection implements EngineConnection {
   constructor(url: string) {
     this.url = url;
     this.#calls = openPool(url, null);
-    this.#questions = openPool(url, 2);
+    this.#questions = openPool(url, MAX_QUESTIONS);
     const change = () => {
       this.epoch += 1;
       this.onChange?.();

@@ -26,7 +26,7 @@ export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: 
 async function continueChat(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
   const { parent } = call.request.past;
   if (!parent || !Array.isArray(body.messages)) return null;
-  const traits = await unlessAborted(replica.traits(modelOf(body)).catch(() => null), call.signal);
+  const traits = await unlessAborted(replica.traits(modelOf(body)), call.signal);
   // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
   if (!traits || (traits.parses && hasStop(body.stop))) return null;
   const { stream: _, stream_options: __, ...whole } = body;
