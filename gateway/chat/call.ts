@@ -15,7 +15,8 @@ import { recordOf, type Ended } from './record-of.ts';
 import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
 
-export type PlacedRequest = ModelRequest & { outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
+/** `size`: of the request's body, in bytes. */
+export type PlacedRequest = ModelRequest & { size: number; outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
 
 /** One request to the model: its abort signal, its idle timer, and the one record that it ends in. */
 export class Call {

@@ -60,6 +60,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     promptTokenIds: prompt && Int32Array.from(prompt),
     base: request.past.base,
     known: request.past.known,
+    size: request.size + 16 * ((prompt?.length ?? 0) + sampledTokens(ending)),
     sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}) },
     engine: lease?.replica.connection.url ?? null,
     policyLabel: label,

@@ -12,6 +12,8 @@ export type GroupCommitOptions = {
   waitMs: number;
   log: (line: string) => void;
   maxQueued?: number;
+  /** What calls may hold in memory while they wait; one is let in, however large. */
+  maxQueuedBytes?: number;
   maxGroup?: number;
 };
 
@@ -31,8 +33,9 @@ export class GroupCommit implements Recorder {
   }
 
   record(call: CallRecord): Promise<'recorded' | 'refused'> {
-    const { waitMs, maxQueued = 4096 } = this.#options;
-    if (this.#queue.length >= maxQueued) return Promise.reject(storeUnavailable());
+    const { waitMs, maxQueued = 4096, maxQueuedBytes = 256 * 2 ** 20 } = this.#options;
+    const bytes = this.#queue.reduce((sum, entry) => sum + (entry.call.size ?? 0), 0);
+    if (this.#queue.length >= maxQueued || bytes >= maxQueuedBytes) return Promise.reject(storeUnavailable());
     const { promise, resolve, reject } = Promise.withResolvers<'recorded' | 'refused'>();
     const entry: Entry = {
       call,

@@ -25,7 +25,7 @@ import { conversationOf } from '../token-in/messages.ts';
 
 /** The connection of the one who asks. */
 type Agent = { signal: AbortSignal; cut: (() => void) | undefined };
-type Asked = ModelRequest & { retry: Retry };
+type Asked = ModelRequest & { size: number; retry: Retry };
 
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
@@ -41,7 +41,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const agent = { signal, cut: c.env?.cut };
       const trial = await openTrialOf(deps, c.req.param('trial'), headers);
       const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
-      const request = { ...protocol.parse(bytes), retry: retryOf(headers, bytes) };
+      const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
       return once(trial, request, headers, agent);
     });
   }

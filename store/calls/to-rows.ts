@@ -33,6 +33,8 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   /** The contents that earlier calls of the attempt brought. */
   known?: ReadonlySet<string>;
   sampling: JsonObject;
+  /** About how many bytes it holds in memory. */
+  size?: number;
   engine?: string | null;
   policyLabel?: string | null;
   parentId?: string | null;
@@ -49,7 +51,7 @@ export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; by
 
 const NOTHING_KNOWN: ReadonlySet<string> = new Set();
 
-function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, reason, ...call }: CallRecord, block: Block): JsonObject[] {
+function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, reason, size: _size, ...call }: CallRecord, block: Block): JsonObject[] {
   const replies = Array.isArray(response?.choices) ? response.choices : [];
   return choices.map(({ completionTokenIds, logprobs, finishReason, ...choice }, i) => {
     const isFirst = i === 0;
