@@ -7,7 +7,8 @@ const weightInfo = z.object({ weight_version: z.string() });
 const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
 export type Model = z.output<typeof modelList>['data'][number];
 
-const ASK_MS = 5_000;
+/** An engine under load takes its time also for a small question: it is slow then, not away. */
+const ASK_MS = 30_000;
 /** For what an engine's first requests take, while its kernels warm up. */
 const WARM_MS = 60_000;
 const COOL_MS = 500;

@@ -46,9 +46,14 @@ export async function recordFaults({ steps, session: record, samples: made, deco
   return [...faults, ...sampleFaults(samples, byId)];
 }
 
-/** A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun. */
-const shows = (seen: string, recorded: string): boolean =>
-  seen === recorded || (recorded.endsWith('\uFFFD') && recorded.startsWith(seen.replace(/\uFFFD+$/, '')));
+/**
+ * A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun.
+ * One that goes on from there begins within a character: what an engine shows of its beginning is the engine's own.
+ */
+function shows(seen: string, recorded: string): boolean {
+  const inner = recorded.replace(/^\uFFFD+/, '');
+  return seen === recorded || (recorded.endsWith('\uFFFD') && recorded.startsWith(seen.replace(/\uFFFD+$/, ''))) || (inner !== recorded && seen.endsWith(inner));
+}
 
 function isClean({ continuation, prompt_token_ids }: Turn, parent: Turn | undefined): boolean {
   return continuation === 'clean' && parent !== undefined && startsWith(prompt_token_ids, [...parent.prompt_token_ids, ...parent.completion_token_ids]);
