@@ -91,7 +91,8 @@ export class EnginePool {
       // Before anything is awaited: calls that come together would all find the same replica idle.
       const leave = this.#inFlight.enter(row.url);
       const lease = await this.#verify(row, trial.runId);
-      if (lease) {
+      // Its label may have taken a while: it must still be in rotation.
+      if (lease && (await this.#readRows()).some(({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId)) {
         if (leaves) this.#placement.escape(trial.id, leaves, row);
         return { ...lease, leave };
       }
@@ -108,7 +109,7 @@ export class EnginePool {
       if (runId === null || (label !== null && label === row.label)) {
         this.#complaints.delete(row.url);
         const model = (await replica.models())[0]?.id ?? null;
-        replica.logprobsMode(model);
+        void replica.logprobsMode(model);
         return { replica, label, changes: replica.changes, model };
       }
       this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);

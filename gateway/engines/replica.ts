@@ -21,9 +21,9 @@ export class Replica {
   #lastLabel: string | null | undefined;
   #verified: { label: string | null; epoch: number } | null = null;
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
-  #models: Model[] | null = null;
+  #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
-  #mode: { known: LogprobsMode | null } | null = null;
+  #mode: Promise<LogprobsMode | null> | null = null;
   #coolUntil = 0;
 
   constructor(connection: EngineConnection) {
@@ -57,14 +57,15 @@ export class Replica {
     label.then(forget, forget);
   }
 
-  async models(): Promise<Model[]> {
-    if (!this.#models) {
-      const reply = await this.#ask('/v1/models');
-      const parsed = modelList.safeParse(reply);
-      if (!parsed.success) return [];
-      this.#models = parsed.data.data;
-    }
-    return this.#models;
+  models(): Promise<Model[]> {
+    if (this.#models) return this.#models;
+    const models = this.#ask('/v1/models').then((reply) => modelList.safeParse(reply).data?.data ?? []);
+    this.#models = models;
+    const forget = () => {
+      if (this.#models === models) this.#models = null;
+    };
+    models.then((list) => list.length > 0 || forget(), forget);
+    return models;
   }
 
   /** What token-in needs to know of it; null when it cannot do that. Rejects when it is away. */
@@ -78,17 +79,15 @@ export class Replica {
     return traits;
   }
 
-  /** Null until it has said so: nobody waits for that. */
-  logprobsMode(model: string | null): LogprobsMode | null {
-    if (!this.#mode) {
-      const mode: { known: LogprobsMode | null } = { known: null };
-      this.#mode = mode;
-      readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
-        (known) => (mode.known = known),
-        () => this.#mode === mode && (this.#mode = null),
-      );
-    }
-    return this.#mode.known;
+  /** Null when it does not say. */
+  logprobsMode(model: string | null): Promise<LogprobsMode | null> {
+    if (this.#mode) return this.#mode;
+    const mode = readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).catch(() => {
+      if (this.#mode === mode) this.#mode = null;
+      return null;
+    });
+    this.#mode = mode;
+    return mode;
   }
 
   /** Whether it answers at all within `ms`. */

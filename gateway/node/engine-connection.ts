@@ -85,6 +85,7 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
   }
 
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: Record<string, string | string[] | undefined>): void {
+    if (status < 200) return;
     const type = headers['content-type'];
     this.#head.resolve({ status, contentType: (Array.isArray(type) ? type[0] : type) ?? '', body: this });
   }
