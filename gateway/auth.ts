@@ -1,4 +1,5 @@
 import { attemptOfKey, sameText } from '../store/keys.ts';
+import { isTrialId } from '../store/trial-id.ts';
 import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Failure } from './failure.ts';
@@ -6,15 +7,18 @@ import { patiently } from './patiently.ts';
 
 const bearer = (headers: Headers): string => /^Bearer\s+(.+?)\s*$/i.exec(headers.get('authorization') ?? '')?.[1] ?? '';
 
+/** Without an admin key everyone does: the gateway listens on loopback alone. */
+export const holdsAdminKey = ({ adminKey }: GatewayDeps, headers: Headers): boolean => adminKey === null || sameText(bearer(headers), adminKey);
+
 /** Lets the holder of the admin key pass. */
-export function requireAdmin({ adminKey }: GatewayDeps, headers: Headers): void {
-  if (adminKey === null || sameText(bearer(headers), adminKey)) return;
+export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
+  if (holdsAdminKey(deps, headers)) return;
   throw unauthorized('session routes need the admin key: send `Authorization: Bearer <admin key>`');
 }
 
 /** The trial whose open attempt the request's key proves (rule 5). The recording transaction checks the fence again. */
 export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: Headers): Promise<TrialNow> {
-  const trial = await patiently(deps, () => deps.trials.find(trialId));
+  const trial = isTrialId(trialId) && (await patiently(deps, () => deps.trials.find(trialId)));
   if (!trial) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
   const attempt = attemptOfKey(deps.secret, trialId, bearer(headers));
   if (attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);

@@ -19,9 +19,13 @@ export type GatewayDeps = {
   settings: GatewaySettings;
   /** One line a failure. */
   log: (line: string) => void;
+  /** A file of the page that shows the API; absent where a runtime has none. */
+  docsFile?: (name: string) => Promise<DocsFile | null>;
   /** Aborts when the process must let go of what still runs. */
   stopping: AbortSignal;
 };
+
+export type DocsFile = { type: string; bytes: Uint8Array<ArrayBuffer> };
 
 /** What a runtime gives each request: how to break its connection, where an unfinished body does not do that by itself. */
 export type GatewayEnv = { Bindings: { cut?: () => void } };

@@ -27,6 +27,7 @@ const STATUS: Record<ErrorCode, number> = {
   unauthorized: 401,
   not_found: 404,
   attempt_closed: 409,
+  reward_refused: 409,
   take_superseded: 409,
   pool_busy: 409,
   budget_exhausted: 429,

@@ -16,6 +16,7 @@ import { createGateway } from './app.ts';
 import { Counters } from './counters.ts';
 import { DEFAULT_SETTINGS, type GatewayEnv, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
+import { docsFile } from './node/docs-file.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
 import { patiently } from './patiently.ts';
 import { toFailure } from './failure.ts';
@@ -39,7 +40,12 @@ export type NodeGatewayOptions = {
   drainMs?: number;
 };
 
-export type NodeGateway = { url: string; close: () => Promise<void> };
+export type NodeGateway = {
+  url: string;
+  close: () => Promise<void>;
+  /** What it serves, in Hono's patterns. */
+  routes: readonly { method: string; path: string }[];
+};
 
 /** Its few prepared statements are the same for any values, and planning them costs more than running them. */
 const GENERIC_PLANS = '-c plan_cache_mode=force_generic_plan';
@@ -69,7 +75,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
-  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), secret, adminKey, settings, log, stopping: stopping.signal });
+  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.
@@ -85,7 +91,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
       await Promise.race([recorder.close(), sleep(settings.storeWaitMs)]);
       await end();
     };
-    return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close };
+    return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close, routes: app.routes };
   } catch (error) {
     await end();
     throw error;
