@@ -1,5 +1,6 @@
 import { Hono } from 'hono';
 import { requireAdmin } from './auth.ts';
+import { opensByUrl } from './compat/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from './failure.ts';
 import { protocolOf } from './protocols/all.ts';
@@ -18,7 +19,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', docsRoutes(deps));
   app.route('/', rewardRoutes(deps));
   app.use('/sessions/*', async (c, next) => {
-    requireAdmin(deps, c.req.raw.headers);
+    if (!(await opensByUrl(deps, c.req.raw))) requireAdmin(deps, c.req.raw.headers);
     await next();
   });
   app.route('/', sessionListRoutes(deps));

@@ -46,6 +46,10 @@ export type GatewaySettings = {
   /** How long a request waits for the database. */
   storeWaitMs: number;
   maxBodyBytes: number;
+  /** Of one trial, in this process. */
+  maxCallsInFlight: number;
+  /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
+  compat: 'none' | 'verl';
 };
 
 export const DEFAULT_SETTINGS: GatewaySettings = {
@@ -57,4 +61,6 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   keepAliveMs: 15_000,
   storeWaitMs: 10_000,
   maxBodyBytes: 64 * 2 ** 20,
+  maxCallsInFlight: 256,
+  compat: 'none',
 };

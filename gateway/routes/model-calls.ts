@@ -17,6 +17,8 @@ import { InFlight } from '../in-flight.ts';
 import { patiently } from '../patiently.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
+import { chatCompletions } from '../protocols/chat-completions.ts';
+import type { Protocol } from '../protocols/protocol.ts';
 import { readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
@@ -27,6 +29,9 @@ import { conversationOf } from '../token-in/messages.ts';
 type Agent = { signal: AbortSignal; cut: (() => void) | undefined };
 type Asked = ModelRequest & { size: number; retry: Retry };
 
+/** Below the trial's URL; where the key names the trial; and where an agent adds the trial to the path of its one protocol. */
+const pathsOf = ({ path }: Protocol): string[] => [`/:trial${path}`, path, ...(path === chatCompletions.path ? [`${path}/:trial`] : [])];
+
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
@@ -36,7 +41,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const stop = () => underWay.forEach((call) => call.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again')));
   deps.stopping.addEventListener('abort', stop);
   for (const protocol of PROTOCOLS) {
-    app.post(`/:trial${protocol.path}`, async (c) => {
+    app.on('POST', pathsOf(protocol), async (c) => {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut };
       const trial = await openTrialOf(deps, c.req.param('trial'), headers);

@@ -10,6 +10,7 @@ import { buildSamples } from '../../store/samples/build-samples.ts';
 import { isTrialId } from '../../store/trial-id.ts';
 import { attemptQuery, opening } from '../api/schemas.ts';
 import { check } from '../check.ts';
+import { isByUrl, isTaken } from '../compat/verl.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { Failure } from '../failure.ts';
 import { badRequest, parseBody } from '../json.ts';
@@ -17,19 +18,16 @@ import { patiently } from '../patiently.ts';
 import { readBody } from '../read-body.ts';
 import { sampleRecord, sessionRecord } from '../session-record.ts';
 
-/** Names of routes beside those of sessions, and below `/v1`. */
-const TAKEN = new Set(['export', 'sessions', 'v1']);
-
 /** Opening, reading and closing a trial's session: verl-recipe's remote agent loop speaks this. */
 export function sessionRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
   app.post('/sessions/:trial', async (c) => {
     const trialId = c.req.param('trial');
     if (!isTrialId(trialId)) throw badRequest(`trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\` and \`-\`, at most 255`);
-    if (TAKEN.has(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
+    if (isTaken(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
     const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
     const { run_id, group_id, ...rest } = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
-    const opened = await patiently(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }));
+    const opened = await patiently(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }));
     return c.json({
       session_id: trialId,
       status: 'created',
@@ -61,7 +59,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono {
 
   app.post('/sessions/:trial/complete', async (c) => {
     const trialId = knownId(c.req.param('trial'));
-    await patiently(deps, () => completeTrial(deps.db, { trialId }));
+    await patiently(deps, () => completeTrial(deps.db, { trialId, orUnknown: isByUrl(deps, c.req.raw) }));
     return c.json({ session_id: trialId, status: 'completed' });
   });
 
@@ -78,4 +76,4 @@ function knownId(trialId: string): string {
   return trialId;
 }
 
-const sessionNotFound = () => new Failure(404, 'session_not_found', 'Session not found', { retryable: false });
+const sessionNotFound = () => new Failure(404, 'session_not_found', 'Session not found', { retryable: false, beside: { detail: 'Session not found' } });
