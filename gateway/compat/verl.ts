@@ -10,15 +10,15 @@ export const isTaken = (trialId: string): boolean => TAKEN.has(trialId);
 
 const ROUTES = /^(?:(?:GET|POST|DELETE) \/sessions\/([^/]+)|POST \/sessions\/([^/]+)\/complete)$/;
 
-/** Whether it asks as verl-recipe PR 83's client does: with neither a key nor a body. */
+/** Whether it asks as verl-recipe PR 83's client does: with neither a key nor a body, and not from a web page. */
 export function isByUrl({ settings }: GatewayDeps, { headers }: Request): boolean {
   const isBare = !headers.has('transfer-encoding') && Number(headers.get('content-length') ?? 0) === 0;
-  return settings.compat === 'verl' && isBare && !headers.has('authorization');
+  return settings.compat === 'verl' && isBare && !headers.has('authorization') && !headers.has('origin');
 }
 
-/** Whether the session's own URL opens this route: never one of a run, and never what lists, samples or rewards. */
+/** Whether the session's own URL opens this route: never one of a run, and never what lists, samples or rewards. Without an admin key they are open anyway. */
 export async function opensByUrl(deps: GatewayDeps, request: Request): Promise<boolean> {
-  if (!isByUrl(deps, request)) return false;
+  if (!isByUrl(deps, request) || deps.adminKey === null) return false;
   const [, session, completed] = ROUTES.exec(`${request.method} ${new URL(request.url).pathname}`) ?? [];
   const trialId = session ?? completed;
   if (trialId === undefined || !isTrialId(trialId) || isTaken(trialId)) return false;
