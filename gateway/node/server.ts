@@ -12,9 +12,11 @@ export type ListenOptions = { host: string; port: number; headersTimeoutMs: numb
 export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs }: ListenOptions): Promise<ServerType> {
   const fetch = async (request: Request, { outgoing }: HttpBindings | Http2Bindings) => {
     const response = await app.fetch(request, { cut: () => outgoing.destroy() });
-    // The head goes with the first of the body, if that is there already.
-    outgoing.cork();
-    setImmediate(() => outgoing.uncork());
+    // The head goes with the first of the body, if that is there already. The socket's cork, not the message's: Node would send
+    // the end of a chunked body that is over by then before the body.
+    const { socket } = outgoing;
+    socket?.cork();
+    setImmediate(() => socket?.uncork());
     return response;
   };
   const serverOptions = { requestTimeout: 0, headersTimeout: headersTimeoutMs, connectionsCheckingInterval: Math.min(headersTimeoutMs, 30_000) };
