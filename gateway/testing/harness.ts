@@ -8,8 +8,8 @@ import { TestPostgres } from '../../store/testing/postgres.ts';
 import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../node.ts';
 import { FakeEngine } from './fake-engine.ts';
 
-const SECRET = 'a secret of sixteen characters';
-export const ADMIN_KEY = 'the admin key';
+export const SECRET = 'a secret of sixteen characters';
+export const ADMIN_KEY = 'admin-key-of-the-tests';
 
 /** A gateway as deployed, in front of a fake engine and a real PostgreSQL; a fresh engine and gateway for each test. */
 export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
