@@ -16,7 +16,7 @@ export function requireAdmin({ adminKey }: GatewayDeps, headers: Headers): void 
 export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: Headers): Promise<TrialNow> {
   const trial = await patiently(deps, () => deps.trials.find(trialId));
   if (!trial) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
-  const attempt = attemptOfKey(deps.secret, trialId, bearer(headers));
+  const attempt = attemptOfKey(deps.secret, trialId, bearer(headers)) ?? attemptOfKey(deps.secret, trialId, headers.get('x-api-key') ?? '');
   if (attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);
   if (attempt !== trial.attempt) {
     throw closed(`attempt ${attempt} of trial ${trialId} is closed: attempt ${trial.attempt} is the current one`);

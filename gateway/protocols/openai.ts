@@ -4,7 +4,7 @@ import { asEvent, DONE } from '../sse.ts';
 import type { Protocol } from './protocol.ts';
 
 /** What OpenAI's two completions have in common: replies and chunks are the engine's own, and a stream ends by `[DONE]`. */
-export const openai: Omit<Protocol, 'path' | 'parse'> = {
+export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
   whole: (reply) => reply,
   writer: ({ wants }) => ({
     write: (chunk) => (isOnlyUsage(chunk) && !wants.usage ? '' : asEvent(JSON.stringify(chunk))),
