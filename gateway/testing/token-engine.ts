@@ -72,6 +72,7 @@ export class TokenEngine {
     if (fault !== null) return json(response, { error: { message: 'at fault on purpose', code: fault } }, fault);
     if (path === '/v1/chat/completions') return this.#chat(body, response);
     if (path === '/v1/completions') return this.#complete(body, response);
+    if (path === '/tokenize' && body.messages) return json(response, { count: encode(template(body)).length });
     if (!this.scaleOut) return json(response, { detail: 'Not Found' }, 404);
     if (path === '/tokenize') return json(response, { tokens: encode(String(body.prompt)) });
     if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100, n: body.n }, cue: body.cue });
@@ -102,8 +103,9 @@ export class TokenEngine {
     const head = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'policy' };
     const opening = choices.map(({ index }) => ({ ...head, choices: [{ index, delta: { role: 'assistant', content: '' }, finish_reason: null }], ...(index === 0 ? { prompt_token_ids: prompt } : {}) }));
     const said = choices.map(({ message, ...choice }) => {
-      const calls = message.tool_calls?.map((call, index) => ({ index, ...call }));
-      return { ...head, choices: [{ ...choice, delta: { content: message.content, ...(calls ? { tool_calls: calls } : {}) } }] };
+      const { role: _, tool_calls, ...rest } = message;
+      const calls = tool_calls?.map((call, index) => ({ index, ...call }));
+      return { ...head, choices: [{ ...choice, delta: { ...rest, ...(calls ? { tool_calls: calls } : {}) } }] };
     });
     void events(response, [...opening, ...said, { ...head, choices: [], usage }], this.pace);
   }
@@ -160,7 +162,10 @@ export class TokenEngine {
     json(response, { id: 'd', object: 'chat.completion', created: 1, model: 'policy', choices: derendered, usage });
   }
 
-  #parse(text: string, tools: unknown, finish: string) {
+  #parse(whole: string, tools: unknown, finish: string) {
+    const thought = this.parses ? /^<think>([^]*?)<\/think>/.exec(whole) : null;
+    const reasoning = thought ? { reasoning: thought[1] } : {};
+    const text = thought ? whole.slice(thought[0].length) : whole;
     const found = tools && this.parses ? [...text.matchAll(/<tool_call>([^]*?)<\/tool_call>/g)] : [];
     const calls = found.flatMap(([, inner]) => {
       try {
@@ -170,8 +175,8 @@ export class TokenEngine {
         return [];
       }
     });
-    if (calls.length === 0) return { message: { role: 'assistant', content: text, tool_calls: undefined }, finish };
-    return { message: { role: 'assistant', content: text.slice(0, found[0]?.index), tool_calls: calls }, finish: finish === 'stop' ? 'tool_calls' : finish };
+    if (calls.length === 0) return { message: { role: 'assistant', content: text, tool_calls: undefined, ...reasoning }, finish };
+    return { message: { role: 'assistant', content: text.slice(0, found[0]?.index), tool_calls: calls, ...reasoning }, finish: finish === 'stop' ? 'tool_calls' : finish };
   }
 }
 

@@ -52,7 +52,7 @@ const format = z.discriminatedUnion('type', [
   z.looseObject({ type: z.literal('json_schema'), name: z.string().nullish(), schema: z.record(z.string(), z.unknown()), strict: z.boolean().nullish() }),
 ]);
 
-const absent = (why: string) => z.union([z.null(), z.undefined(), z.literal(false)], why);
+const absent = (why: string) => z.literal(false, why).nullish();
 
 /** What OpenAI's `/v1/responses` takes. */
 export const responsesRequest = z.looseObject({
