@@ -19,7 +19,7 @@ export function conversationOf(body: JsonObject): Conversation | null {
   if (!Array.isArray(messages) || body.continue_final_message === true || body.add_generation_prompt === false) return null;
   const keys = messages.map(keyOf);
   if (!keys.every((key) => key !== null)) return null;
-  return { context: JSON.stringify(TEMPLATE_FIELDS.map((field) => body[field] ?? null)), keys };
+  return { context: JSON.stringify(TEMPLATE_FIELDS.map((field) => listed(body[field]) ?? null)), keys };
 }
 
 /**
@@ -62,5 +62,9 @@ function argumentsOf(given: unknown): unknown {
   }
 }
 
-const inOrder = (_key: string, value: unknown): unknown =>
-  isObject(value) ? Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))) : value;
+const inOrder = (_key: string, value: unknown): unknown => (isObject(value) ? sorted(value) : value);
+
+/** What is read back from the store has the fields of a list's items in another order. */
+const listed = (value: unknown): unknown => (Array.isArray(value) ? value.map((item: unknown) => (isObject(item) ? sorted(item) : item)) : value);
+
+const sorted = (value: JsonObject): JsonObject => Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));

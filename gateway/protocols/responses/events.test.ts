@@ -45,7 +45,7 @@ test.each<[string, JsonObject[], string[], JsonObject[]]>([
   const events = stream(chunks);
   expect(typesOf(events)).toEqual(['created', 'in_progress', ...types].map((type) => `response.${type}`));
   expect(events.map((event) => event.sequence_number)).toEqual(events.map((_event, i) => i));
-  const { response } = events.at(-1) ?? {};
+  const response = events.at(-1)?.response;
   expect(response).toMatchObject({ id: 'resp_00000000111122223333444444444444', model: 'policy', output, usage: { input_tokens: 7, output_tokens: 3, total_tokens: 10 } });
   expect(isObject(response) && response.incomplete_details).toEqual(types.includes('incomplete') ? { reason: 'max_output_tokens' } : null);
   const done = events.filter(({ type }) => type === 'response.output_item.done').map(({ item }) => item);
