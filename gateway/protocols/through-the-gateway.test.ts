@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { isObject, type JsonObject } from '../json.ts';
 import { readEvents, typesOf } from '../testing/protocol-events.ts';
-import { calling, useTokenGateway } from '../testing/token-gateway.ts';
+import { calling } from '../testing/calling.ts';
+import { useTokenGateway } from '../testing/token-gateway.ts';
 
 const gateway = useTokenGateway();
 

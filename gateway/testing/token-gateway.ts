@@ -48,6 +48,3 @@ export class TokenGateway extends TestGateway {
     return z.record(z.string(), z.unknown()).parse(await reply.json());
   }
 }
-
-/** What the toy engine says to call tools. */
-export const calling = (...calls: { name: string; arguments: unknown }[]): string => calls.map((call) => `<tool_call>${JSON.stringify(call)}</tool_call>`).join('');
