@@ -17,12 +17,12 @@ const python = (script: string) => ({ folder, scripts, trialUrl, key }: Place) =
 });
 
 export const CLIENTS: readonly Client[] = [
-  { name: 'openai-python', protocol: 'responses', install: { pip: ['openai==__OPENAI__'] }, bringsTools: true, says: FOUR, start: python('openai_sdk.py') },
-  { name: 'anthropic-python', protocol: 'messages', install: { pip: ['anthropic==__ANTHROPIC__'] }, bringsTools: true, says: FOUR, start: python('anthropic_sdk.py') },
+  { name: 'openai-python', protocol: 'responses', install: { pip: ['openai==3.54.0'] }, bringsTools: true, says: FOUR, start: python('openai_sdk.py') },
+  { name: 'anthropic-python', protocol: 'messages', install: { pip: ['anthropic==2.12.0'] }, bringsTools: true, says: FOUR, start: python('anthropic_sdk.py') },
   {
     name: 'mini-swe-agent',
     protocol: 'chat_completions',
-    install: { pip: ['mini-swe-agent==2.4.6'] },
+    install: { pip: ['mini-swe-agent==2.4.6', 'mcp==2.3.0'] },
     bringsTools: true,
     says: [...TWICE('bash', (turn) => ({ command: `echo ${turn}` })).slice(0, 2), calling({ name: 'bash', arguments: { command: 'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT' } })],
     start: ({ folder, trialUrl, key, home }) => ({
@@ -39,10 +39,10 @@ export const CLIENTS: readonly Client[] = [
     protocol: 'chat_completions',
     install: { pip: ['aider-chat==0.86.2'] },
     bringsTools: false,
-    says: ['hello.py\n```\nprint("hello")\n```\n'],
+    says: ['hello.py\n```\nraise SystemExit(1)\n```\n', 'hello.py\n```\nprint("hello")\n```\n'],
     start: ({ folder, trialUrl, key }) => ({
       file: join(folder, 'bin/aider'),
-      args: ['--model', 'openai/policy', '--message', 'Write hello.py.', '--yes-always', '--no-git', '--edit-format', 'whole', '--no-show-model-warnings', '--no-check-update', '--no-analytics', '--no-show-release-notes', '--no-fancy-input', '--no-pretty', '--no-detect-urls', 'hello.py'],
+      args: ['--model', 'openai/policy', '--message', 'Write hello.py.', '--yes-always', '--no-git', '--edit-format', 'whole', '--no-show-model-warnings', '--no-check-update', '--no-analytics', '--no-show-release-notes', '--no-fancy-input', '--no-pretty', '--no-detect-urls', '--auto-test', '--test-cmd', 'python3 hello.py', 'hello.py'],
       env: { OPENAI_API_BASE: `${trialUrl}/v1`, OPENAI_API_KEY: key, LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
     }),
   },
@@ -98,5 +98,5 @@ export const CLIENTS: readonly Client[] = [
       },
     }),
   },
-  { name: 'langgraph', protocol: 'chat_completions', install: { pip: ['langgraph==__LANGGRAPH__', 'langchain==__LANGCHAIN__', 'langchain-openai==__LCOPENAI__'] }, bringsTools: true, says: TWICE('ls', () => ({ path: '.' })), start: python('langgraph_react.py') },
+  { name: 'langgraph', protocol: 'chat_completions', install: { pip: ['langgraph==1.2.22', 'langchain==1.4.7', 'langchain-openai==1.7.3'] }, bringsTools: true, says: TWICE('ls', () => ({ path: '.' })), start: python('langgraph_react.py') },
 ];

@@ -15,8 +15,11 @@ export async function install({ name, install: from }: Pick<Client, 'name' | 'in
   if ((await readFile(stamp, 'utf8').catch(() => null)) === wanted) return folder;
   await rm(folder, { recursive: true, force: true });
   await mkdir(folder, { recursive: true });
-  if ('npm' in from) await run('npm', ['install', '--no-audit', '--no-fund', '--prefix', folder, from.npm], { signal });
-  else {
+  if ('npm' in from) {
+    // Their own steps after the install put the program into its place.
+    await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, allowScripts: { [from.npm.replace(/@[^@]*$/, '')]: true } }));
+    await run('npm', ['install', '--no-audit', '--no-fund', '--prefix', folder, from.npm], { signal });
+  } else {
     await run(INSTALLS.python, ['-m', 'venv', folder], { signal });
     await run(join(folder, 'bin/python'), ['-m', 'pip', 'install', '--quiet', ...from.pip], { signal });
   }
