@@ -39,6 +39,7 @@ export const CLIENTS: readonly Client[] = [
     protocol: 'chat_completions',
     install: { pip: ['aider-chat==0.86.2'] },
     bringsTools: false,
+    rewrites: true,
     says: ['hello.py\n```\nraise SystemExit(1)\n```\n', 'hello.py\n```\nprint("hello")\n```\n'],
     start: ({ folder, trialUrl, key }) => ({
       file: join(folder, 'bin/aider'),

@@ -30,6 +30,8 @@ export type Client = {
   start: (place: Place) => Start;
   /** Whether what it asks without tools is beside its conversation. */
   bringsTools: boolean;
+  /** Whether it writes its history anew at each turn: then each is a branch. */
+  rewrites?: boolean;
   /** What a model that follows says at each turn of its conversation. */
   says: readonly string[];
 };

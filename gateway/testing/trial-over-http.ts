@@ -10,8 +10,10 @@ export async function trialOverHttp(gateway: { url: string; adminKey: string }, 
   const reply = await fetch(session, { method: 'POST', headers: admin });
   const { api_key, base_url } = opened.parse(await reply.json());
   const headers = { authorization: `Bearer ${api_key}`, 'content-type': 'application/json' };
-  const post = (path: string) => (body: Record<string, unknown>, init: RequestInit = {}) => fetch(`${base_url}${path}`, { method: 'POST', headers, body: JSON.stringify(body), ...init });
+  const ask = (path: string, body: Record<string, unknown>, init: RequestInit = {}) => fetch(`${base_url}${path}`, { method: 'POST', headers, body: JSON.stringify(body), ...init });
+  const post = (path: string) => (body: Record<string, unknown>, init?: RequestInit) => ask(path, body, init);
   return {
+    ask,
     chat: post('/chat/completions'),
     complete: post('/completions'),
     session: () => read(session),
