@@ -4,6 +4,7 @@ import { opensByUrl } from './compat/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from './failure.ts';
 import { protocolOf } from './protocols/all.ts';
+import { countTokensRoutes } from './routes/count-tokens.ts';
 import { docsRoutes } from './routes/docs.ts';
 import { healthRoutes } from './routes/health.ts';
 import { modelRoutes } from './routes/models.ts';
@@ -25,6 +26,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', sessionListRoutes(deps));
   app.route('/', sessionRoutes(deps));
   app.route('/', modelCallRoutes(deps));
+  app.route('/', countTokensRoutes(deps));
   app.route('/', modelRoutes(deps));
   app.notFound((c) => errorResponse(new Failure(404, 'not_found', `${c.req.method} ${c.req.path} is no route of this gateway`)));
   app.onError((error, c) => {

@@ -23,7 +23,7 @@ export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
  * recording transaction checks the fence again. `keyed`: also where the URL alone would do.
  */
 export async function openTrialOf(deps: GatewayDeps, named: string | undefined, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
-  const key = bearer(headers);
+  const key = bearer(headers) || (headers.get('x-api-key') ?? '');
   const trialId = named ?? trialOfKey(deps.secret, key);
   if (trialId === null) throw unauthorized("the URL names no trial: send the trial's own key, or use its base URL");
   const trial = isTrialId(trialId) && (await patiently(deps, () => deps.trials.find(trialId)));

@@ -90,6 +90,7 @@ function turn(call: Call): Turn {
     call_id: call.id,
     choice_of: call.choiceOf,
     http_status: call.httpStatus,
+    protocol: call.protocol,
     stream: call.stream,
     started_at: seconds(call.startedAt),
     first_token_at: call.firstTokenAt && seconds(call.firstTokenAt),

@@ -2,6 +2,9 @@ export const DONE = '[DONE]';
 
 export const asEvent = (data: string): string => `data: ${data}\n\n`;
 
+/** As those protocols have it whose events are named by their type. */
+export const asTypedEvent = (event: { type: string; [field: string]: unknown }): string => `event: ${event.type}\n${asEvent(JSON.stringify(event))}`;
+
 /** A line that clients skip: it keeps a connection from looking dead. */
 export const KEEP_ALIVE = ': keep-alive\n\n';
 

@@ -31,6 +31,7 @@ CREATE TABLE "calls" (
 	"status" text NOT NULL,
 	"reason" text,
 	"http_status" integer NOT NULL,
+	"protocol" text NOT NULL,
 	"stream" boolean NOT NULL,
 	"digest" "bytea",
 	"idempotency_key" text,

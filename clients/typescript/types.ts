@@ -60,6 +60,7 @@ export type Turn = {
   reason: string | null;
   untrainable: string | null;
   call_id: string;
+  protocol: string;
   choice_of: string | null;
   http_status: number;
   stream: boolean;

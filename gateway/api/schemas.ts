@@ -91,6 +91,7 @@ export const turn = z.object({
   reason: z.string().nullable(),
   untrainable: z.string().nullable(),
   call_id: z.string(),
+  protocol: z.string(),
   choice_of: z.string().nullable(),
   http_status: z.int(),
   stream: z.boolean(),

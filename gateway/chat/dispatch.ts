@@ -1,4 +1,5 @@
 import type { GatewayDeps } from '../deps.ts';
+import { hasLateSystem, withoutLateSystem } from '../engines/late-system.ts';
 import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import { continueByIds } from '../token-in/continue-by-ids.ts';
@@ -42,7 +43,8 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   const { replica, label, model } = lease;
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
-  const body = engineBody(call.request, call.sampled, { model, label });
+  const asked = engineBody(call.request, call.sampled, { model, label });
+  const body = hasLateSystem(asked) && !(await replica.takesLateSystem(model)) ? withoutLateSystem(asked) : asked;
   return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 

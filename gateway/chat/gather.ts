@@ -64,6 +64,8 @@ type Tool = { id?: unknown; type: string; function: { name: string; arguments: s
 class GatheredChoice {
   readonly ending: ChoiceEnding = { completion: null, logprobs: null, versions: null, finishReason: null };
   #text: string | null = null;
+  /** The stop string that ended it. */
+  #matched: { stop_reason?: string } = {};
   readonly #message: JsonObject = { role: 'assistant', content: null };
   readonly #tools = new Map<number, Tool>();
 
@@ -73,6 +75,7 @@ class GatheredChoice {
     if (completion) (ending.completion ??= []).push(...completion);
     if (logprobs) (ending.logprobs ??= []).push(...logprobs);
     ending.versions = versionsOf(choice) ?? ending.versions;
+    if (typeof choice.stop_reason === 'string') this.#matched = { stop_reason: choice.stop_reason };
     if (typeof choice.finish_reason === 'string') ending.finishReason = choice.finish_reason;
     if (typeof choice.text === 'string') this.#text = (this.#text ?? '') + choice.text;
     if (isObject(choice.delta)) this.#extend(choice.delta);
@@ -86,9 +89,9 @@ class GatheredChoice {
 
   whole(index: number): JsonObject {
     const { finishReason: finish_reason } = this.ending;
-    if (this.#text !== null) return { index, text: this.#text, finish_reason };
+    if (this.#text !== null) return { index, text: this.#text, finish_reason, ...this.#matched };
     const calls = [...this.#tools.values()];
-    return { index, message: calls.length > 0 ? { ...this.#message, tool_calls: calls } : this.#message, finish_reason };
+    return { index, message: calls.length > 0 ? { ...this.#message, tool_calls: calls } : this.#message, finish_reason, ...this.#matched };
   }
 
   #extend(delta: JsonObject): void {

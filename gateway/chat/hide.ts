@@ -21,8 +21,4 @@ function hideInChoice(choice: unknown, wants: Wants): unknown {
   return shown;
 }
 
-/** Whether a chunk is the one after the last that tells the tokens' count. */
-export const isOnlyUsage = (chunk: JsonObject): boolean =>
-  Array.isArray(chunk.choices) && chunk.choices.length === 0 && isObject(chunk.usage);
-
 export const choicesOf = (reply: JsonObject): JsonObject[] => (Array.isArray(reply.choices) ? reply.choices.filter(isObject) : []);

@@ -21,5 +21,5 @@ export async function plainReply(call: Call, answer: Answer): Promise<Response> 
   });
   call.checkPrompt(prompt);
   await call.complete();
-  return jsonReply(call.request.protocol.whole(shown, call.request), { 'x-trialgate-call': call.id });
+  return jsonReply(call.request.protocol.whole(shown, call.request, call.id), { 'x-trialgate-call': call.id });
 }

@@ -54,6 +54,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     trialId: trial.id,
     attempt: trial.attempt,
     endedAt: new Date(),
+    protocol: request.protocol.name,
     stream: request.stream,
     digest: request.retry.digest,
     idempotencyKey: request.retry.key,

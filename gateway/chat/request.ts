@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import type { Failure } from '../failure.ts';
 import { badRequest, parseBody, type JsonObject } from '../json.ts';
 import type { Protocol } from '../protocols/protocol.ts';
 
@@ -20,6 +21,12 @@ export type ModelRequest = {
   route: Route;
   /** As the engine's route takes it, before the run's own settings. */
   body: JsonObject;
+  /** As the agent sent it, where that is something else. */
+  asked?: JsonObject;
+  /** What of it is stored beside the body. */
+  kept?: JsonObject;
+  /** The recorded call whose messages and reply go before these, where the request names one instead of repeating it. */
+  previous?: { callId: string | null; join: (earlier: Earlier) => ModelRequest; unknown: () => Failure };
   model: string | null;
   stream: boolean;
   /** How many replies are asked for. */
@@ -28,6 +35,8 @@ export type ModelRequest = {
   /** What the agent asked for itself; the rest of what the engine is asked for is hidden from it. */
   wants: Wants;
 };
+/** A recorded call: its messages, and what was answered. */
+export type Earlier = { request: JsonObject; message: JsonObject };
 export type Wants = { logprobs: boolean; tokenIds: boolean; usage: boolean };
 
 type Kind = { protocol: Protocol; route: Route; shape: z.ZodType };

@@ -13,5 +13,5 @@ export async function spentReply(call: Call, why: Failure): Promise<Response> {
   const reply = chatReply({ id: `${isText ? 'cmpl' : 'chatcmpl'}-${id}`, model: request.model ?? 'policy', choices, usage });
   const whole = isText ? { ...reply, object: 'text_completion' } : reply;
   await call.refuse(why, whole);
-  return wholeReply(whole, request, { 'x-trialgate-call': id });
+  return wholeReply(id, whole, request);
 }

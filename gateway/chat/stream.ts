@@ -16,7 +16,7 @@ const FLUSH_MS = 20;
  * has its own way; else the body ends with an error.
  */
 export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => void) | undefined }): Response {
-  const writer = call.request.protocol.writer(call.request);
+  const writer = call.request.protocol.writer(call.request, call.id);
   const events = forward(call, answer, writer);
   const encoder = new TextEncoder();
   let broken: Failure | null = null;
@@ -71,7 +71,7 @@ async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncG
     for (const chunk of chunks) {
       gather.add(chunk);
       const isToken = chunk instanceof TokenChunk;
-      const event = isToken && passes && writer.pass ? writer.pass(chunk.shown) : writer.write(hide(asObject(chunk), wants));
+      const event = isToken && passes && writer.pass ? writer.pass(chunk.shown) : writer.write(hide(asObject(chunk), wants), gather.prompt?.length ?? null);
       if ((isToken || !endsReply(chunk)) && !gather.isFinished) shown += event;
       else held += event;
     }

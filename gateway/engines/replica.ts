@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { readTraits, type EngineTraits } from '../token-in/engine-traits.ts';
 import { readText, type EngineConnection } from './connection.ts';
+import { readTakesLateSystem } from './late-system.ts';
 import { readLogprobsMode, type LogprobsMode } from './logprobs-mode.ts';
 
 const weightInfo = z.object({ weight_version: z.string() });
@@ -23,6 +24,7 @@ export class Replica {
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
+  #lateSystem: Promise<boolean> | null = null;
   #mode: Promise<LogprobsMode | null> | null = null;
   #coolUntil = 0;
 
@@ -79,6 +81,15 @@ export class Replica {
     return traits;
   }
 
+  /** Whether its chat template takes a system message after others. True where it cannot be asked: then a call shows. */
+  takesLateSystem(model: string | null): Promise<boolean> {
+    this.#lateSystem ??= readTakesLateSystem(this.connection, model, AbortSignal.timeout(ASK_MS)).catch(() => {
+      this.#lateSystem = null;
+      return true;
+    });
+    return this.#lateSystem;
+  }
+
   /** Null when it does not say. */
   logprobsMode(model: string | null): Promise<LogprobsMode | null> {
     if (this.#mode) return this.#mode;
@@ -107,6 +118,7 @@ export class Replica {
     this.#verified = null;
     this.#models = null;
     this.#traits = null;
+    this.#lateSystem = null;
     this.#mode = null;
   }
 
@@ -121,6 +133,7 @@ export class Replica {
       this.changes += 1;
       // It may be another process, started in another way.
       this.#traits = null;
+      this.#lateSystem = null;
       this.#mode = null;
     }
     this.#lastLabel = label;

@@ -1,8 +1,10 @@
 import { chatCompletions } from './chat-completions.ts';
 import { completions } from './completions.ts';
+import { messages } from './messages/messages.ts';
 import type { Protocol } from './protocol.ts';
+import { responses } from './responses/responses.ts';
 
-export const PROTOCOLS: readonly Protocol[] = [chatCompletions, completions];
+export const PROTOCOLS: readonly Protocol[] = [chatCompletions, completions, messages, responses];
 
 /** The protocol of a request's path; null when it is none of a model's routes. */
-export const protocolOf = (path: string): Protocol | null => PROTOCOLS.find((protocol) => path.endsWith(protocol.path)) ?? null;
+export const protocolOf = (path: string): Protocol | null => PROTOCOLS.find((protocol) => path.includes(protocol.path)) ?? null;

@@ -9,6 +9,7 @@ const shape = z.looseObject({ messages: z.array(z.looseObject({ role: z.string()
 /** OpenAI's chat completions, which are vLLM's. */
 export const chatCompletions: Protocol = {
   ...openai,
+  name: 'chat_completions',
   path: PATH,
   parse: (bytes) => readRequest(bytes, { route: PATH, shape, protocol: chatCompletions }),
 };

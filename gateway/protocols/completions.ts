@@ -13,6 +13,7 @@ const shape = z.looseObject({
 /** OpenAI's text completions, which are vLLM's. */
 export const completions: Protocol = {
   ...openai,
+  name: 'completions',
   path: PATH,
   parse: (bytes) => {
     const request = readRequest(bytes, { route: PATH, shape, protocol: completions });

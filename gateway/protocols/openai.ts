@@ -1,16 +1,25 @@
-import { isOnlyUsage } from '../chat/hide.ts';
+import { choicesOf } from '../chat/hide.ts';
+import type { Wants } from '../chat/request.ts';
 import { errorBody } from '../failure.ts';
+import { isObject, type JsonObject } from '../json.ts';
 import { asEvent, DONE } from '../sse.ts';
 import type { Protocol } from './protocol.ts';
 
 /** What OpenAI's two completions have in common: replies and chunks are the engine's own, and a stream ends by `[DONE]`. */
-export const openai: Omit<Protocol, 'path' | 'parse'> = {
+export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
   whole: (reply) => reply,
   writer: ({ wants }) => ({
-    write: (chunk) => (isOnlyUsage(chunk) && !wants.usage ? '' : asEvent(JSON.stringify(chunk))),
+    write: (chunk) => (isForTheRecord(chunk, wants) ? '' : asEvent(JSON.stringify(chunk))),
     pass: asEvent,
     end: () => asEvent(DONE),
     fail: (failure) => asEvent(JSON.stringify(errorBody(failure))),
   }),
   errorBody,
 };
+
+/** Whether the engine sends this chunk only because the gateway asks for counts and ids: nothing is left of it for the agent. */
+function isForTheRecord(chunk: JsonObject, { usage, logprobs, tokenIds }: Wants): boolean {
+  const choices = choicesOf(chunk);
+  if (choices.length === 0) return !usage && Array.isArray(chunk.choices);
+  return !logprobs && !tokenIds && choices.every(({ delta, finish_reason }) => isObject(delta) && Object.keys(delta).length === 0 && !finish_reason);
+}

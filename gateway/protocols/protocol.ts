@@ -1,26 +1,30 @@
 import type { ModelRequest } from '../chat/request.ts';
 import type { Failure } from '../failure.ts';
 import type { JsonObject } from '../json.ts';
+import type { ProtocolName } from '../../store/schema.ts';
 
 /**
  * How agents speak to a model. Each protocol's requests become the one internal call, a chat or text completion of vLLM's, and
  * its reply or chunks become the protocol's own; so tokens, retries, budgets and the record are the same for all.
  */
 export interface Protocol {
+  /** As the record has it. */
+  readonly name: ProtocolName;
   /** Below a trial's `/{trial}`. */
   readonly path: string;
   /** Throws a 400 for what cannot be a request. */
   parse: (bytes: Uint8Array<ArrayBuffer>) => ModelRequest;
-  /** A whole reply, as its agent gets it. */
-  whole: (reply: JsonObject, request: ModelRequest) => JsonObject;
+  /** A whole reply, as its agent gets it. The call's id makes the reply's own ids: a replay has the same ones. */
+  whole: (reply: JsonObject, request: ModelRequest, callId: string) => JsonObject;
   /** Writes one reply's stream. */
-  writer: (request: ModelRequest) => EventWriter;
+  writer: (request: ModelRequest, callId: string) => EventWriter;
   errorBody: (failure: Failure) => JsonObject;
 }
 
 /** Server-sent events, each whole, as text; `''` is none. */
 export interface EventWriter {
-  write: (chunk: JsonObject) => string;
+  /** `promptTokens`: null while they are not counted. */
+  write: (chunk: JsonObject, promptTokens: number | null) => string;
   /** The same for a chunk that is passed on as it is; absent where none is. */
   pass?: (json: string) => string;
   /** After the last chunk. */

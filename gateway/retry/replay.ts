@@ -4,4 +4,4 @@ import { wholeReply } from '../chat/whole-reply.ts';
 
 /** The reply of a call that completed, once more: no other call is made or recorded. */
 export const replay = ({ id, reply }: Replay, request: ModelRequest): Response =>
-  wholeReply(reply, request, { 'x-trialgate-call': id, 'x-trialgate-replay': 'true' });
+  wholeReply(id, reply, request, { 'x-trialgate-replay': 'true' });

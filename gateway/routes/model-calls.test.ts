@@ -33,6 +33,7 @@ test.each([false, true])('a stream loses or tears characters, or its record diff
   expect(stream).toMatchObject({ broken: false, done: true });
   expect(stream.chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('')).toBe('Hello 🦀 world\u0000!');
   expect(stream.text).not.toMatch(/token_ids|logprob|"usage"/);
+  expect(stream.text).not.toContain('"choices":[]');
   expect(stream.text).toContain('not_yet_known');
   const [call] = await trial.calls();
   expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: true });

@@ -24,6 +24,7 @@ import { replay } from '../retry/replay.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
 import { SameCalls } from '../retry/same-calls.ts';
 import { conversationOf } from '../token-in/messages.ts';
+import { withPrevious } from '../with-previous.ts';
 
 /** The connection of the one who asks. */
 type Agent = { signal: AbortSignal; cut: (() => void) | undefined };
@@ -87,7 +88,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     }
   }
 
-  async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveOthers: () => void): Promise<Response> {
+  async function begin(trial: TrialNow, asked: Asked, agent: Agent, leaveOthers: () => void): Promise<Response> {
     const leaveTrial = inFlight.enter(trial.id);
     const leave = () => {
       leaveOthers();
@@ -95,9 +96,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     };
     try {
       const { tokensLeft, refusal } = allowance(trial, inFlight.count(trial.id) - 1);
+      const request = await withPrevious(deps, trial, asked);
       const conversation = conversationOf(request.body);
       const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
-      const placed = { ...request, outline: outlineOf(request.body), conversation, past };
+      const placed = { ...request, outline: outlineOf({ ...request.body, ...request.kept }), conversation, past };
       const place = () => new Call(deps, trial, placed, sampledBody(request, trial, tokensLeft));
       if (refusal && deps.settings.budgetEnd === 'refuse') {
         if (refusal.first) await place().fail(refusal.failure);

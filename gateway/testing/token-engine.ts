@@ -9,7 +9,7 @@ type Line = { text: string; ends?: boolean };
 /** What a request may carry through the gateway: what to answer, and under which name to log it. */
 type Cue = { lines: Line[]; log: string };
 type Sampled = { ids: number[]; finish_reason: string };
-type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue };
+type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue; answer?: Line };
 export type Asked = { path: string; body: Body; response: ServerResponse };
 export type Generated = { prompt: number[]; completion: number[] };
 
@@ -18,6 +18,10 @@ export class TokenEngine {
   label = 'default';
   /** The next replies' texts; ids are misspelled on purpose. An absent end: the reply is cut by its length. */
   script: Line[] = [];
+  /** What to say of a request itself, where the script is at its end. */
+  answer: (asked: { messages: ToyMessage[]; tools?: unknown }) => Line = () => ({ text: 'nothing to say' });
+  /** How many tokens a prompt and its completion may have. */
+  context = 100_000;
   /** Which routes it has. */
   scaleOut = true;
   /** Whether it takes tool calls out of the text. */
@@ -59,7 +63,7 @@ export class TokenEngine {
     const path = request.url ?? '';
     if (path === '/health') return json(response, {});
     if (path === '/weight_info') return json(response, { weight_version: this.label });
-    if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: 100_000 }] });
+    if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
     const parts: Buffer[] = [];
     for await (const part of request) parts.push(part as Buffer);
     const body = JSON.parse(Buffer.concat(parts).toString()) as Body;
@@ -72,17 +76,18 @@ export class TokenEngine {
     if (fault !== null) return json(response, { error: { message: 'at fault on purpose', code: fault } }, fault);
     if (path === '/v1/chat/completions') return this.#chat(body, response);
     if (path === '/v1/completions') return this.#complete(body, response);
+    if (path === '/tokenize' && body.messages) return json(response, { count: encode(template(body)).length });
     if (!this.scaleOut) return json(response, { detail: 'Not Found' }, 404);
     if (path === '/tokenize') return json(response, { tokens: encode(String(body.prompt)) });
-    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100, n: body.n }, cue: body.cue });
+    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100, n: body.n }, cue: body.cue, answer: this.answer(body) });
     if (path === '/v1/chat/completions/derender') return this.#derender(body, response);
     if (path === '/inference/v1/generate') return this.#generate(body, response);
     json(response, { detail: 'Not Found' }, 404);
   }
 
-  #sample(prompt: number[], n: unknown, cue?: Cue): Sampled[] {
+  #sample(prompt: number[], n: unknown, cue?: Cue, answer: Line = { text: 'nothing to say' }): Sampled[] {
     return Array.from({ length: typeof n === 'number' ? n : 1 }, (_, i) => {
-      const { text, ends = true } = cue?.lines[i] ?? this.script.shift() ?? { text: 'nothing to say' };
+      const { text, ends = true } = cue?.lines[i] ?? this.script.shift() ?? answer;
       const ids = [...misspell(text), ...(ends ? [END] : [])];
       if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), { prompt, completion: ids }]);
       else this.generated.push({ prompt, completion: ids });
@@ -92,7 +97,7 @@ export class TokenEngine {
 
   #chat(body: Body, response: ServerResponse): void {
     const prompt = encode(template(body));
-    const sampled = this.#sample(prompt, body.n, body.cue);
+    const sampled = this.#sample(prompt, body.n, body.cue, this.answer(body));
     const choices = sampled.map(({ ids, finish_reason }, index) => {
       const { message, finish } = this.#parse(decode(ids), body.tools, finish_reason);
       return { index, token_ids: ids, logprobs: logprobs(ids), message, finish_reason: finish };
@@ -102,8 +107,9 @@ export class TokenEngine {
     const head = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'policy' };
     const opening = choices.map(({ index }) => ({ ...head, choices: [{ index, delta: { role: 'assistant', content: '' }, finish_reason: null }], ...(index === 0 ? { prompt_token_ids: prompt } : {}) }));
     const said = choices.map(({ message, ...choice }) => {
-      const calls = message.tool_calls?.map((call, index) => ({ index, ...call }));
-      return { ...head, choices: [{ ...choice, delta: { content: message.content, ...(calls ? { tool_calls: calls } : {}) } }] };
+      const { role: _, tool_calls, ...rest } = message;
+      const calls = tool_calls?.map((call, index) => ({ index, ...call }));
+      return { ...head, choices: [{ ...choice, delta: { ...rest, ...(calls ? { tool_calls: calls } : {}) } }] };
     });
     void events(response, [...opening, ...said, { ...head, choices: [], usage }], this.pace);
   }
@@ -122,7 +128,7 @@ export class TokenEngine {
 
   #generate(body: Record<string, unknown>, response: ServerResponse): void {
     const prompt = body.token_ids as number[];
-    const sampled = this.#sample(prompt, (body.sampling_params as { n?: number }).n, body.cue as Cue | undefined);
+    const sampled = this.#sample(prompt, (body.sampling_params as { n?: number }).n, body.cue as Cue | undefined, body.answer as Line | undefined);
     const request_id = `g${++this.#serial}`;
     const usage = usageOf(prompt, sampled);
     const asText = body.output_mode === 'text';
@@ -160,7 +166,10 @@ export class TokenEngine {
     json(response, { id: 'd', object: 'chat.completion', created: 1, model: 'policy', choices: derendered, usage });
   }
 
-  #parse(text: string, tools: unknown, finish: string) {
+  #parse(whole: string, tools: unknown, finish: string) {
+    const thought = this.parses ? /^<think>([^]*?)<\/think>/.exec(whole) : null;
+    const reasoning = thought ? { reasoning: thought[1] } : {};
+    const text = thought ? whole.slice(thought[0].length) : whole;
     const found = tools && this.parses ? [...text.matchAll(/<tool_call>([^]*?)<\/tool_call>/g)] : [];
     const calls = found.flatMap(([, inner]) => {
       try {
@@ -170,8 +179,8 @@ export class TokenEngine {
         return [];
       }
     });
-    if (calls.length === 0) return { message: { role: 'assistant', content: text, tool_calls: undefined }, finish };
-    return { message: { role: 'assistant', content: text.slice(0, found[0]?.index), tool_calls: calls }, finish: finish === 'stop' ? 'tool_calls' : finish };
+    if (calls.length === 0) return { message: { role: 'assistant', content: text, tool_calls: undefined, ...reasoning }, finish };
+    return { message: { role: 'assistant', content: text.slice(0, found[0]?.index), tool_calls: calls, ...reasoning }, finish: finish === 'stop' ? 'tool_calls' : finish };
   }
 }
 

@@ -52,5 +52,20 @@ function textOf(content: unknown): string | string[] | null {
 
 function toolOf(call: unknown): unknown {
   if (!isObject(call) || !isObject(call.function)) return call;
-  return [call.id ?? null, call.function.name ?? null, call.function.arguments ?? null];
+  return [call.id ?? null, call.function.name ?? null, argumentsOf(call.function.arguments)];
 }
+
+/** By what they say: protocols whose tool calls hold an object give back another spelling of it than was sampled. */
+function argumentsOf(given: unknown): unknown {
+  if (typeof given !== 'string') return given ?? null;
+  if (given.trim() === '') return '{}';
+  try {
+    return JSON.stringify(JSON.parse(given), inOrder);
+  } catch {
+    return given;
+  }
+}
+
+const inOrder = (_key: string, value: unknown): unknown => (isObject(value) ? sorted(value) : value);
+
+const sorted = (value: JsonObject): JsonObject => Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1)));

@@ -19,7 +19,7 @@ export type ChoiceRecord = {
 };
 
 /** One request to the model with its replies, of which the first has its id; a call that came to nothing has one without tokens. */
-export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' | 'stream' | 'startedAt' | 'endedAt'> & {
+export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' | 'protocol' | 'stream' | 'startedAt' | 'endedAt'> & {
   status: CallStatus;
   reason?: string | null;
   /** SHA-256 of the request's bytes. */

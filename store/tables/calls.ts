@@ -10,6 +10,9 @@ export type VersionSpan = { version: number; start: number; end: number };
 export const CALL_STATUSES = ['completed', 'failed', 'cancelled'] as const;
 export type CallStatus = (typeof CALL_STATUSES)[number];
 
+export const PROTOCOL_NAMES = ['chat_completions', 'completions', 'messages', 'responses'] as const;
+export type ProtocolName = (typeof PROTOCOL_NAMES)[number];
+
 /** One request to the model, written before the agent sees its end. A request for several replies has a row for each. */
 export const calls = pgTable(
   'calls',
@@ -26,6 +29,8 @@ export const calls = pgTable(
     /** Why it failed or was cancelled. */
     reason: text(),
     httpStatus: integer('http_status').notNull(),
+    /** What the agent spoke; request and reply are stored as the engine's. */
+    protocol: text({ enum: PROTOCOL_NAMES }).notNull(),
     stream: boolean().notNull(),
     /** SHA-256 of the request's bytes, and the client's own key: by these a retry is known. */
     digest: bytes(),

@@ -13,6 +13,7 @@ export function callRecord({ id = randomUUID(), request = { messages: [] }, choi
     attempt: 1,
     status: 'completed',
     httpStatus: 200,
+    protocol: 'chat_completions',
     stream: false,
     sampling: {},
     startedAt: new Date(),

@@ -1,0 +1,104 @@
+import { beforeAll, expect, test } from 'vitest';
+import { choicesOf } from '../chat/hide.ts';
+import { startGateway } from '../node.ts';
+import { isObject, parseObject, type JsonObject } from '../json.ts';
+import { withVllm } from '../testing/own-vllm.ts';
+import { trialOverHttp } from '../testing/trial-over-http.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
+
+type Case = { path: string; body: JsonObject };
+type Heard = { status: number; events: unknown[] };
+
+const PARAMETERS = { type: 'object', properties: { path: { enum: ['a.txt'] } }, required: ['path'], additionalProperties: false };
+const CHAT = { messages: [{ role: 'system', content: 'You are brief.' }, { role: 'user', content: 'What is a file?' }], max_tokens: 12 };
+const CHAT_TOOLS = { tools: [{ type: 'function', function: { name: 'ls', parameters: PARAMETERS } }], max_tokens: 60 };
+const CALLED = { id: 'call_1', type: 'function', function: { name: 'ls', arguments: '{"path": "a"}' } };
+const MESSAGES = { system: 'You are brief.', messages: [{ role: 'user', content: 'What is a file?' }], max_tokens: 12 };
+// vLLM refuses a whole message whose call was cut by its length: this one is over at once.
+const MESSAGES_TOOLS = { tools: [{ name: 'ls', input_schema: { type: 'object', properties: {}, additionalProperties: false } }], max_tokens: 60 };
+const RESPONSES = { instructions: 'You are brief.', input: 'What is a file?', max_output_tokens: 12 };
+const RESPONSES_TOOLS = { tools: [{ type: 'function', name: 'ls', parameters: PARAMETERS }], max_output_tokens: 60 };
+
+const ASKED: Record<string, Case> = {
+  'a chat': { path: 'chat/completions', body: CHAT },
+  'a chat with several replies and parts': { path: 'chat/completions', body: { ...CHAT, messages: [{ role: 'user', content: [{ type: 'text', text: 'A' }, { type: 'text', text: 'file?' }] }], n: 2, temperature: 1, seed: 7, stop: ['.'] } },
+  'a chat in a format': { path: 'chat/completions', body: { ...CHAT, max_tokens: 40, response_format: { type: 'json_schema', json_schema: { name: 'n', schema: { type: 'object', properties: { a: { type: 'boolean' } }, required: ['a'] } } } } },
+  'a chat with a tool left to it': { path: 'chat/completions', body: { ...CHAT, ...CHAT_TOOLS, max_tokens: 12 } },
+  'a chat with a tool forced': { path: 'chat/completions', body: { ...CHAT, ...CHAT_TOOLS, tool_choice: 'required' } },
+  'a chat after a tool': { path: 'chat/completions', body: { ...CHAT, ...CHAT_TOOLS, messages: [...CHAT.messages, { role: 'assistant', content: null, tool_calls: [CALLED] }, { role: 'tool', tool_call_id: 'call_1', content: 'a.txt' }], max_tokens: 12 } },
+  'a completion': { path: 'completions', body: { prompt: 'A file is', max_tokens: 12 } },
+  'messages': { path: 'messages', body: MESSAGES },
+  'messages to a stop string': { path: 'messages', body: { ...MESSAGES, max_tokens: 60, stop_sequences: ['.'] } },
+  'messages with a tool left to it': { path: 'messages', body: { ...MESSAGES, ...MESSAGES_TOOLS, max_tokens: 12 } },
+  'messages with a tool forced': { path: 'messages', body: { ...MESSAGES, ...MESSAGES_TOOLS, tool_choice: { type: 'tool', name: 'ls' } } },
+  'messages with any tool': { path: 'messages', body: { ...MESSAGES, ...MESSAGES_TOOLS, tool_choice: { type: 'any', disable_parallel_tool_use: true } } },
+  'messages after a tool': {
+    path: 'messages',
+    body: { ...MESSAGES, tools: MESSAGES_TOOLS.tools, messages: [...MESSAGES.messages, { role: 'assistant', content: [{ type: 'text', text: 'I look' }, { type: 'tool_use', id: 'call_1', name: 'ls', input: { path: 'a' } }] }, { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'call_1', content: [{ type: 'text', text: 'a.txt' }] }, { type: 'text', text: 'and?' }] }] },
+  },
+  'a response': { path: 'responses', body: RESPONSES },
+  'a response in a format': { path: 'responses', body: { ...RESPONSES, max_output_tokens: 40, text: { format: { type: 'json_schema', name: 'n', schema: { type: 'object', properties: { a: { type: 'boolean' } }, required: ['a'] } } } } },
+  'a response with a tool left to it': { path: 'responses', body: { ...RESPONSES, ...RESPONSES_TOOLS, max_output_tokens: 12 } },
+  'a response with a tool forced': { path: 'responses', body: { ...RESPONSES, ...RESPONSES_TOOLS, tool_choice: { type: 'function', name: 'ls' } } },
+  'a response with any tool': { path: 'responses', body: { ...RESPONSES, ...RESPONSES_TOOLS, tool_choice: 'required' } },
+  'a response after a tool': {
+    path: 'responses',
+    body: { ...RESPONSES, tools: RESPONSES_TOOLS.tools, input: [{ role: 'user', content: 'Look' }, { type: 'message', role: 'assistant', content: [{ type: 'output_text', text: 'I look' }] }, { type: 'function_call', call_id: 'call_1', name: 'ls', arguments: '{"path": "a"}' }, { type: 'function_call_output', call_id: 'call_1', output: 'a.txt' }] },
+  },
+};
+const EACH = Object.entries(ASKED).flatMap(([what, { path, body }]) => [false, true].map((stream) => ({ what, stream, path, body: { model: 'policy', temperature: 0, ...body, ...(stream ? { stream } : {}) } })));
+const heard = new Map<string, { direct: Heard; through: Heard }>();
+
+beforeAll(async () => {
+  const postgres = await TestPostgres.create();
+  const stop = AbortSignal.timeout(280_000);
+  try {
+    await withVllm(async (vllm) => {
+      const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: 'the admin key', secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
+      for (const { what, stream, path, body } of EACH) {
+        const trial = await trialOverHttp({ url: gateway.url, adminKey: 'the admin key' }, `as-${heard.size}`);
+        const direct = await fetch(`${vllm}/v1/${path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), signal: stop });
+        heard.set(`${what} ${stream}`, { direct: await hear(direct), through: await hear(await trial.ask(`/${path}`, body)) });
+      }
+      await gateway.close();
+    }, stop, ['--max-model-len', '2048']);
+  } finally {
+    await postgres.close();
+  }
+}, 300_000);
+
+async function hear(reply: Response): Promise<Heard> {
+  const text = await reply.text();
+  const data = text.startsWith('{') ? [text] : text.split('\n').flatMap((line) => (line.startsWith('data: ') && line !== 'data: [DONE]' ? [line.slice(6)] : []));
+  const events = data.map(parseObject);
+  // How several replies mix within a stream is chance.
+  return { status: reply.status, events: events.toSorted((a, b) => indexOf(a) - indexOf(b)).map(shared) };
+}
+
+const indexOf = (event: JsonObject | null): number => Number(choicesOf(event ?? {})[0]?.index ?? (event && Array.isArray(event.choices) ? Infinity : 0));
+
+const ITS_OWN = new Set([
+  // Ids and times.
+  'id', 'item_id', 'call_id', 'created', 'created_at', 'signature',
+  // What only vLLM says: of its process, and counts by turns of tools that it runs itself.
+  'system_fingerprint', 'cache_write_tokens', 'tool_output_tokens', 'service_tier', 'prompt_token_ids', 'token_ids',
+  // What vLLM leaves out, or says of its own store.
+  'store', 'defer_loading', 'sequence_number',
+]);
+
+/** What is equal: null, absent and empty are one. */
+function shared(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(shared);
+  if (!isObject(value)) return value;
+  const fields = Object.entries(value).filter(([key, field]) => !ITS_OWN.has(key) && field !== null && field !== undefined && !(Array.isArray(field) && field.length === 0));
+  const same = Object.fromEntries(fields.map(([key, field]) => [key, shared(field)]));
+  // A response that was cut ends by an event of its own in OpenAI's protocol; vLLM calls it completed.
+  const isCut = same.type === 'response.completed' && isObject(same.response) && same.response.status === 'incomplete';
+  return isCut ? { ...same, type: 'response.incomplete' } : same;
+}
+
+test.each(EACH)('$what sounds otherwise through the gateway than from vLLM itself (stream: $stream)', ({ what, stream }) => {
+  const both = heard.get(`${what} ${stream}`);
+  expect(both?.direct).toMatchObject({ status: 200 });
+  expect(both?.through).toEqual(both?.direct);
+});

@@ -1,0 +1,8 @@
+/** A call's id in the forms that protocols give their own ids: `msg_` or `resp_`, and 32 hexadecimal digits. */
+export const asProtocolId = (prefix: string, callId: string): string => `${prefix}_${callId.replaceAll('-', '')}`;
+
+/** The call that such an id names; null when it names none. */
+export function callOfId(prefix: string, id: string): string | null {
+  const [, a, b, c, d, e] = new RegExp(`^${prefix}_([0-9a-f]{8})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{4})([0-9a-f]{12})$`).exec(id) ?? [];
+  return a === undefined ? null : [a, b, c, d, e].join('-');
+}

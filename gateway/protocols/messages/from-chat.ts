@@ -1,0 +1,36 @@
+import { parseObject, type JsonObject } from '../../json.ts';
+import { asProtocolId } from '../call-ids.ts';
+import { onlyChoice, saidIn } from '../said.ts';
+import { usageOf, type Usage } from '../usage.ts';
+import { stopReasonOf } from './stop-reason.ts';
+
+/** A chat reply as Anthropic's message. */
+export function messageOf(reply: JsonObject, callId: string): JsonObject {
+  const choice = onlyChoice(reply);
+  const { reasoning, text, tools } = saidIn(choice.message);
+  const content: JsonObject[] = [];
+  if (reasoning !== '') content.push({ type: 'thinking', thinking: reasoning, signature: signatureOf(callId) });
+  // Clients expect a block, also of a reply without a word.
+  if (text !== '' || (reasoning === '' && tools.length === 0)) content.push({ type: 'text', text });
+  for (const { id, name, arguments: given } of tools) content.push({ type: 'tool_use', id, name, input: parseObject(given) ?? {} });
+  return {
+    ...messageHead(callId, reply.model),
+    content,
+    ...stopReasonOf(choice.finish_reason, choice.stop_reason, { callsTools: tools.length > 0, isWhole: true }),
+    usage: messageUsage(usageOf(reply.usage)),
+  };
+}
+
+export const messageHead = (callId: string, model: unknown): JsonObject => ({ id: asProtocolId('msg', callId), type: 'message', role: 'assistant', model });
+
+/** Clients send it back with the block: it only has to be there. */
+export const signatureOf = (callId: string): string => callId.replaceAll('-', '');
+
+/** Anthropic counts apart what came from a cache. */
+export function messageUsage({ prompt, completion, cached }: Usage): JsonObject {
+  return {
+    input_tokens: Math.max(0, prompt - (cached ?? 0)),
+    ...(cached === null ? {} : { cache_read_input_tokens: cached }),
+    output_tokens: completion,
+  };
+}

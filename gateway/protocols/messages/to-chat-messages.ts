@@ -1,0 +1,58 @@
+import type { JsonObject } from '../../json.ts';
+import type { Block, Counted, Message, Shown } from './shape.ts';
+
+/** Claude Code opens its system prompt with this line. It differs in each request, and no conversation would go on from another. */
+const BILLING = 'x-anthropic-billing-header';
+
+/** A conversation's messages in chat form: the system prompt first, tools' results as messages of their own. */
+export function chatMessagesOf({ system, messages }: Pick<Counted, 'system' | 'messages'>): JsonObject[] {
+  return [...systemMessages(system ?? ''), ...messages.flatMap(chatMessages)];
+}
+
+function systemMessages(content: string | readonly { type: string; text?: unknown }[]): JsonObject[] {
+  const texts = typeof content === 'string' ? [content] : content.map(({ text }) => (typeof text === 'string' ? text : ''));
+  const said = texts.filter((text) => !text.startsWith(BILLING)).join('');
+  return said === '' ? [] : [{ role: 'system', content: said }];
+}
+
+function chatMessages({ role, content }: Message): JsonObject[] {
+  if (role === 'system') return systemMessages(content);
+  if (typeof content === 'string') return [{ role, content }];
+  return role === 'assistant' ? [assistantMessage(content)] : userMessages(content);
+}
+
+/** As a chat reply has it: one text, its reasoning, its tool calls. So it equals the reply that was recorded. */
+function assistantMessage(blocks: readonly Block[]): JsonObject {
+  const texts = blocks.flatMap((block) => (block.type === 'text' ? [block.text] : []));
+  const reasoning = blocks.flatMap((block) => (block.type === 'thinking' ? [block.thinking] : [])).join('');
+  const calls = blocks.flatMap((block) =>
+    block.type === 'tool_use' ? [{ id: block.id, type: 'function', function: { name: block.name, arguments: JSON.stringify(block.input) } }] : [],
+  );
+  return {
+    role: 'assistant',
+    content: texts.length > 0 || calls.length === 0 ? texts.join('') : null,
+    ...(reasoning === '' ? {} : { reasoning }),
+    ...(calls.length > 0 ? { tool_calls: calls } : {}),
+  };
+}
+
+function userMessages(blocks: readonly Block[]): JsonObject[] {
+  const results = blocks.flatMap((block) => {
+    if (block.type !== 'tool_result') return [];
+    const shown = typeof block.content === 'string' ? [{ type: 'text' as const, text: block.content }] : (block.content ?? []);
+    const text = shown.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n');
+    // A tool's message holds text alone.
+    const images = shown.filter((part) => part.type === 'image').flatMap(chatParts);
+    return [{ role: 'tool', tool_call_id: block.tool_use_id, content: text }, ...(images.length > 0 ? [{ role: 'user', content: images }] : [])];
+  });
+  const parts = blocks.flatMap((block) => (block.type === 'text' || block.type === 'image' ? chatParts(block) : []));
+  if (parts.length === 0) return results;
+  const [only] = parts;
+  return [...results, { role: 'user', content: parts.length === 1 && only?.type === 'text' ? only.text : parts }];
+}
+
+function chatParts(part: Shown): JsonObject[] {
+  if (part.type === 'text') return part.text === '' ? [] : [{ type: 'text', text: part.text }];
+  const { source } = part;
+  return [{ type: 'image_url', image_url: { url: source.type === 'url' ? source.url : `data:${source.media_type};base64,${source.data}` } }];
+}

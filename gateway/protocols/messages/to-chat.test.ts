@@ -1,0 +1,70 @@
+import { expect, test } from 'vitest';
+import type { JsonObject } from '../../json.ts';
+import { messages } from './messages.ts';
+
+const parse = (body: JsonObject) => messages.parse(new TextEncoder().encode(JSON.stringify({ model: 'm', max_tokens: 9, ...body })));
+const user = (content: unknown) => ({ role: 'user', content });
+const assistant = (content: unknown) => ({ role: 'assistant', content });
+const call = (id: string, name: string, given: string) => ({ id, type: 'function', function: { name, arguments: given } });
+
+test.each<[string, JsonObject, unknown[]]>([
+  ['a text', { messages: [user('hi')] }, [user('hi')]],
+  ['a block of text', { messages: [user([{ type: 'text', text: 'hi', cache_control: { type: 'ephemeral' } }])] }, [user('hi')]],
+  ['several blocks', { messages: [user([{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }])] }, [user([{ type: 'text', text: 'a' }, { type: 'text', text: 'b' }])]],
+  ['a system prompt in blocks', { system: [{ type: 'text', text: 'x-anthropic-billing-header: cch=1' }, { type: 'text', text: 'be' }, { type: 'text', text: ' short' }], messages: [user('hi')] }, [{ role: 'system', content: 'be short' }, user('hi')]],
+  ['an empty system prompt', { system: '', messages: [user('hi')] }, [user('hi')]],
+  ['an image', { messages: [user([{ type: 'image', source: { type: 'base64', media_type: 'image/png', data: 'AA==' } }])] }, [user([{ type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } }])]],
+  [
+    'parallel tool calls and their results',
+    {
+      messages: [
+        assistant([{ type: 'thinking', thinking: 'hm', signature: 's' }, { type: 'text', text: 'go' }, { type: 'tool_use', id: 'a', name: 'f', input: { x: 1 } }, { type: 'tool_use', id: 'b', name: 'g', input: {} }]),
+        user([{ type: 'tool_result', tool_use_id: 'a', content: 'one' }, { type: 'tool_result', tool_use_id: 'b', content: [{ type: 'text', text: 'x' }, { type: 'text', text: 'y' }], is_error: true }, { type: 'text', text: 'and?' }]),
+      ],
+    },
+    [
+      { role: 'assistant', content: 'go', reasoning: 'hm', tool_calls: [call('a', 'f', '{"x":1}'), call('b', 'g', '{}')] },
+      { role: 'tool', tool_call_id: 'a', content: 'one' },
+      { role: 'tool', tool_call_id: 'b', content: 'x\ny' },
+      user('and?'),
+    ],
+  ],
+  ['a tool that gave nothing', { messages: [user([{ type: 'tool_result', tool_use_id: 'a' }])] }, [{ role: 'tool', tool_call_id: 'a', content: '' }]],
+  ['an assistant that said nothing', { messages: [assistant([]), assistant(''), assistant([{ type: 'redacted_thinking', data: 'x' }])] }, [assistant(''), assistant(''), assistant('')]],
+])('the prompt loses or changes %s', (_, body, expected) => {
+  expect(parse(body).body.messages).toEqual(expected);
+});
+
+test('settings are lost on the way', () => {
+  const tools = [{ name: 'f', description: 'does', input_schema: { properties: {} }, cache_control: { type: 'ephemeral' } }];
+  const { body, maxTokens, stream } = parse({
+    messages: [user('x')], tools, tool_choice: { type: 'tool', name: 'f', disable_parallel_tool_use: true },
+    temperature: 0.5, top_p: 0.9, top_k: 4, stop_sequences: ['END'], stream: true, metadata: { user_id: 'u' }, thinking: { type: 'enabled', budget_tokens: 2000 },
+  });
+  expect([maxTokens, stream]).toEqual([9, true]);
+  expect(body).toEqual({
+    model: 'm', messages: [user('x')], max_tokens: 9, temperature: 0.5, top_p: 0.9, top_k: 4, stop: ['END'], stream: true,
+    tools: [{ type: 'function', function: { name: 'f', description: 'does', parameters: { type: 'object', properties: {} } } }],
+    tool_choice: { type: 'function', function: { name: 'f' } }, parallel_tool_calls: false,
+  });
+});
+
+test.each([
+  [{ type: 'auto' }, 'auto'],
+  [{ type: 'any' }, 'required'],
+  [{ type: 'none' }, 'none'],
+])('tool_choice %j is another one for the engine', (tool_choice, expected) => {
+  const tools = [{ name: 'f', input_schema: { type: 'object' } }];
+  expect(parse({ messages: [user('x')], tools, tool_choice }).body).toMatchObject({ tool_choice: expected, parallel_tool_calls: true });
+  expect(parse({ messages: [user('x')], tool_choice }).body).not.toHaveProperty('tool_choice');
+});
+
+test.each<[JsonObject, RegExp]>([
+  [{ messages: [] }, /^messages: at least one/],
+  [{ messages: [user('x')], max_tokens: 0 }, /^max_tokens/],
+  [{ messages: [user([{ type: 'document', source: {} }])] }, /^messages\.0\.content.*/],
+  [{ messages: [user('x')], tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, /^tools\.0\.input_schema: is missing/],
+  [{ messages: [{ role: 'tool', content: 'x' }] }, /^messages\.0\.role/],
+])('what cannot be a request is asked of the engine: %j', (body, message) => {
+  expect(() => parse(body)).toThrow(message);
+});

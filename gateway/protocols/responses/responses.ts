@@ -1,0 +1,63 @@
+import { errorBody, Failure } from '../../failure.ts';
+import type { JsonObject } from '../../json.ts';
+import type { Earlier, ModelRequest } from '../../chat/request.ts';
+import { callOfId } from '../call-ids.ts';
+import { parseAs } from '../parse-as.ts';
+import type { Protocol } from '../protocol.ts';
+import { onlyChoice } from '../said.ts';
+import { ResponseEvents } from './events.ts';
+import { outputOf } from './items.ts';
+import { responseObject } from './response.ts';
+import { responsesRequest, type Asked } from './shape.ts';
+import { chatBodyOf, wantsLogprobs } from './to-chat.ts';
+import { namedTools, type NamedTool } from './tools.ts';
+
+/** OpenAI's Responses. What a response goes on from is read from the record, by the id that its reply carried. */
+export const responses: Protocol = {
+  name: 'responses',
+  path: '/v1/responses',
+  parse: (bytes) => {
+    const { asked, checked } = parseAs(responsesRequest, bytes);
+    const request: ModelRequest = {
+      protocol: responses,
+      route: '/v1/chat/completions',
+      body: chatBodyOf(checked),
+      asked,
+      kept: checked.instructions ? INSTRUCTED : {},
+      model: checked.model ?? null,
+      stream: checked.stream === true,
+      n: 1,
+      maxTokens: checked.max_output_tokens ?? null,
+      wants: { logprobs: wantsLogprobs(checked), tokenIds: false, usage: true },
+    };
+    const { previous_response_id: id } = checked;
+    if (!id) return request;
+    return { ...request, previous: { callId: callOfId('resp', id), join: (earlier) => joined(request, checked, earlier), unknown: () => unknownResponse(id) } };
+  },
+  whole: (reply, { asked = {} }, callId) => {
+    const choice = onlyChoice(reply);
+    const status = choice.finish_reason === 'length' ? 'incomplete' : 'completed';
+    return responseObject(asked, { callId, created: reply.created, model: reply.model, status, output: outputOf(choice, toolsOf(asked), callId), usage: reply.usage });
+  },
+  writer: ({ asked = {} }, callId) => new ResponseEvents(callId, asked, toolsOf(asked)),
+  errorBody,
+};
+
+/** Its first message came from `instructions`, which hold for one response and not for those that go on from it. */
+const INSTRUCTED = { instructions_first: true };
+
+function joined(request: ModelRequest, { instructions }: Asked, { request: before, message }: Earlier): ModelRequest {
+  const listed = (body: JsonObject): unknown[] => (Array.isArray(body.messages) ? body.messages : []);
+  const own = listed(request.body);
+  const said = listed(before).slice(before.instructions_first === true ? 1 : 0);
+  const added = instructions ? 1 : 0;
+  return { ...request, body: { ...request.body, messages: [...own.slice(0, added), ...said, message, ...own.slice(added)] } };
+}
+
+function toolsOf(asked: JsonObject): NamedTool[] {
+  const { data } = responsesRequest.shape.tools.safeParse(asked.tools);
+  return namedTools(data ?? []);
+}
+
+const unknownResponse = (id: string) =>
+  new Failure(400, 'previous_response_not_found', `previous_response_id: this attempt of the trial has no response ${JSON.stringify(id.slice(0, 100))}`, { retryable: false });

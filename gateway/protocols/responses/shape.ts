@@ -1,0 +1,89 @@
+import { z } from 'zod';
+
+const image = z.looseObject({ type: z.literal('input_image'), image_url: z.string(), detail: z.string().nullish() });
+const text = z.looseObject({ type: z.enum(['input_text', 'output_text', 'text']), text: z.string() });
+const refusal = z.looseObject({ type: z.literal('refusal'), refusal: z.string() });
+const part = z.discriminatedUnion('type', [text, image, refusal], { error: notServed });
+const content = z.union([z.string(), z.array(part)]);
+const reasoningText = z.array(z.looseObject({ text: z.string() })).nullish();
+
+const call = { call_id: z.string(), name: z.string() };
+const output = { call_id: z.string(), output: content };
+const item = z.discriminatedUnion(
+  'type',
+  [
+    z.looseObject({ type: z.literal('message'), role: z.enum(['user', 'assistant', 'system', 'developer']), content }),
+    z.looseObject({ type: z.literal('function_call'), ...call, namespace: z.string().nullish(), arguments: z.string() }),
+    z.looseObject({ type: z.literal('custom_tool_call'), ...call, input: z.string() }),
+    z.looseObject({ type: z.enum(['function_call_output', 'custom_tool_call_output']), ...output }),
+    z.looseObject({ type: z.literal('reasoning'), content: reasoningText, summary: reasoningText }),
+  ],
+  { error: notServed },
+);
+/** A message may leave its type out. */
+const inputItem = z.preprocess((value) => (typeof value === 'object' && value !== null && 'role' in value && !('type' in value) ? { ...value, type: 'message' } : value), item);
+
+const functionTool = z.looseObject({
+  type: z.literal('function'),
+  name: z.string(),
+  description: z.string().nullish(),
+  parameters: z.record(z.string(), z.unknown()).nullish(),
+  strict: z.boolean().nullish(),
+});
+const customTool = z.looseObject({
+  type: z.literal('custom'),
+  name: z.string(),
+  description: z.string().nullish(),
+  format: z.looseObject({ type: z.string(), syntax: z.string().nullish(), definition: z.string().nullish() }).nullish(),
+});
+const namespace = z.looseObject({ type: z.literal('namespace'), name: z.string(), tools: z.array(z.looseObject({ type: z.string() })) });
+/** What a provider runs itself (a web search, an interpreter) nobody runs here: such a tool is not shown to the model. */
+const otherTool = z.looseObject({ type: z.string() }).transform(({ type }) => ({ type: 'other' as const, named: type }));
+const tool = z.union([functionTool, customTool, namespace, otherTool]);
+
+const toolChoice = z.union([
+  z.enum(['auto', 'none', 'required']),
+  z.looseObject({ type: z.enum(['function', 'custom']), name: z.string() }),
+  z.looseObject({ type: z.literal('allowed_tools'), mode: z.enum(['auto', 'required']) }),
+], 'is auto, none, required, or names a function');
+
+const format = z.discriminatedUnion('type', [
+  z.looseObject({ type: z.enum(['text', 'json_object']) }),
+  z.looseObject({ type: z.literal('json_schema'), name: z.string().nullish(), schema: z.record(z.string(), z.unknown()), strict: z.boolean().nullish() }),
+]);
+
+const absent = (why: string) => z.literal(false, why).nullish();
+
+/** What OpenAI's `/v1/responses` takes. */
+export const responsesRequest = z.looseObject({
+  model: z.string().nullish(),
+  input: z.union([z.string(), z.array(inputItem)]),
+  instructions: z.string().nullish(),
+  previous_response_id: z.string().nullish(),
+  tools: z.array(tool).nullish(),
+  tool_choice: toolChoice.nullish(),
+  parallel_tool_calls: z.boolean().nullish(),
+  max_output_tokens: z.int().min(1).nullish(),
+  temperature: z.number().nullish(),
+  top_p: z.number().nullish(),
+  top_logprobs: z.int().min(0).nullish(),
+  text: z.looseObject({ format: format.nullish() }).nullish(),
+  reasoning: z.looseObject({ effort: z.string().nullish() }).nullish(),
+  include: z.array(z.string()).nullish(),
+  stream: z.boolean().nullish(),
+  background: absent('is not served here: ask and wait, or stream'),
+  prompt: absent('templates are not served here: send the messages'),
+  conversation: absent('is not served here: name the response before by previous_response_id'),
+});
+
+export type Asked = z.output<typeof responsesRequest>;
+export type Item = z.output<typeof item>;
+export type Tool = z.output<typeof tool>;
+export type FunctionTool = z.output<typeof functionTool>;
+export type CustomTool = z.output<typeof customTool>;
+export type ItemContent = z.output<typeof content>;
+export { functionTool };
+
+function notServed({ code }: { code?: string }): string | undefined {
+  return code === 'invalid_union' ? 'items of this type are not served here' : undefined;
+}

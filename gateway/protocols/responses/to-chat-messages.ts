@@ -1,0 +1,66 @@
+import type { JsonObject } from '../../json.ts';
+import type { Asked, Item, ItemContent } from './shape.ts';
+import { asArguments, flatName } from './tools.ts';
+
+type Assistant = { role: 'assistant'; content: string | null; reasoning?: string; tool_calls?: JsonObject[] };
+
+/** A conversation's items in chat form. What one reply said comes as several items, and is one message again. */
+export function chatMessagesOf(input: Asked['input']): JsonObject[] {
+  if (typeof input === 'string') return [{ role: 'user', content: input }];
+  const messages: JsonObject[] = [];
+  let open: Assistant | null = null;
+  for (const item of input) {
+    const said = assistantPart(item);
+    if (!said) {
+      open = null;
+      messages.push(otherMessage(item));
+    } else if (open && goesOn(open, said)) Object.assign(open, joined(open, said));
+    else messages.push((open = said));
+  }
+  return messages;
+}
+
+/** Whether the item belongs to the same reply as what came before it: none has two texts, nor thinks again after it has spoken. */
+function goesOn(open: Assistant, said: Assistant): boolean {
+  if (said.reasoning !== undefined) return open.reasoning === undefined && open.content === null && !open.tool_calls;
+  return said.content === null || open.content === null;
+}
+
+function joined(open: Assistant, said: Assistant): Partial<Assistant> {
+  if (said.tool_calls) return { tool_calls: [...(open.tool_calls ?? []), ...said.tool_calls] };
+  return said.reasoning === undefined ? { content: said.content } : { reasoning: said.reasoning };
+}
+
+function assistantPart(item: Item): Assistant | null {
+  if (item.type === 'message') return item.role === 'assistant' ? { role: 'assistant', content: textOf(item.content) } : null;
+  if (item.type === 'function_call') return withCall(item.call_id, flatName(item.namespace, item.name), item.arguments);
+  if (item.type === 'custom_tool_call') return withCall(item.call_id, item.name, asArguments(item.input));
+  if (item.type !== 'reasoning') return null;
+  const texts = item.content?.length ? item.content : (item.summary ?? []);
+  return { role: 'assistant', content: null, reasoning: texts.map(({ text }) => text).join('') };
+}
+
+const withCall = (id: string, name: string, given: string): Assistant => ({
+  role: 'assistant',
+  content: null,
+  tool_calls: [{ id, type: 'function', function: { name, arguments: given } }],
+});
+
+function otherMessage(item: Item): JsonObject {
+  if (item.type === 'message') return { role: item.role, content: chatContent(item.content) };
+  if (item.type === 'function_call_output' || item.type === 'custom_tool_call_output') return { role: 'tool', tool_call_id: item.call_id, content: chatContent(item.output) };
+  throw new Error(`no message is made of ${item.type}`);
+}
+
+function textOf(content: ItemContent): string {
+  if (typeof content === 'string') return content;
+  return content.map((part) => (part.type === 'input_image' ? '' : part.type === 'refusal' ? part.refusal : part.text)).join('');
+}
+
+function chatContent(content: ItemContent): string | JsonObject[] {
+  if (typeof content === 'string' || content.every((part) => part.type !== 'input_image') && content.length < 2) return textOf(content);
+  return content.map((part) => {
+    if (part.type !== 'input_image') return { type: 'text', text: part.type === 'refusal' ? part.refusal : part.text };
+    return { type: 'image_url', image_url: { url: part.image_url, ...(part.detail ? { detail: part.detail } : {}) } };
+  });
+}

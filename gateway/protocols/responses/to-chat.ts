@@ -1,0 +1,44 @@
+import type { JsonObject } from '../../json.ts';
+import type { Asked } from './shape.ts';
+import { chatMessagesOf } from './to-chat-messages.ts';
+import { chatTool, namedTools } from './tools.ts';
+
+/** vLLM's own sampling fields, which both its routes take. */
+const PASSED = [
+  'model', 'temperature', 'top_p', 'top_k', 'min_p', 'seed', 'stop', 'stop_token_ids', 'presence_penalty', 'frequency_penalty', 'repetition_penalty',
+  'logit_bias', 'ignore_eos', 'skip_special_tokens', 'include_stop_str_in_output', 'chat_template_kwargs', 'user',
+];
+
+export const wantsLogprobs = ({ include }: Asked): boolean => include?.includes('message.output_text.logprobs') === true;
+
+/** The chat request that asks for the same. */
+export function chatBodyOf(asked: Asked): JsonObject {
+  const { instructions, input, tools, max_output_tokens, reasoning, stream, text, top_logprobs } = asked;
+  const shown = namedTools(tools ?? []);
+  const fields = {
+    ...Object.fromEntries(PASSED.map((name) => [name, asked[name]])),
+    messages: [...(instructions ? [{ role: 'system', content: instructions }] : []), ...chatMessagesOf(input)],
+    ...(shown.length > 0 ? { tools: shown.map(chatTool), tool_choice: chatToolChoice(asked), parallel_tool_calls: asked.parallel_tool_calls } : {}),
+    max_tokens: max_output_tokens,
+    reasoning_effort: reasoning?.effort,
+    response_format: responseFormat(text?.format),
+    ...(wantsLogprobs(asked) ? { logprobs: true, top_logprobs } : {}),
+    stream: stream || null,
+  };
+  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined));
+}
+
+function chatToolChoice({ tool_choice: choice, tools }: Asked): unknown {
+  if (!choice || typeof choice === 'string') return choice;
+  // Which of its tools a model may call cannot be said here: it may call all that it is shown.
+  if (choice.type === 'allowed_tools') return choice.mode;
+  const inNamespace = namedTools(tools ?? []).find((tool) => tool.shown.name === choice.name);
+  return { type: 'function', function: { name: inNamespace?.name ?? choice.name } };
+}
+
+function responseFormat(format: NonNullable<Asked['text']>['format']): JsonObject | null {
+  if (!format || format.type === 'text') return null;
+  if (format.type === 'json_object') return { type: 'json_object' };
+  const { name, schema, strict } = format;
+  return { type: 'json_schema', json_schema: { name: name ?? 'response', schema, ...(typeof strict === 'boolean' ? { strict } : {}) } };
+}

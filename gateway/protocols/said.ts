@@ -1,0 +1,33 @@
+import { choicesOf } from '../chat/hide.ts';
+import { isObject, type JsonObject } from '../json.ts';
+
+/** A tool call, whole or the next part of one. */
+export type ToolCall = { index: number; id: string | null; name: string | null; arguments: string };
+
+/** What a chat message or a delta says. */
+export type Said = { reasoning: string; text: string; tools: ToolCall[] };
+
+export function saidIn(message: unknown): Said {
+  if (!isObject(message)) return { reasoning: '', text: '', tools: [] };
+  const { content, reasoning, reasoning_content, tool_calls } = message;
+  return {
+    reasoning: textIn(reasoning) || textIn(reasoning_content),
+    text: textIn(content),
+    tools: Array.isArray(tool_calls) ? tool_calls.filter(isObject).map(toolIn) : [],
+  };
+}
+
+function toolIn(call: JsonObject, place: number): ToolCall {
+  const { name = null, arguments: given = '' } = isObject(call.function) ? call.function : {};
+  return {
+    index: typeof call.index === 'number' ? call.index : place,
+    id: typeof call.id === 'string' ? call.id : null,
+    name: typeof name === 'string' ? name : null,
+    arguments: textIn(given),
+  };
+}
+
+/** The one reply of a call whose protocol has no `n`. */
+export const onlyChoice = (reply: JsonObject): JsonObject => choicesOf(reply)[0] ?? {};
+
+export const textIn = (value: unknown): string => (typeof value === 'string' ? value : '');

@@ -1,0 +1,43 @@
+import { spawn } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { INSTALLS } from '../../cli/folders.ts';
+import { endGroup, identify } from '../../cli/supervisor/processes.ts';
+import { sleep } from '../sleep.ts';
+
+/** A real vLLM of the test's own, which takes tool calls out of the text; `more` of its options. */
+export async function withVllm<T>(body: (url: string) => Promise<T>, signal: AbortSignal, more: readonly string[] = []): Promise<T> {
+  const home = await mkdtemp(join(tmpdir(), 'trialgate-vllm-'));
+  const port = await freePort();
+  const args = [
+    '-m', 'vllm.entrypoints.openai.api_server', '--model', INSTALLS.smallModel, '--served-model-name', 'policy', '--host', '127.0.0.1', '--port', String(port), '--enforce-eager', '--dtype', 'bfloat16',
+    '--logprobs-mode', 'processed_logprobs', '--enable-scale-out', '--enable-auto-tool-choice', '--tool-call-parser', 'hermes', '--disable-uvicorn-access-log', ...more,
+  ];
+  const env = { PATH: process.env['PATH'] ?? '', HOME: home, XDG_CACHE_HOME: home, VLLM_CPU_KVCACHE_SPACE: '1', HF_HUB_OFFLINE: '1', VLLM_NO_USAGE_STATS: '1', VLLM_SERVER_DEV_MODE: '1', VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1' };
+  const child = spawn(INSTALLS.python, args, { cwd: home, env, stdio: ['ignore', 'ignore', 'pipe'], detached: true });
+  let said = '';
+  child.stderr.on('data', (bytes: Buffer) => (said = (said + bytes.toString()).slice(-4_000)));
+  const url = `http://127.0.0.1:${port}`;
+  try {
+    while (!(await fetch(`${url}/health`, { signal }).then(({ ok }) => ok, () => false))) {
+      signal.throwIfAborted();
+      if (child.exitCode !== null) throw new Error(`vLLM did not start: ${said}`);
+      await sleep(250);
+    }
+    return await body(url);
+  } finally {
+    await endGroup(identify(child.pid ?? 0), 'SIGTERM', 5_000);
+    await rm(home, { recursive: true, force: true });
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  return typeof address === 'object' && address ? address.port : 0;
+}

@@ -1,0 +1,28 @@
+import { parseObject, type JsonObject } from '../json.ts';
+
+export type ProtocolEvent = JsonObject & { type: string };
+
+/** A stream's events that are named by their type, in order, and whether its connection broke. */
+export async function readEvents(response: Response): Promise<{ events: ProtocolEvent[]; broken: boolean }> {
+  const decoder = new TextDecoder();
+  let text = '';
+  let broken = false;
+  try {
+    for await (const bytes of response.body ?? []) text += decoder.decode(bytes, { stream: true });
+  } catch {
+    broken = true;
+  }
+  return { events: eventsIn(text), broken };
+}
+
+export const typesOf = (events: readonly ProtocolEvent[]): string[] => events.map(({ type }) => type);
+
+export function eventsIn(text: string): ProtocolEvent[] {
+  const events = text.split('\n\n').filter((event) => event !== '' && !event.startsWith(':'));
+  return events.map((event) => {
+    const [, name, data] = /^event: (.+)\ndata: (.+)$/.exec(event) ?? [];
+    const parsed = parseObject(data ?? '');
+    if (!parsed || typeof parsed.type !== 'string' || parsed.type !== name) throw new Error(`an event is not named by its type: ${event}`);
+    return { ...parsed, type: parsed.type };
+  });
+}
