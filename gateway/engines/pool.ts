@@ -4,7 +4,7 @@ import { InFlight } from '../in-flight.ts';
 import { sleep } from '../sleep.ts';
 import type { EngineConnection } from './connection.ts';
 import { Placement } from './placement.ts';
-import { Replica } from './replica.ts';
+import { Replica, type ReplicaMemory } from './replica.ts';
 
 export type ReplicaRow = typeof replicas.$inferSelect;
 
@@ -16,6 +16,10 @@ type Caller = { id: string; runId: string | null };
 type PoolOptions = {
   readRows: () => Promise<ReplicaRow[]>;
   connect: (url: string) => EngineConnection;
+  /** What is known of a replica already. */
+  remember?: (url: string) => ReplicaMemory;
+  /** Nothing runs on after a request: what a call's record needs to know of its engine is waited for. */
+  learnsFirst?: boolean;
   /** The deployment's own engines: they serve trials that belong to no run. */
   urls: readonly string[];
   log: (line: string) => void;
@@ -108,7 +112,8 @@ export class EnginePool {
       if (runId === null || (label !== null && label === row.label)) {
         this.#complaints.delete(row.url);
         const model = (await replica.models())[0]?.id ?? null;
-        replica.logprobsMode(model);
+        if (this.#options.learnsFirst) await replica.learnMode(model).catch(() => {});
+        else replica.logprobsMode(model);
         return { replica, label, changes: replica.changes, model };
       }
       this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);
@@ -147,7 +152,7 @@ export class EnginePool {
   #replica(url: string): Replica {
     const known = this.#replicas.get(url);
     if (known) return known;
-    const replica = new Replica(this.#options.connect(url));
+    const replica = new Replica(this.#options.connect(url), this.#options.remember?.(url));
     this.#replicas.set(url, replica);
     return replica;
   }

@@ -12,27 +12,45 @@ const ASK_MS = 5_000;
 const WARM_MS = 60_000;
 const COOL_MS = 500;
 
+/** What a replica has said. Values alone: where each request has its own connections they may still share this. */
+export class ReplicaMemory {
+  /** Counts the times that it was found with another label than before. */
+  changes = 0;
+  lastLabel: string | null | undefined;
+  models: Model[] | null = null;
+  traits: { known: EngineTraits | null } | null = null;
+  mode: { known: LogprobsMode | null } | null = null;
+  coolUntil = 0;
+
+  forget(): void {
+    this.models = null;
+    this.traits = null;
+    this.mode = null;
+  }
+}
+
 /** One replica as the gateway sees it: which label it says, and whether that can still be believed. */
 export class Replica {
   readonly connection: EngineConnection;
-  /** Counts the times that it was found with another label than before. */
-  changes = 0;
-  #lastLabel: string | null | undefined;
+  readonly #memory: ReplicaMemory;
   #verified: { label: string | null; epoch: number } | null = null;
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
-  #models: Model[] | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
-  #mode: { known: LogprobsMode | null } | null = null;
-  #coolUntil = 0;
+  #mode: Promise<LogprobsMode | null> | null = null;
 
-  constructor(connection: EngineConnection) {
+  constructor(connection: EngineConnection, memory = new ReplicaMemory()) {
     this.connection = connection;
+    this.#memory = memory;
     // A new connection may lead to a process that has just started: it is asked at once, so that a relabelling which follows
     // does not hide what answered in between.
     connection.onChange = () => {
-      this.#models = null;
+      memory.models = null;
       this.label().catch(() => {});
     };
+  }
+
+  get changes(): number {
+    return this.#memory.changes;
   }
 
   /** Its label, read no earlier than its last lost or new connection. Null when it has no such route. Rejects when it is away. */
@@ -57,37 +75,47 @@ export class Replica {
   }
 
   async models(): Promise<Model[]> {
-    if (!this.#models) {
+    if (!this.#memory.models) {
       const reply = await this.#ask('/v1/models');
       const parsed = modelList.safeParse(reply);
       if (!parsed.success) return [];
-      this.#models = parsed.data.data;
+      this.#memory.models = parsed.data.data;
     }
-    return this.#models;
+    return this.#memory.models;
   }
 
   /** What token-in needs to know of it; null when it cannot do that. Rejects when it is away. */
   traits(model: string | null): Promise<EngineTraits | null> {
     if (this.#traits) return this.#traits;
+    const { traits: told } = this.#memory;
+    if (told) return Promise.resolve(told.known);
     const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS));
     this.#traits = traits;
-    traits.catch(() => {
-      if (this.#traits === traits) this.#traits = null;
-    });
+    traits.then(
+      (known) => this.#traits === traits && (this.#memory.traits = { known }),
+      () => this.#traits === traits && (this.#traits = null),
+    );
     return traits;
   }
 
-  /** Null until it has said so: nobody waits for that. */
+  /** Null until it has said so: nobody waits for that who does not `learn` it. */
   logprobsMode(model: string | null): LogprobsMode | null {
+    void this.learnMode(model).catch(() => {});
+    return this.#memory.mode?.known ?? null;
+  }
+
+  /** Resolves when it has said what its log-probabilities are of. */
+  async learnMode(model: string | null): Promise<void> {
+    if (this.#memory.mode) return;
     if (!this.#mode) {
-      const mode: { known: LogprobsMode | null } = { known: null };
+      const mode = readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS));
       this.#mode = mode;
-      readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
-        (known) => (mode.known = known),
+      mode.then(
+        (known) => this.#mode === mode && (this.#memory.mode = { known }),
         () => this.#mode === mode && (this.#mode = null),
       );
     }
-    return this.#mode.known;
+    await this.#mode;
   }
 
   /** Whether it answers at all within `ms`. */
@@ -99,31 +127,32 @@ export class Replica {
 
   /** It could not be reached: others go first for a moment, and what was known of it is asked again. */
   cool(): void {
-    this.#coolUntil = Date.now() + COOL_MS;
+    this.#memory.coolUntil = Date.now() + COOL_MS;
     this.forget();
   }
 
   forget(): void {
     this.#verified = null;
-    this.#models = null;
     this.#traits = null;
     this.#mode = null;
+    this.#memory.forget();
   }
 
   get isCool(): boolean {
-    return Date.now() < this.#coolUntil;
+    return Date.now() < this.#memory.coolUntil;
   }
 
   async #readLabel(epoch: number): Promise<string | null> {
     const reply = weightInfo.safeParse(await this.#ask('/weight_info'));
     const label = reply.success ? reply.data.weight_version : null;
-    if (this.#lastLabel !== undefined && this.#lastLabel !== label) {
-      this.changes += 1;
+    const memory = this.#memory;
+    if (memory.lastLabel !== undefined && memory.lastLabel !== label) {
+      memory.changes += 1;
       // It may be another process, started in another way.
-      this.#traits = null;
-      this.#mode = null;
+      this.#traits = memory.traits = null;
+      this.#mode = memory.mode = null;
     }
-    this.#lastLabel = label;
+    memory.lastLabel = label;
     if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { label, epoch };
     return label;
   }

@@ -1,0 +1,78 @@
+import { disownCalls } from '../../store/queries/disown-calls.ts';
+import { findTrials } from '../../store/queries/find-trials.ts';
+import { readCalls } from '../../store/queries/read-calls.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { registerReplicas } from '../../store/queries/register-replicas.ts';
+import { replicas } from '../../store/schema.ts';
+import { createGateway } from '../app.ts';
+import { EnginePool } from '../engines/pool.ts';
+import { errorResponse, toFailure } from '../failure.ts';
+import { patiently } from '../patiently.ts';
+import { SingleCommit } from '../recorder/single-commit.ts';
+import { Conversations } from '../token-in/conversations.ts';
+import { Trials } from '../trials.ts';
+import { openRequestDatabase } from './database.ts';
+import { FetchConnection } from './fetch-connection.ts';
+import type { Isolate } from './isolate.ts';
+import type { WorkerOptions } from './settings.ts';
+
+export type Answered = {
+  response: Promise<Response>;
+  /** Resolves when nothing of the request goes on: its reply has ended or was left, its call is recorded, its connections are closed. */
+  over: Promise<void>;
+};
+
+/** Answers one request, with connections of its own. */
+export function answer(request: Request, { databaseUrl, engines: urls, secret, adminKey, settings }: WorkerOptions, isolate: Isolate): Answered {
+  const log = (line: string) => console.error(`gateway: ${line}`);
+  const db = openRequestDatabase(databaseUrl);
+  const engines = new EnginePool({
+    urls,
+    log,
+    readRows: () => patiently({ settings }, () => db.select().from(replicas)),
+    connect: (url) => new FetchConnection(url),
+    remember: (url) => isolate.replica(url),
+    learnsFirst: true,
+  });
+  const recorder = new SingleCommit({
+    commit: (calls) => recordCalls(db, calls),
+    disown: (ids) => disownCalls(db, ids),
+    waitMs: settings.storeWaitMs,
+    log,
+  });
+  const app = createGateway({
+    db,
+    recorder,
+    engines,
+    secret,
+    adminKey,
+    settings,
+    log,
+    trials: new Trials((ids) => findTrials(db, ids)),
+    conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
+    counters: isolate.counters,
+    stopping: new AbortController().signal,
+  });
+  const register = async () => {
+    const pool = urls.join(' ');
+    if (isolate.registered === pool) return;
+    await patiently({ settings }, () => registerReplicas(db, urls));
+    isolate.registered = pool;
+  };
+  const answered = register().then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error))).then(withEnd);
+  const close = async () => {
+    await recorder.close();
+    await db.$client.end();
+  };
+  return {
+    response: answered.then(({ response }) => response),
+    over: answered.then(({ ended }) => ended).then(close, close),
+  };
+}
+
+/** The same response, and when its body has ended or was left. */
+function withEnd(response: Response): { response: Response; ended: Promise<unknown> } {
+  if (!response.body) return { response, ended: Promise.resolve() };
+  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
+  return { response: new Response(readable, response), ended: response.body.pipeTo(writable) };
+}
