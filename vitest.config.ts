@@ -1,4 +1,8 @@
+import { globSync, readFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
+
+/** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
+const overHttp = globSync('gateway/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').includes('testing/harness.ts'));
 
 export default defineConfig({
   test: {
@@ -8,6 +12,17 @@ export default defineConfig({
           name: 'fast',
           include: ['{gateway,store,activities,workflows,cli,agents,tasks}/**/*.test.ts'],
           exclude: ['**/*.real.test.ts', '**/node_modules/**'],
+          testTimeout: 30_000,
+          hookTimeout: 60_000,
+        },
+      },
+      {
+        test: {
+          name: 'workerd',
+          include: overHttp,
+          exclude: ['**/*.real.test.ts', '**/node_modules/**'],
+          env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
+          globalSetup: 'gateway/testing/workerd-setup.ts',
           testTimeout: 30_000,
           hookTimeout: 60_000,
         },

@@ -17,6 +17,7 @@ import { Counters } from './counters.ts';
 import { DEFAULT_SETTINGS, type GatewayEnv, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
+import { InFlight } from './in-flight.ts';
 import { patiently } from './patiently.ts';
 import { toFailure } from './failure.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
@@ -69,7 +70,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
-  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), secret, adminKey, settings, log, stopping: stopping.signal });
+  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), inFlight: new InFlight(), secret, adminKey, settings, log, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.

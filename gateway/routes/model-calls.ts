@@ -13,7 +13,6 @@ import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { clientGone, Failure } from '../failure.ts';
-import { InFlight } from '../in-flight.ts';
 import { patiently } from '../patiently.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
@@ -30,7 +29,7 @@ type Asked = ModelRequest & { size: number; retry: Retry };
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
-  const inFlight = new InFlight();
+  const { inFlight } = deps;
   const sameCalls = new SameCalls();
   const underWay = new Set<Call>();
   const stop = () => underWay.forEach((call) => call.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again')));

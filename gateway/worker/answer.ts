@@ -2,11 +2,9 @@ import { disownCalls } from '../../store/queries/disown-calls.ts';
 import { findTrials } from '../../store/queries/find-trials.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
-import { registerReplicas } from '../../store/queries/register-replicas.ts';
 import { replicas } from '../../store/schema.ts';
 import { createGateway } from '../app.ts';
 import { EnginePool } from '../engines/pool.ts';
-import { errorResponse, toFailure } from '../failure.ts';
 import { patiently } from '../patiently.ts';
 import { SingleCommit } from '../recorder/single-commit.ts';
 import { Conversations } from '../token-in/conversations.ts';
@@ -31,7 +29,7 @@ export function answer(request: Request, { databaseUrl, engines: urls, secret, a
     log,
     readRows: () => patiently({ settings }, () => db.select().from(replicas)),
     connect: (url) => new FetchConnection(url),
-    remember: (url) => isolate.replica(url),
+    memory: isolate.pool,
     learnsFirst: true,
   });
   const recorder = new SingleCommit({
@@ -51,15 +49,10 @@ export function answer(request: Request, { databaseUrl, engines: urls, secret, a
     trials: new Trials((ids) => findTrials(db, ids)),
     conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
     counters: isolate.counters,
+    inFlight: isolate.inFlight,
     stopping: new AbortController().signal,
   });
-  const register = async () => {
-    const pool = urls.join(' ');
-    if (isolate.registered === pool) return;
-    await patiently({ settings }, () => registerReplicas(db, urls));
-    isolate.registered = pool;
-  };
-  const answered = register().then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error))).then(withEnd);
+  const answered = Promise.resolve(app.fetch(request)).then(withEnd);
   const close = async () => {
     await recorder.close();
     await db.$client.end();

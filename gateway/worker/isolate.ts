@@ -1,26 +1,30 @@
 import { Counters } from '../counters.ts';
-import { ReplicaMemory } from '../engines/replica.ts';
+import { PoolMemory } from '../engines/pool.ts';
+import type { ReplicaMemory } from '../engines/replica.ts';
+import { InFlight } from '../in-flight.ts';
 import { ConversationMemory } from '../token-in/conversations.ts';
 
-/** How long an engine's models and traits are believed: `fetch` does not show that another process answers. */
+/** How long what an engine said of itself is believed: `fetch` does not show that another process answers. */
 const KNOWN_MS = 30_000;
 const CONVERSATION_BYTES = 32 * 2 ** 20;
 
 /** What the requests of one isolate share: values alone, no connection and no promise. It may be gone at any time. */
 export class Isolate {
   readonly counters = new Counters();
+  readonly inFlight = new InFlight();
   readonly conversations = new ConversationMemory(CONVERSATION_BYTES);
-  /** Engines that were registered as the deployment's pool. */
-  registered = '';
-  readonly #replicas = new Map<string, { at: number; memory: ReplicaMemory }>();
+  readonly pool = new AgingPoolMemory();
+}
 
-  replica(url: string): ReplicaMemory {
-    const known = this.#replicas.get(url) ?? { at: Date.now(), memory: new ReplicaMemory() };
-    if (Date.now() - known.at > KNOWN_MS) {
-      known.memory.forget();
-      known.at = Date.now();
-    }
-    this.#replicas.set(url, known);
-    return known.memory;
+class AgingPoolMemory extends PoolMemory {
+  readonly #since = new Map<string, number>();
+
+  override replica(url: string): ReplicaMemory {
+    const known = super.replica(url);
+    const since = this.#since.get(url);
+    if (since !== undefined && Date.now() - since < KNOWN_MS) return known;
+    known.forget();
+    this.#since.set(url, Date.now());
+    return known;
   }
 }

@@ -12,6 +12,11 @@ export type WorkerOptions = {
 };
 
 const EXPECTED = 'engines such as https://engine.example, separated by commas';
+export const engineUrls = z
+  .string(EXPECTED)
+  .transform((text) => text.split(',').map((url) => url.trim().replace(/\/+$/, '')))
+  .pipe(z.array(z.string().regex(/^https?:\/\/[^/\s]+$/, `${EXPECTED}; a Worker reaches none through \`unix:\``)));
+
 const seconds = z.coerce.number('a number of seconds').positive('more than 0 seconds').transform((value) => value * 1000).optional();
 const choice = z.enum(['true', 'false'], 'true or false').transform((value) => value === 'true').optional();
 
@@ -23,10 +28,7 @@ const environment = z.object({
   HYPERDRIVE: z.object({ connectionString: z.string() }, 'a Hyperdrive binding'),
   TRIALGATE_SECRET: z.string('a secret: `wrangler secret put TRIALGATE_SECRET`').min(16, 'at least 16 characters'),
   TRIALGATE_ADMIN_KEY: z.string('a key: `wrangler secret put TRIALGATE_ADMIN_KEY`').min(8, 'at least 8 characters'),
-  TRIALGATE_ENGINES: z
-    .string(EXPECTED)
-    .transform((text) => text.split(',').map((url) => url.trim().replace(/\/+$/, '')))
-    .pipe(z.array(z.string().regex(/^https?:\/\/[^/\s]+$/, `${EXPECTED}; a Worker reaches none through \`unix:\``))),
+  TRIALGATE_ENGINES: engineUrls,
   TRIALGATE_TOKEN_IN: choice,
   TRIALGATE_STRICT_MODEL: choice,
   TRIALGATE_BUDGET_END: z.enum(['length', 'refuse'], 'length or refuse').optional(),

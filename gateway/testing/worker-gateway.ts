@@ -1,0 +1,30 @@
+import { inject } from 'vitest';
+import { DEFAULT_SETTINGS } from '../deps.ts';
+import type { NodeGateway, NodeGatewayOptions } from '../node.ts';
+import { startWorkerd } from './workerd.ts';
+import './workerd-setup.ts';
+
+/** What stands in front of a line of a Worker's log. */
+const OWN = /^.*?gateway: /;
+
+/** The gateway in workerd, with the options of one on Node. */
+export async function startWorkerGateway({ engines, databaseUrl, adminKey, secret, settings: changed, log = () => {} }: NodeGatewayOptions): Promise<NodeGateway> {
+  const settings = { ...DEFAULT_SETTINGS, ...changed };
+  return startWorkerd({
+    bundle: inject('workerBundle'),
+    databaseUrl,
+    onLog: (line) => log(line.replace(OWN, '')),
+    variables: {
+      TRIALGATE_SECRET: secret,
+      TRIALGATE_ADMIN_KEY: adminKey ?? '',
+      TRIALGATE_ENGINES: engines.join(','),
+      TRIALGATE_TOKEN_IN: `${settings.tokenIn}`,
+      TRIALGATE_STRICT_MODEL: `${settings.strictModel}`,
+      TRIALGATE_BUDGET_END: settings.budgetEnd,
+      TRIALGATE_HOLD_SECONDS: `${settings.holdMs / 1000}`,
+      TRIALGATE_IDLE_SECONDS: `${settings.idleMs / 1000}`,
+      TRIALGATE_STORE_WAIT_SECONDS: `${settings.storeWaitMs / 1000}`,
+      TRIALGATE_MAX_BODY_BYTES: `${settings.maxBodyBytes}`,
+    },
+  });
+}
