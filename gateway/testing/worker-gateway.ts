@@ -1,16 +1,17 @@
 import { inject } from 'vitest';
 import { DEFAULT_SETTINGS } from '../deps.ts';
 import type { NodeGateway, NodeGatewayOptions } from '../node.ts';
+import { startEdge } from './edge.ts';
 import { startWorkerd } from './workerd.ts';
 import './workerd-setup.ts';
 
 /** What stands in front of a line of a Worker's log. */
 const OWN = /^.*?gateway: /;
 
-/** The gateway in workerd, with the options of one on Node. */
+/** The gateway in workerd, behind what stands for Cloudflare's edge, with the options of one on Node. */
 export async function startWorkerGateway({ engines, databaseUrl, adminKey, secret, settings: changed, log = () => {} }: NodeGatewayOptions): Promise<NodeGateway> {
   const settings = { ...DEFAULT_SETTINGS, ...changed };
-  return startWorkerd({
+  const worker = await startWorkerd({
     bundle: inject('workerBundle'),
     databaseUrl,
     onLog: (line) => log(line.replace(OWN, '')),
@@ -27,4 +28,10 @@ export async function startWorkerGateway({ engines, databaseUrl, adminKey, secre
       TRIALGATE_MAX_BODY_BYTES: `${settings.maxBodyBytes}`,
     },
   });
+  const edge = await startEdge(Number(new URL(worker.url).port));
+  const close = async () => {
+    await edge.close();
+    await worker.close();
+  };
+  return { url: edge.url, close };
 }
