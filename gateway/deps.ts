@@ -3,6 +3,7 @@ import type { Counters } from './counters.ts';
 import type { EnginePool } from './engines/pool.ts';
 import type { InFlight } from './in-flight.ts';
 import type { Recorder } from './recorder/recorder.ts';
+import type { SameCalls } from './retry/same-calls.ts';
 import type { Conversations } from './token-in/conversations.ts';
 import type { Trials } from './trials.ts';
 
@@ -15,6 +16,7 @@ export type GatewayDeps = {
   counters: Counters;
   /** Calls under way, by trial. */
   inFlight: InFlight;
+  sameCalls: SameCalls;
   /** Derives the attempts' keys. */
   secret: string;
   /** Opens the session routes; null leaves them open, for a gateway that listens on loopback alone. */

@@ -19,7 +19,6 @@ import { PROTOCOLS } from '../protocols/all.ts';
 import { readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
-import { SameCalls } from '../retry/same-calls.ts';
 import { conversationOf } from '../token-in/messages.ts';
 
 /** The connection of the one who asks. */
@@ -29,8 +28,7 @@ type Asked = ModelRequest & { size: number; retry: Retry };
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
-  const { inFlight } = deps;
-  const sameCalls = new SameCalls();
+  const { inFlight, sameCalls } = deps;
   const underWay = new Set<Call>();
   const stop = () => underWay.forEach((call) => call.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again')));
   deps.stopping.addEventListener('abort', stop);
@@ -52,7 +50,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { earlier, leave } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
     if (!isRetry) return begin(trial, request, agent, leave);
     try {
-      await unlessAborted(earlier, agent.signal, clientGone);
+      await unlessAborted(earlier(agent.signal), agent.signal, clientGone);
       const done = await patiently(deps, () => replayCall(deps.db, same));
       if (!done) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leave);
       leave();

@@ -1,14 +1,17 @@
 import { disownCalls } from '../../store/queries/disown-calls.ts';
 import { findTrials } from '../../store/queries/find-trials.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
+import { readReplicas } from '../../store/queries/read-replicas.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
-import { replicas } from '../../store/schema.ts';
 import { createGateway } from '../app.ts';
 import { EnginePool } from '../engines/pool.ts';
+import { errorResponse, toFailure } from '../failure.ts';
 import { patiently } from '../patiently.ts';
 import { SingleCommit } from '../recorder/single-commit.ts';
+import { SameCallsInStore } from '../retry/same-calls-in-store.ts';
 import { Conversations } from '../token-in/conversations.ts';
 import { Trials } from '../trials.ts';
+import { assertUncached } from './assert-uncached.ts';
 import { openRequestDatabase } from './database.ts';
 import { FetchConnection } from './fetch-connection.ts';
 import type { Isolate } from './isolate.ts';
@@ -27,7 +30,7 @@ export function answer(request: Request, { databaseUrl, engines: urls, secret, a
   const engines = new EnginePool({
     urls,
     log,
-    readRows: () => patiently({ settings }, () => db.select().from(replicas)),
+    readRows: () => patiently({ settings }, () => readReplicas(db)),
     connect: (url) => new FetchConnection(url),
     memory: isolate.pool,
     learnsFirst: true,
@@ -38,6 +41,7 @@ export function answer(request: Request, { databaseUrl, engines: urls, secret, a
     waitMs: settings.storeWaitMs,
     log,
   });
+  const sameCalls = new SameCallsInStore(db, log);
   const app = createGateway({
     db,
     recorder,
@@ -50,11 +54,15 @@ export function answer(request: Request, { databaseUrl, engines: urls, secret, a
     conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
     counters: isolate.counters,
     inFlight: isolate.inFlight,
+    sameCalls,
     stopping: new AbortController().signal,
   });
-  const answered = Promise.resolve(app.fetch(request)).then(withEnd);
+  const answered = assertUncached(db, isolate)
+    .then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error)))
+    .then(withEnd);
   const close = async () => {
     await recorder.close();
+    await sameCalls.close();
     await db.$client.end();
   };
   return {

@@ -13,6 +13,8 @@ export class Isolate {
   readonly counters = new Counters();
   readonly inFlight = new InFlight();
   readonly conversations = new ConversationMemory(CONVERSATION_BYTES);
+  /** Whether its database was seen not to be cached. */
+  isUncached = false;
   readonly pool = new AgingPoolMemory();
 }
 
