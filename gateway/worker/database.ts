@@ -4,8 +4,8 @@ import type { Database } from '../../store/database.ts';
 import * as schema from '../../store/schema.ts';
 
 const CONNECT_MS = 15_000;
-/** A request asks for a row while another query may hang; more would take from the few connections that it may open. */
-const CONNECTIONS = 2;
+/** A connection costs more than a query that waits for another; and a request may have few open at once, its engine's among them. */
+const CONNECTIONS = 1;
 
 /** Connections of one request: in workerd a socket belongs to the request that opened it. */
 export function openRequestDatabase(connectionString: string): Database {
