@@ -28,6 +28,8 @@ type PoolOptions = {
 /** A stale view may send a call to a replica whose weights change: shorter than any publication, which `settle` then sees. */
 const ROWS_MS = 200;
 const POLL_MS = 100;
+/** A first call does not wait for longer until its engine has said what its log-probabilities are of. */
+const LEARN_MS = 2_000;
 
 /** What is known of the replicas and their load. Values alone: where each request has its own connections it may still be shared. */
 export class PoolMemory {
@@ -126,7 +128,7 @@ export class EnginePool {
       if (runId === null || (label !== null && label === row.label)) {
         this.#memory.complaints.delete(row.url);
         const model = (await replica.models())[0]?.id ?? null;
-        if (this.#options.learnsFirst) await replica.learnMode(model).catch(() => {});
+        if (this.#options.learnsFirst) await Promise.race([replica.learnMode(model).catch(() => {}), sleep(LEARN_MS)]);
         else replica.logprobsMode(model);
         return { replica, label, changes: replica.changes, model };
       }

@@ -25,6 +25,7 @@ export async function startWorkerGateway({ engines, databaseUrl, adminKey, secre
       TRIALGATE_HOLD_SECONDS: `${settings.holdMs / 1000}`,
       TRIALGATE_IDLE_SECONDS: `${settings.idleMs / 1000}`,
       TRIALGATE_STORE_WAIT_SECONDS: `${settings.storeWaitMs / 1000}`,
+      TRIALGATE_KEEP_ALIVE_SECONDS: `${settings.keepAliveMs / 1000}`,
       TRIALGATE_MAX_BODY_BYTES: `${settings.maxBodyBytes}`,
     },
   });

@@ -7,6 +7,7 @@ import { createGateway } from '../app.ts';
 import { EnginePool } from '../engines/pool.ts';
 import { errorResponse, toFailure } from '../failure.ts';
 import { patiently } from '../patiently.ts';
+import { protocolOf } from '../protocols/all.ts';
 import { SingleCommit } from '../recorder/single-commit.ts';
 import { SameCallsInStore } from '../retry/same-calls-in-store.ts';
 import { Conversations } from '../token-in/conversations.ts';
@@ -58,7 +59,7 @@ export function answer(request: Request, { databaseUrl, engines: urls, secret, a
     stopping: new AbortController().signal,
   });
   const answered = assertUncached(db, isolate)
-    .then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error)))
+    .then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
     .then(withEnd);
   const close = async () => {
     await recorder.close();

@@ -35,6 +35,7 @@ const environment = z.object({
   TRIALGATE_HOLD_SECONDS: seconds,
   TRIALGATE_IDLE_SECONDS: seconds,
   TRIALGATE_STORE_WAIT_SECONDS: seconds,
+  TRIALGATE_KEEP_ALIVE_SECONDS: seconds,
   TRIALGATE_MAX_BODY_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').optional(),
 });
 
@@ -62,6 +63,7 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
       holdMs: own.TRIALGATE_HOLD_SECONDS ?? DEFAULT_SETTINGS.holdMs,
       idleMs: own.TRIALGATE_IDLE_SECONDS ?? DEFAULT_SETTINGS.idleMs,
       storeWaitMs: own.TRIALGATE_STORE_WAIT_SECONDS ?? DEFAULT_SETTINGS.storeWaitMs,
+      keepAliveMs: own.TRIALGATE_KEEP_ALIVE_SECONDS ?? DEFAULT_SETTINGS.keepAliveMs,
       maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES ?? MAX_BODY_BYTES,
     },
   };
