@@ -10,7 +10,7 @@ export default defineConfig({
       {
         test: {
           name: 'fast',
-          include: ['{gateway,store,activities,workflows,cli,agents,tasks}/**/*.test.ts'],
+          include: ['{gateway,store,activities,workflows,cli,clients,agents,tasks,bench}/**/*.test.ts'],
           exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**'],
           testTimeout: 30_000,
           hookTimeout: 60_000,

@@ -55,6 +55,7 @@ async function converseAt({ gateway, adminKey, decode, toy }: Place, seed: numbe
   total.calls += said.length;
   total.samples += sampleCount.parse(samples).samples.length;
   if (found.length > 0) total.mismatches += 1;
+  for (const fault of found) console.log(`seed ${seed}: ${fault}`);
   if (faults.length < 20) faults.push(...found.map((fault) => `seed ${seed}: ${fault}`));
 }
 

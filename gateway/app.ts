@@ -1,16 +1,28 @@
 import { Hono } from 'hono';
+import { requireAdmin } from './auth.ts';
+import { opensByUrl } from './compat/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from './failure.ts';
 import { protocolOf } from './protocols/all.ts';
+import { docsRoutes } from './routes/docs.ts';
 import { healthRoutes } from './routes/health.ts';
 import { modelRoutes } from './routes/models.ts';
 import { modelCallRoutes } from './routes/model-calls.ts';
+import { rewardRoutes } from './routes/rewards.ts';
+import { sessionListRoutes } from './routes/session-list.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 
 /** The gateway, for any runtime with web-standard requests. */
 export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   app.route('/', healthRoutes(deps));
+  app.route('/', docsRoutes(deps));
+  app.route('/', rewardRoutes(deps));
+  app.use('/sessions/*', async (c, next) => {
+    if (!(await opensByUrl(deps, c.req.raw))) requireAdmin(deps, c.req.raw.headers);
+    await next();
+  });
+  app.route('/', sessionListRoutes(deps));
   app.route('/', sessionRoutes(deps));
   app.route('/', modelCallRoutes(deps));
   app.route('/', modelRoutes(deps));

@@ -66,3 +66,20 @@ test('a gateway without an admin key listens to the world', async () => {
   const options = { host: '0.0.0.0', port: 0, engines: [], databaseUrl: gateway.postgres.url, adminKey: null, secret: 's' };
   await expect(startGateway(options)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('--admin-key') });
 });
+
+test('a key cannot name its trial where the URL does not, or names another’s', async () => {
+  const [trial, other] = [await gateway.trial(), await gateway.trial()];
+  const shortKey = `tg-1-${trial.key.slice(-43)}`;
+  expect((await gateway.post('/v1/chat/completions', trial.key, ASK)).status).toBe(200);
+  expect((await gateway.post(`/v1/chat/completions/${trial.id}`, trial.key, ASK)).status).toBe(200);
+  expect((await gateway.chat(trial.id, shortKey, ASK)).status).toBe(200);
+  expect(await trial.calls()).toHaveLength(3);
+  const renamed = trial.key.replace(Buffer.from(trial.id).toString('base64url'), Buffer.from(other.id).toString('base64url'));
+  for (const key of ['', 'wrong', shortKey, renamed, trial.key.slice(0, -1), `${trial.key}x`, trial.key.replace('tg-1', 'tg-2')]) {
+    expect(await refusal(await gateway.post('/v1/chat/completions', key, ASK))).toEqual({ status: 401, code: 'invalid_api_key' });
+  }
+  for (const key of ['', 'verl-proxy', renamed]) expect((await gateway.post(`/v1/chat/completions/${trial.id}`, key, ASK)).status).toBe(401);
+  const models = await fetch(`${gateway.gateway.url}/v1/models`, { headers: { authorization: `Bearer ${trial.key}` } });
+  expect((await models.json()).data).toHaveLength(1);
+  expect(await other.calls()).toEqual([]);
+});

@@ -1,22 +1,34 @@
-import { attemptOfKey, sameText } from '../store/keys.ts';
+import { attemptOfKey, sameText, trialOfKey } from '../store/keys.ts';
+import { isTrialId } from '../store/trial-id.ts';
 import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Failure } from './failure.ts';
+import { isLocal } from './loopback.ts';
 import { patiently } from './patiently.ts';
 
 const bearer = (headers: Headers): string => /^Bearer\s+(.+?)\s*$/i.exec(headers.get('authorization') ?? '')?.[1] ?? '';
 
+/** Without an admin key the gateway listens on loopback alone, and programs there do. */
+export const holdsAdminKey = ({ adminKey }: GatewayDeps, headers: Headers): boolean => (adminKey === null ? isLocal(headers) : sameText(bearer(headers), adminKey));
+
 /** Lets the holder of the admin key pass. */
-export function requireAdmin({ adminKey }: GatewayDeps, headers: Headers): void {
-  if (adminKey === null || sameText(bearer(headers), adminKey)) return;
+export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
+  if (holdsAdminKey(deps, headers)) return;
+  if (deps.adminKey === null) throw new Failure(403, 'not_local', 'without an admin key session routes answer programs that ask localhost', { retryable: false });
   throw unauthorized('session routes need the admin key: send `Authorization: Bearer <admin key>`');
 }
 
-/** The trial whose open attempt the request's key proves (rule 5). The recording transaction checks the fence again. */
-export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: Headers): Promise<TrialNow> {
-  const trial = await patiently(deps, () => deps.trials.find(trialId));
+/**
+ * The trial whose open attempt the request's key proves (rule 5); without a trial in the URL, the one that the key names. The
+ * recording transaction checks the fence again. `keyed`: also where the URL alone would do.
+ */
+export async function openTrialOf(deps: GatewayDeps, named: string | undefined, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
+  const key = bearer(headers);
+  const trialId = named ?? trialOfKey(deps.secret, key);
+  if (trialId === null) throw unauthorized("the URL names no trial: send the trial's own key, or use its base URL");
+  const trial = isTrialId(trialId) && (await patiently(deps, () => deps.trials.find(trialId)));
   if (!trial) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
-  const attempt = attemptOfKey(deps.secret, trialId, bearer(headers));
+  const attempt = attemptOfKey(deps.secret, trialId, key) ?? (keyed ? null : attemptOfUrl(deps, trial, headers));
   if (attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);
   if (attempt !== trial.attempt) {
     throw closed(`attempt ${attempt} of trial ${trialId} is closed: attempt ${trial.attempt} is the current one`);
@@ -24,6 +36,10 @@ export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: H
   if (trial.status !== 'created') throw closed(`trial ${trialId} has ended (${trial.outcome ?? trial.status}): it takes no more calls`);
   return trial;
 }
+
+/** Where a trial's URL opens it, whatever an agent sends as its key passes, unless it is a key of ours. An agent is no web page. */
+const attemptOfUrl = ({ settings }: GatewayDeps, trial: TrialNow, headers: Headers): number | null =>
+  settings.compat === 'verl' && trial.runId === null && !bearer(headers).startsWith('tg-') && !headers.has('origin') ? trial.attempt : null;
 
 export const closed = (message: string) => new Failure(409, 'attempt_closed', message, { retryable: false });
 

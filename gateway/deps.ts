@@ -14,8 +14,9 @@ export type GatewayDeps = {
   engines: EnginePool;
   conversations: Conversations;
   counters: Counters;
-  /** Calls under way, by trial. */
+  /** Calls under way, by trial; and requests whose reply has not ended. */
   inFlight: InFlight;
+  openCalls: InFlight;
   sameCalls: SameCalls;
   /** Derives the attempts' keys. */
   secret: string;
@@ -24,9 +25,13 @@ export type GatewayDeps = {
   settings: GatewaySettings;
   /** One line a failure. */
   log: (line: string) => void;
+  /** A file of the page that shows the API; absent where a runtime has none. */
+  docsFile?: (name: string) => Promise<DocsFile | null>;
   /** Aborts when the process must let go of what still runs. */
   stopping: AbortSignal;
 };
+
+export type DocsFile = { type: string; bytes: Uint8Array<ArrayBuffer> };
 
 /** What a runtime gives each request: how to break its connection, where an unfinished body does not do that by itself. */
 export type GatewayEnv = { Bindings: { cut?: () => void } };
@@ -47,6 +52,10 @@ export type GatewaySettings = {
   /** How long a request waits for the database. */
   storeWaitMs: number;
   maxBodyBytes: number;
+  /** Of one trial, in this process. */
+  maxCallsInFlight: number;
+  /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
+  compat: 'none' | 'verl';
 };
 
 export const DEFAULT_SETTINGS: GatewaySettings = {
@@ -58,4 +67,6 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   keepAliveMs: 15_000,
   storeWaitMs: 10_000,
   maxBodyBytes: 64 * 2 ** 20,
+  maxCallsInFlight: 256,
+  compat: 'none',
 };

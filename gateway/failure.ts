@@ -8,6 +8,8 @@ export class Failure extends Error {
   /** `snake_case`, stable: the `code` of the reply's error and the start of the recorded reason. */
   readonly code: string;
   readonly headers: Record<string, string>;
+  /** What is said next to the error. */
+  readonly beside: Record<string, unknown>;
   /** What the agent is given instead of the usual envelope. */
   readonly body: Record<string, unknown> | null;
   constructor(status: number, code: string, message: string, options: FailureOptions = {}) {
@@ -16,17 +18,19 @@ export class Failure extends Error {
     this.status = status;
     this.code = code;
     this.body = options.body ?? null;
+    this.beside = options.beside ?? {};
     this.headers = { ...options.headers, ...(options.retryable === false ? { 'x-should-retry': 'false' } : {}) };
   }
 }
 
-type FailureOptions = { headers?: Record<string, string>; retryable?: boolean; body?: Record<string, unknown>; cause?: unknown };
+type FailureOptions = { headers?: Record<string, string>; retryable?: boolean; body?: Record<string, unknown>; beside?: Record<string, unknown>; cause?: unknown };
 
 const STATUS: Record<ErrorCode, number> = {
   bad_input: 400,
   unauthorized: 401,
   not_found: 404,
   attempt_closed: 409,
+  reward_refused: 409,
   take_superseded: 409,
   pool_busy: 409,
   budget_exhausted: 429,
@@ -54,8 +58,8 @@ export const storeUnavailable = (cause?: unknown) =>
 export const clientGone = () => new Failure(499, 'agent_disconnected', 'the agent closed its connection');
 
 /** OpenAI's error envelope. */
-export function errorBody({ status, code, message, body }: Failure): Record<string, unknown> {
-  return body ?? { error: { message, type: errorType(status), param: null, code } };
+export function errorBody({ status, code, message, body, beside }: Failure): Record<string, unknown> {
+  return body ?? { ...beside, error: { message, type: errorType(status), param: null, code } };
 }
 
 export function errorResponse(failure: Failure, protocol: { errorBody: (failure: Failure) => Record<string, unknown> } | null = null): Response {

@@ -11,6 +11,8 @@ export type GatewayOptions = {
   tokenIn?: boolean;
   budgetEnd?: 'length' | 'refuse';
   strictModel?: boolean;
+  maxCallsInFlight?: number;
+  compat?: 'none' | 'verl';
   holdSeconds?: number;
   idleSeconds?: number;
   storeWaitSeconds?: number;
@@ -21,6 +23,7 @@ export type GatewayOptions = {
 export async function runGateway(options: GatewayOptions, signal: AbortSignal): Promise<void> {
   const { host, port, engines, databaseUrl, secret, adminKey = null, drainSeconds = 10 } = options;
   const { tokenIn = true, budgetEnd = 'length', strictModel = false, holdSeconds = 20, idleSeconds = 600, storeWaitSeconds = 10 } = options;
+  const { maxCallsInFlight = 256, compat = 'none' } = options;
   const gateway = await startGateway({
     host,
     port,
@@ -28,7 +31,7 @@ export async function runGateway(options: GatewayOptions, signal: AbortSignal): 
     databaseUrl,
     adminKey,
     secret,
-    settings: { tokenIn, budgetEnd, strictModel, holdMs: holdSeconds * 1000, idleMs: idleSeconds * 1000, storeWaitMs: storeWaitSeconds * 1000 },
+    settings: { tokenIn, budgetEnd, strictModel, maxCallsInFlight, compat, holdMs: holdSeconds * 1000, idleMs: idleSeconds * 1000, storeWaitMs: storeWaitSeconds * 1000 },
     log: (line) => console.error(`${new Date().toISOString()} gateway: ${line}`),
     drainMs: drainSeconds * 1000,
   });

@@ -1,8 +1,4 @@
-import type { Server } from 'node:http';
-import { setImmediate as soon } from 'node:timers';
 import { setImmediate } from 'node:timers/promises';
-import type { Hono } from 'hono';
-import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@hono/node-server';
 import { openDatabase, type Database } from '../store/database.ts';
 import { TrialgateError } from '../store/errors.ts';
 import { disownCalls } from '../store/queries/disown-calls.ts';
@@ -14,10 +10,13 @@ import { readReplicas } from '../store/queries/read-replicas.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { createGateway } from './app.ts';
 import { Counters } from './counters.ts';
-import { DEFAULT_SETTINGS, type GatewayEnv, type GatewaySettings } from './deps.ts';
+import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
+import { docsFile } from './node/docs-file.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
 import { InFlight } from './in-flight.ts';
+import { listen, stopServer } from './node/server.ts';
+import { isLoopback } from './loopback.ts';
 import { patiently } from './patiently.ts';
 import { toFailure } from './failure.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
@@ -39,19 +38,24 @@ export type NodeGatewayOptions = {
   log?: (line: string) => void;
   /** How long calls under way may go on after `close`. */
   drainMs?: number;
+  /** How long a request's headers may take. */
+  headersTimeoutMs?: number;
 };
 
-export type NodeGateway = { url: string; close: () => Promise<void> };
+export type NodeGateway = {
+  url: string;
+  close: () => Promise<void>;
+  /** What it serves, in Hono's patterns. */
+  routes: readonly { method: string; path: string }[];
+};
 
 /** Its few prepared statements are the same for any values, and planning them costs more than running them. */
 const GENERIC_PLANS = '-c plan_cache_mode=force_generic_plan';
 
-const LOOPBACK = /^(127(\.\d{1,3}){3}|localhost|::1|\[::1\])$/;
-
 /** Serves the gateway on Node: undici towards the engines, group commit towards Postgres. */
 export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway> {
   const { host, adminKey, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
-  if (adminKey === null && !LOOPBACK.test(host)) {
+  if (adminKey === null && !isLoopback(host)) {
     throw new TrialgateError('bad_input', `without an admin key the gateway listens on loopback only, not on ${host}: set --admin-key`);
   }
   const settings = { ...DEFAULT_SETTINGS, ...options.settings };
@@ -71,7 +75,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
-  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), inFlight: new InFlight(), sameCalls: new SameCallsHere(), secret, adminKey, settings, log, stopping: stopping.signal });
+  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), inFlight: new InFlight(), openCalls: new InFlight(), sameCalls: new SameCallsHere(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.
@@ -79,7 +83,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   };
   try {
     await prepareStore(settings, db, options.databaseUrl, urls);
-    const server = await listen(app, host, options.port);
+    const server = await listen(app, { host, port: options.port, headersTimeoutMs: options.headersTimeoutMs ?? 60_000 });
     const address = server.address();
     const port = typeof address === 'object' && address ? address.port : options.port;
     const close = async () => {
@@ -87,7 +91,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
       await Promise.race([recorder.close(), sleep(settings.storeWaitMs)]);
       await end();
     };
-    return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close };
+    return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close, routes: app.routes };
   } catch (error) {
     await end();
     throw error;
@@ -102,34 +106,4 @@ async function prepareStore(settings: GatewaySettings, db: Database, url: string
     if (toFailure(error).code !== 'store_unavailable') throw error;
     throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer: start it, or correct --database-url', { cause: error });
   }
-}
-
-function listen(app: Hono<GatewayEnv>, host: string, port: number): Promise<ServerType> {
-  const fetch = async (request: Request, { outgoing }: HttpBindings | Http2Bindings) => {
-    const response = await app.fetch(request, { cut: () => outgoing.destroy() });
-    // The head goes with the first of the body, if that is there already.
-    outgoing.cork();
-    soon(() => outgoing.uncork());
-    return response;
-  };
-  return new Promise((resolve, reject) => {
-    const server = serve({ fetch, hostname: host, port, serverOptions: { requestTimeout: 0 } }, () => resolve(server));
-    server.once('error', (error) => reject(portError(error, host, port)));
-  });
-}
-
-function portError(error: Error, host: string, port: number): Error {
-  if (!('code' in error) || error.code !== 'EADDRINUSE') return error;
-  return new TrialgateError('missing_prerequisite', `port ${port} on ${host} is taken: choose another with --port`, { cause: error });
-}
-
-/** No new calls; those under way get `drainMs`, then are cut and recorded as failed. */
-async function stopServer(server: ServerType, stopping: AbortController, drainMs: number): Promise<void> {
-  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
-  const timer = setTimeout(() => {
-    stopping.abort();
-    setTimeout(() => (server as Server).closeAllConnections(), 1_000).unref();
-  }, drainMs);
-  await closed;
-  clearTimeout(timer);
 }

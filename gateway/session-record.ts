@@ -1,5 +1,7 @@
-import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { Call } from '../store/queries/read-calls.ts';
+import type { Trial } from '../store/queries/transaction.ts';
+import type { TokenSample } from '../store/samples/build-samples.ts';
+import type { Sample, SampleLine, Session, Summary, Turn } from './api/schemas.ts';
 import { choicesOf } from './chat/hide.ts';
 import { isObject } from './json.ts';
 
@@ -8,42 +10,73 @@ import { isObject } from './json.ts';
  * order of their commits; `unfinished` those that failed or were cancelled, in the same form, so that a reader who trains on
  * every turn does not meet them. Times are seconds since the epoch.
  */
-export function sessionRecord(row: TrialNow, attempt: number, calls: readonly Call[]) {
+export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[]): Session {
   const isDone = (call: Call) => call.status === 'completed';
   return {
-    session_id: row.id,
+    ...standing(row, attempt),
     turns: calls.filter(isDone).map(turn),
-    created_at: seconds(row.createdAt),
     completed: row.status === 'completed',
-    run_id: row.runId,
-    group_id: row.groupId,
-    attempt,
     current_attempt: row.attempt,
     sampling: row.sampling,
     budgets: row.budgets,
-    usage: { calls: row.usedCalls, tokens: row.usedTokens },
-    exhausted: row.exhausted,
-    outcome: row.outcome,
-    rewards: row.rewards,
-    reason: row.reason,
+    usage: usage(row),
     unfinished: calls.filter((call) => !isDone(call)).map(turn),
   };
 }
 
-function turn(call: Call) {
+/** A session in a list: all but its calls. */
+export function sessionSummary(row: Trial): Summary {
+  return {
+    ...standing(row, row.attempt),
+    member: row.member,
+    task: row.task,
+    agent: row.agent,
+    status: row.status === 'completed' ? 'completed' : 'created',
+    policy_version: row.policyVersion,
+    usage: usage(row),
+    completed_at: row.completedAt && seconds(row.completedAt),
+  };
+}
+
+export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({ ...standing(row, row.attempt), samples: samples.map(sampleRecord) });
+
+export const sampleRecord = ({ tokenIds, lossMask, logprobs, policyVersions, callIds }: TokenSample): Sample => ({
+  token_ids: Array.from(tokenIds),
+  loss_mask: Array.from(lossMask),
+  logprobs: Array.from(logprobs),
+  policy_versions: policyVersions,
+  call_ids: callIds,
+});
+
+const standing = (row: Trial, attempt: number) => ({
+  session_id: row.id,
+  run_id: row.runId,
+  group_id: row.groupId,
+  attempt,
+  exhausted: row.exhausted,
+  outcome: row.outcome,
+  rewards: row.rewards,
+  reported_reward: row.reportedReward,
+  reason: row.reason,
+  created_at: seconds(row.createdAt),
+});
+
+const usage = ({ usedCalls, usedTokens }: Trial) => ({ calls: usedCalls, tokens: usedTokens });
+
+function turn(call: Call): Turn {
   const { request } = call;
   const [choice] = choicesOf(call.response ?? {});
   const said = isObject(choice?.message) ? choice.message : { content: choice?.text };
   return {
-    request_messages: request.messages ?? [],
+    request_messages: listed(request.messages) ?? [],
     completion_text: typeof said.content === 'string' ? said.content : '',
     completion_token_ids: list(call.completionTokenIds),
     completion_logprobs: list(call.logprobs),
     finish_reason: call.finishReason,
-    tool_calls: said.tool_calls ?? null,
+    tool_calls: listed(said.tool_calls),
     prompt_token_ids: list(call.promptTokenIds),
     prompt: request.prompt ?? null,
-    tools: request.tools ?? null,
+    tools: listed(request.tools),
     sampling: call.sampling,
     policy_version: call.policyVersion,
     policy_label: call.policyLabel,
@@ -65,5 +98,7 @@ function turn(call: Call) {
 }
 
 const list = (values: ArrayLike<number> | null): number[] => (values ? Array.from(values) : []);
+
+const listed = (value: unknown): unknown[] | null => (Array.isArray(value) ? value : null);
 
 const seconds = (date: Date): number => date.getTime() / 1000;

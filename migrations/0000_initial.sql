@@ -149,6 +149,7 @@ CREATE TABLE "trials" (
 	"policy_version" integer,
 	"outcome" text,
 	"rewards" jsonb,
+	"reported_reward" double precision,
 	"reason" text,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"completed_at" timestamp with time zone,
@@ -164,4 +165,5 @@ ALTER TABLE "publications" ADD CONSTRAINT "publications_run_id_runs_id_fk" FOREI
 CREATE INDEX "calls_by_trial" ON "calls" USING btree ("trial_id","attempt","seq");--> statement-breakpoint
 CREATE INDEX "groups_by_take" ON "groups" USING btree ("run_id","iteration","take");--> statement-breakpoint
 CREATE INDEX "trials_by_group" ON "trials" USING btree ("group_id");--> statement-breakpoint
-CREATE INDEX "trials_by_run" ON "trials" USING btree ("run_id");
+CREATE INDEX "trials_by_run" ON "trials" USING btree ("run_id");--> statement-breakpoint
+CREATE INDEX "trials_by_age" ON "trials" USING btree ("created_at","id");

@@ -13,6 +13,7 @@ export type ErrorCode =
   | 'not_found'
   | 'unauthorized'
   | 'attempt_closed'
+  | 'reward_refused'
   | 'budget_exhausted'
   | 'missing_prerequisite'
   | 'engine_unavailable'

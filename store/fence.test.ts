@@ -7,7 +7,7 @@ import { readCalls } from './queries/read-calls.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { sealTrial } from './queries/seal-trial.ts';
-import { attempts } from './schema.ts';
+import { attempts, batches, groups, runs } from './schema.ts';
 import { callRecord } from './testing/call-record.ts';
 import { TestPostgres } from './testing/postgres.ts';
 
@@ -127,4 +127,19 @@ test('a new attempt begins with what the old one has used', async () => {
   expect(await findTrial(db, 'used')).toMatchObject({ recorded: 3, usedCalls: 2, usedTokens: 4, exhausted: 'budget_exhausted' });
   await openAttempt(db, { trialId: 'used', attempt: 2 });
   expect(await findTrial(db, 'used')).toMatchObject({ recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null });
+});
+
+test('a deleted trial takes along what a batch was made of', async () => {
+  await db.insert(runs).values({ id: 'run', config: {} });
+  const group = { runId: 'run', kind: 'train' as const, iteration: 0, ordinal: 0, task: 't', policyVersion: 0 };
+  await db.insert(groups).values([{ ...group, id: 'run/0.1/0', take: 1 }, { ...group, id: 'run/0.2/0', take: 2 }]);
+  await db.insert(batches).values({ runId: 'run', iteration: 0, take: 1, sha256: 's', path: 'p', samples: 1, trials: 1 });
+  for (const [trialId, groupId] of [['trained', 'run/0.1/0'], ['spare', 'run/0.2/0']] as const) {
+    await openAttempt(db, { trialId, runId: 'run', groupId });
+    await recordCalls(db, [call(trialId, 1)]);
+    await deleteTrial(db, { trialId });
+    expect(await findTrial(db, trialId)).toBeUndefined();
+  }
+  expect(await readCalls(db, { trialId: 'trained', attempt: 1 })).toHaveLength(1);
+  expect(await readCalls(db, { trialId: 'spare', attempt: 1 })).toEqual([]);
 });

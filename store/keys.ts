@@ -1,21 +1,38 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
+/** Base64url of 32 bytes. */
+const PROOF_LENGTH = 43;
+
 /**
- * The credential of one attempt: an HMAC-SHA256 of the deployment's secret over (trial, attempt).
- * Whoever holds the secret derives it; none is stored.
+ * The credential of one attempt, `tg-{attempt}-{trial, base64url}-{proof}`: the proof is an HMAC-SHA256 of the deployment's
+ * secret over (trial, attempt). Whoever holds the secret derives it; none is stored. It names its trial, for agents whose URL cannot.
  */
 export function attemptKey(secret: string, trialId: string, attempt: number): string {
-  const digest = createHmac('sha256', secret).update(`${trialId}\n${attempt}`).digest('base64url');
-  return `tg-${attempt}-${digest}`;
+  return named(trialId, attempt, proofOf(secret, trialId, attempt));
 }
 
-/** The attempt that `key` proves for this trial, or null when it proves none. Constant-time. */
+/** The attempt that `key` proves for this trial, or null when it proves none. Constant-time. A key may leave the trial out. */
 export function attemptOfKey(secret: string, trialId: string, key: string): number | null {
   const attempt = Number(/^tg-(\d{1,9})-/.exec(key)?.[1] ?? 0);
-  return attempt > 0 && sameText(key, attemptKey(secret, trialId, attempt)) ? attempt : null;
+  if (attempt === 0) return null;
+  const proof = proofOf(secret, trialId, attempt);
+  return sameText(key, named(trialId, attempt, proof)) || sameText(key, `tg-${attempt}-${proof}`) ? attempt : null;
+}
+
+/** The trial that a key names and proves, or null. */
+export function trialOfKey(secret: string, key: string): string | null {
+  const name = /^tg-\d{1,9}-(.+)-/.exec(key.slice(0, -PROOF_LENGTH))?.[1];
+  if (name === undefined) return null;
+  const trialId = Buffer.from(name, 'base64url').toString();
+  return attemptOfKey(secret, trialId, key) === null ? null : trialId;
 }
 
 export function sameText(a: string, b: string): boolean {
   const [x, y] = [Buffer.from(a), Buffer.from(b)];
   return x.length === y.length && timingSafeEqual(x, y);
 }
+
+const named = (trialId: string, attempt: number, proof: string): string => `tg-${attempt}-${Buffer.from(trialId).toString('base64url')}-${proof}`;
+
+const proofOf = (secret: string, trialId: string, attempt: number): string =>
+  createHmac('sha256', secret).update(`${trialId}\n${attempt}`).digest('base64url');

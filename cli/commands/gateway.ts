@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 const SETTINGS = [
   'gateway_port', 'gateway_host', 'database_url', 'admin_key', 'secret', 'home',
-  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'store_wait_seconds',
+  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'store_wait_seconds', 'max_calls_in_flight', 'compat',
 ] as const;
 const ALIASES = { gateway_port: '--port', gateway_host: '--host' } as const;
 
@@ -27,7 +27,8 @@ export function register(root: Command): void {
       const { gateway_port: port, gateway_host: host, admin_key: adminKey = null } = config;
       await requireDatabase(databaseUrl);
       const { token_in: tokenIn, budget_end: budgetEnd, strict_model: strictModel, hold_seconds: holdSeconds, idle_seconds: idleSeconds, store_wait_seconds: storeWaitSeconds } = config;
+      const { max_calls_in_flight: maxCallsInFlight, compat } = config;
       const waits = { holdSeconds, idleSeconds, storeWaitSeconds };
-      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, tokenIn, budgetEnd, strictModel, ...waits }, untilSignalled());
+      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, tokenIn, budgetEnd, strictModel, maxCallsInFlight, compat, ...waits }, untilSignalled());
     });
 }

@@ -41,6 +41,8 @@ export const deployment = z.strictObject({
   hold_seconds: seconds,
   idle_seconds: seconds,
   store_wait_seconds: seconds,
+  max_calls_in_flight: z.int('a whole number').min(1, 'at least 1'),
+  compat: z.enum(['none', 'verl'], 'none or verl'),
   max_sandboxes: z.int('a whole number').min(1, 'at least 1'),
 }) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;
 

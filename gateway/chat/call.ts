@@ -112,8 +112,9 @@ export class Call {
     if (standing === 'foreign' || this.#isForeign(ending)) {
       throw new Failure(502, 'policy_label_mismatch', 'the engine no longer has the weights of this run: the reply is void');
     }
+    const mode = (await this.lease?.replica.logprobsMode(this.lease.model)) ?? null;
     if (this.signal.aborted) throw this.failureOf(this.signal.reason);
-    const committing = this.#record({ ending, status: 'completed', httpStatus: 200, published: standing === 'published' });
+    const committing = this.#record({ ending, status: 'completed', httpStatus: 200, published: standing === 'published', mode });
     this.#committing = committing;
     const verdict = await committing;
     this.#end(verdict === 'refused' ? 'failed' : 'completed');
@@ -152,6 +153,8 @@ export class Call {
     this.#deps.counters[as] += 1;
     this.#unfollow();
     this.#idle.stop();
+    // What is still under way to the engine is of no use any more.
+    this.#controller.abort(OVER);
     this.lease?.leave();
     this.onEnd();
   }
@@ -170,7 +173,7 @@ export class Call {
 
   async #record(end: Pick<Ended, 'ending' | 'status' | 'httpStatus'> & Partial<Ended>): Promise<'recorded' | 'refused'> {
     const { id, trial, request, sampled, lease, firstTokenAt } = this;
-    const record = recordOf({ id, trial, request, sampled, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, published: false, ...end });
+    const record = recordOf({ id, trial, request, sampled, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, published: false, mode: null, ...end });
     try {
       const verdict = await this.#deps.recorder.record(record);
       if (verdict === 'recorded') this.#deps.conversations.add(request.conversation, record);
@@ -181,5 +184,8 @@ export class Call {
     }
   }
 }
+
+/** No error of a call's: with a stack for each call it would cost more than the rest of its end. */
+const OVER = new Error('the call is over');
 
 const reasonOf = ({ code, message }: Failure): string => `${code}: ${message}`.slice(0, 2000);

@@ -1,8 +1,7 @@
 import { entry, NUMBER } from './logprob-entry.ts';
 
 const OPENING = '"logprobs":{"content":[';
-const ENTRY = new RegExp(`${entry(`(${NUMBER})`)},?`, 'y');
-const CLOSING = /\](?:,"\w+":null)*\}/y;
+const ENTRY = new RegExp(entry(`(${NUMBER})`), 'y');
 
 /**
  * A reply's JSON with each list of log-probabilities as a list of numbers, the form that text completions have: an object for
@@ -15,15 +14,16 @@ export function compactLogprobs(json: string): string {
   for (let at = json.indexOf(OPENING); at >= 0; at = json.indexOf(OPENING, at + 1)) {
     const numbers: string[] = [];
     let end = at + OPENING.length;
-    ENTRY.lastIndex = end;
-    for (let match = ENTRY.exec(json); match; match = ENTRY.exec(json)) {
+    do {
+      ENTRY.lastIndex = end;
+      const match = ENTRY.exec(json);
+      if (!match) break;
       numbers.push(match[1] ?? '');
-      end = ENTRY.lastIndex;
-    }
-    CLOSING.lastIndex = end;
-    if (json[end - 1] === ',' || !CLOSING.test(json)) continue;
+      end = ENTRY.lastIndex + 1;
+    } while (json[end - 1] === ',');
+    if (!json.startsWith(']}', end - 1)) continue;
     compact += `${json.slice(from, at)}"logprobs":{"token_logprobs":[${numbers.join(',')}]}`;
-    from = CLOSING.lastIndex;
+    from = end + 1;
   }
   return compact + json.slice(from);
 }

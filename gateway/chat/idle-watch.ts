@@ -3,6 +3,7 @@ export class IdleWatch {
   readonly #ms: number;
   readonly #onSilent: () => void;
   #waits = 0;
+  #isStopped = false;
   #heardAt = 0;
   #timer: ReturnType<typeof setTimeout> | null = null;
 
@@ -21,6 +22,7 @@ export class IdleWatch {
   }
 
   begin(): void {
+    if (this.#isStopped) return;
     this.#waits += 1;
     this.#heardAt = Date.now();
     this.#timer ??= setTimeout(this.#check, this.#ms);
@@ -31,6 +33,7 @@ export class IdleWatch {
   }
 
   stop(): void {
+    this.#isStopped = true;
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;
   }

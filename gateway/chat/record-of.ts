@@ -2,6 +2,7 @@ import { startsWith } from '../../store/ids.ts';
 import type { CallRecord, ChoiceRecord } from '../../store/queries/record-calls.ts';
 import type { Continuation } from '../../store/schema.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
+import type { LogprobsMode } from '../engines/logprobs-mode.ts';
 import type { Lease } from '../engines/pool.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { PlacedRequest } from './call.ts';
@@ -23,16 +24,17 @@ export type Ended = {
   reason: string | null;
   /** New weights came under way, and the engine may not say which tokens are whose. */
   published: boolean;
+  /** Of which distribution its log-probabilities are; null when that is not known. */
+  mode: LogprobsMode | null;
   startedAt: Date;
   firstTokenAt: Date | null;
 };
 
 /** What is written down of a call. */
-export function recordOf({ id, trial, request, sampled, lease, ending, published, ...end }: Ended): CallRecord {
+export function recordOf({ id, trial, request, sampled, lease, ending, published, mode, ...end }: Ended): CallRecord {
   const { prompt, choices, reply } = ending;
   const label = lease?.label ?? null;
   const version = trial.runId === null ? null : versionOf(label);
-  const mode = lease?.replica.logprobsMode(lease.model) ?? null;
   const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, finishReason } = choice;
     const spans = trial.runId === null ? null : knownSpans(choice, trial.runId);

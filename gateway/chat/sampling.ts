@@ -39,7 +39,7 @@ const GRAMMARS = ['structured_outputs', 'guided_json', 'guided_regex', 'guided_c
 const CUTS = ['logit_bias', 'bad_words', 'allowed_token_ids', 'logits_processors', 'min_tokens', 'use_beam_search', 'vllm_xargs'];
 
 /** Whether a softmax at the call's temperature gives the probabilities that were sampled from (rule 2). */
-export function isReproducible(body: Record<string, unknown>, mode: LogprobsMode | null = null): boolean {
+export function isReproducible(body: Record<string, unknown>, mode: LogprobsMode | null): boolean {
   const is = (key: string, ...fine: number[]) => body[key] === undefined || body[key] === null || fine.includes(Number(body[key]));
   return (
     is('top_p', 1) &&
@@ -49,8 +49,8 @@ export function isReproducible(body: Record<string, unknown>, mode: LogprobsMode
     is('frequency_penalty', 0) &&
     is('repetition_penalty', 1) &&
     body.temperature !== 0 &&
-    // What it gives is then of another distribution than it sampled from.
-    (mode !== 'raw_logprobs' || is('temperature', 1)) &&
+    // Else what it gives may be of another distribution than it sampled from.
+    (mode === 'processed_logprobs' || is('temperature', 1)) &&
     ![...GRAMMARS, ...CUTS].some((key) => isSet(body[key])) &&
     !masksTools(body.tool_choice) &&
     !masksFormat(body.response_format)

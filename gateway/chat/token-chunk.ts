@@ -1,13 +1,15 @@
 import { parseObject, type JsonObject } from '../json.ts';
-import { entry, NUMBER, STRING } from './logprob-entry.ts';
+import { COUNT, entry, NUMBER, STRING } from './logprob-entry.ts';
 
-const NULLS = String.raw`(?:,"\w+":null)*`;
+const NULLS = String.raw`(?:,"(?:finish_reason|stop_reason|weight_versions|routed_experts)":null)*`;
 /** Of a chunk's other fields only plain ones, and none that is hidden. */
 const FIELD = String.raw`"(?!prompt_token_ids|usage|choices)\w+":(?:${STRING}|${NUMBER}|null|true|false)`;
 const CHUNK = new RegExp(
-  String.raw`^(\{(?:${FIELD},)*"choices":\[\{"index":(\d+),"delta":\{"content":(${STRING})\})` +
-    String.raw`,"logprobs":\{"content":\[${entry(`(${NUMBER})`)}\]${NULLS}\}(${NULLS}),"token_ids":\[(\d+)\](${NULLS}\}\](?:,${FIELD})*\})$`,
+  String.raw`^(\{(?:${FIELD},)*"choices":\[\{"index":(${COUNT}),"delta":\{"content":(${STRING})\})` +
+    String.raw`,"logprobs":\{"content":\[${entry(`(${NUMBER})`)}\]\}(${NULLS}),"token_ids":\[(${COUNT})\](${NULLS}\}\](?:,${FIELD})*\})$`,
 );
+
+const MAX_LENGTH = 16_384;
 
 /**
  * One more token of a reply: most chunks are nothing else, and of one form. That form is read, and what is hidden from the agent
@@ -33,7 +35,7 @@ export class TokenChunk {
 
   /** Null when a chunk is anything else. */
   static read(data: string): TokenChunk | null {
-    const match = CHUNK.exec(data);
+    const match = data.length < MAX_LENGTH ? CHUNK.exec(data) : null;
     return match && new TokenChunk(data, match);
   }
 

@@ -18,8 +18,6 @@ type PoolOptions = {
   connect: (url: string) => EngineConnection;
   /** What other pools of this process know of the same replicas. */
   memory?: PoolMemory;
-  /** Nothing runs on after a request: what a call's record needs to know of its engine is waited for. */
-  learnsFirst?: boolean;
   /** The deployment's own engines: they serve trials that belong to no run. */
   urls: readonly string[];
   log: (line: string) => void;
@@ -28,8 +26,6 @@ type PoolOptions = {
 /** A stale view may send a call to a replica whose weights change: shorter than any publication, which `settle` then sees. */
 const ROWS_MS = 200;
 const POLL_MS = 100;
-/** A first call does not wait for longer until its engine has said what its log-probabilities are of. */
-const LEARN_MS = 2_000;
 
 /** What is known of the replicas and their load. Values alone: where each request has its own connections it may still be shared. */
 export class PoolMemory {
@@ -111,7 +107,8 @@ export class EnginePool {
       // Before anything is awaited: calls that come together would all find the same replica idle.
       const leave = this.#memory.inFlight.enter(row.url);
       const lease = await this.#verify(row, trial.runId);
-      if (lease) {
+      // Its label may have taken a while: it must still be in rotation.
+      if (lease && (await this.#readRows()).some(({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId)) {
         if (leaves) this.#memory.placement.escape(trial.id, leaves, row);
         return { ...lease, leave };
       }
@@ -128,8 +125,7 @@ export class EnginePool {
       if (runId === null || (label !== null && label === row.label)) {
         this.#memory.complaints.delete(row.url);
         const model = (await replica.models())[0]?.id ?? null;
-        if (this.#options.learnsFirst) await Promise.race([replica.learnMode(model).catch(() => {}), sleep(LEARN_MS)]);
-        else replica.logprobsMode(model);
+        void replica.logprobsMode(model);
         return { replica, label, changes: replica.changes, model };
       }
       this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);

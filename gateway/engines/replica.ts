@@ -7,7 +7,8 @@ const weightInfo = z.object({ weight_version: z.string() });
 const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
 export type Model = z.output<typeof modelList>['data'][number];
 
-const ASK_MS = 5_000;
+/** An engine under load takes its time also for a small question: it is slow then, not away. */
+const ASK_MS = 30_000;
 /** For what an engine's first requests take, while its kernels warm up. */
 const WARM_MS = 60_000;
 const COOL_MS = 500;
@@ -35,6 +36,7 @@ export class Replica {
   readonly #memory: ReplicaMemory;
   #verified: { label: string | null; epoch: number } | null = null;
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
+  #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
   #mode: Promise<LogprobsMode | null> | null = null;
 
@@ -44,7 +46,7 @@ export class Replica {
     // A new connection may lead to a process that has just started: it is asked at once, so that a relabelling which follows
     // does not hide what answered in between.
     connection.onChange = () => {
-      memory.models = null;
+      this.#models = memory.models = null;
       this.label().catch(() => {});
     };
   }
@@ -74,14 +76,19 @@ export class Replica {
     label.then(forget, forget);
   }
 
-  async models(): Promise<Model[]> {
-    if (!this.#memory.models) {
-      const reply = await this.#ask('/v1/models');
-      const parsed = modelList.safeParse(reply);
-      if (!parsed.success) return [];
-      this.#memory.models = parsed.data.data;
-    }
-    return this.#memory.models;
+  models(): Promise<Model[]> {
+    if (this.#models) return this.#models;
+    const { models: told } = this.#memory;
+    if (told) return Promise.resolve(told);
+    const models = this.#ask('/v1/models').then((reply) => modelList.safeParse(reply).data?.data ?? []);
+    this.#models = models;
+    const keep = (list: Model[]) => {
+      if (this.#models !== models) return;
+      if (list.length > 0) this.#memory.models = list;
+      else this.#models = null;
+    };
+    models.then(keep, () => keep([]));
+    return models;
   }
 
   /** What token-in needs to know of it; null when it cannot do that. Rejects when it is away. */
@@ -98,24 +105,23 @@ export class Replica {
     return traits;
   }
 
-  /** Null until it has said so: nobody waits for that who does not `learn` it. */
-  logprobsMode(model: string | null): LogprobsMode | null {
-    void this.learnMode(model).catch(() => {});
-    return this.#memory.mode?.known ?? null;
-  }
-
-  /** Resolves when it has said what its log-probabilities are of. */
-  async learnMode(model: string | null): Promise<void> {
-    if (this.#memory.mode) return;
-    if (!this.#mode) {
-      const mode = readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS));
-      this.#mode = mode;
-      mode.then(
-        (known) => this.#mode === mode && (this.#memory.mode = { known }),
-        () => this.#mode === mode && (this.#mode = null),
-      );
-    }
-    await this.#mode;
+  /** Null when it does not say. */
+  logprobsMode(model: string | null): Promise<LogprobsMode | null> {
+    if (this.#mode) return this.#mode;
+    const { mode: told } = this.#memory;
+    if (told) return Promise.resolve(told.known);
+    const mode = readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
+      (known) => {
+        if (this.#mode === mode) this.#memory.mode = { known };
+        return known;
+      },
+      () => {
+        if (this.#mode === mode) this.#mode = null;
+        return null;
+      },
+    );
+    this.#mode = mode;
+    return mode;
   }
 
   /** Whether it answers at all within `ms`. */

@@ -5,17 +5,21 @@ const CONNECT_MS = 10_000;
 const MAX_QUESTIONS = 4;
 /** What a reply may hold in memory of what nobody has read yet. */
 const MAX_UNREAD = 256 * 1024;
+/** No reply of a model is that long: its engine is out of its mind, and would take our memory along. */
+const MAX_REPLY = 256 * 2 ** 20;
 
 /** An engine at `http://host:port` or `unix:/path/to.sock`, over undici. */
 export class UndiciConnection implements EngineConnection {
   readonly url: string;
   epoch = 0;
   onChange: (() => void) | null = null;
+  readonly #maxReply: number;
   readonly #calls: Pool;
   readonly #questions: Pool;
 
-  constructor(url: string) {
+  constructor(url: string, maxReply = MAX_REPLY) {
     this.url = url;
+    this.#maxReply = maxReply;
     this.#calls = openPool(url, null);
     this.#questions = openPool(url, MAX_QUESTIONS);
     const change = () => {
@@ -27,11 +31,11 @@ export class UndiciConnection implements EngineConnection {
   }
 
   send(request: EngineRequest): Promise<EngineReply> {
-    return new Exchange(request).over(this.#calls);
+    return new Exchange(request, this.#maxReply).over(this.#calls);
   }
 
   ask(request: EngineRequest): Promise<EngineReply> {
-    return new Exchange(request).over(this.#questions);
+    return new Exchange(request, this.#maxReply).over(this.#questions);
   }
 
   async close(): Promise<void> {
@@ -63,12 +67,14 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
   #controller: Dispatcher.DispatchController | null = null;
   #unread: Buffer[] = [];
   #size = 0;
+  #left: number;
   #isOver = false;
   #error: unknown = null;
   #reader: PromiseWithResolvers<void> | null = null;
 
-  constructor(request: EngineRequest) {
+  constructor(request: EngineRequest, maxReply: number) {
     this.#request = request;
+    this.#left = maxReply;
   }
 
   over(pool: Pool): Promise<EngineReply> {
@@ -85,11 +91,14 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
   }
 
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: Record<string, string | string[] | undefined>): void {
+    if (status < 200) return;
     const type = headers['content-type'];
     this.#head.resolve({ status, contentType: (Array.isArray(type) ? type[0] : type) ?? '', body: this });
   }
 
   onResponseData(controller: Dispatcher.DispatchController, chunk: Buffer): void {
+    this.#left -= chunk.length;
+    if (this.#left < 0) return controller.abort(new Error('the reply is too long'));
     this.#unread.push(chunk);
     this.#size += chunk.length;
     if (this.#size > MAX_UNREAD) controller.pause();

@@ -16,6 +16,8 @@ import { clientGone, Failure } from '../failure.ts';
 import { patiently } from '../patiently.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
+import { chatCompletions } from '../protocols/chat-completions.ts';
+import type { Protocol } from '../protocols/protocol.ts';
 import { readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
@@ -25,29 +27,49 @@ import { conversationOf } from '../token-in/messages.ts';
 type Agent = { signal: AbortSignal; cut: (() => void) | undefined };
 type Asked = ModelRequest & { size: number; retry: Retry };
 
+/** Below the trial's URL; where the key names the trial; and where an agent adds the trial to the path of its one protocol. */
+const pathsOf = ({ path }: Protocol): string[] => [`/:trial${path}`, path, ...(path === chatCompletions.path ? [`${path}/:trial`] : [])];
+
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
-  const { inFlight, sameCalls } = deps;
+  const { inFlight, openCalls, sameCalls } = deps;
   const underWay = new Set<Call>();
   const stop = () => underWay.forEach((call) => call.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again')));
   deps.stopping.addEventListener('abort', stop);
   for (const protocol of PROTOCOLS) {
-    app.post(`/:trial${protocol.path}`, async (c) => {
+    app.on('POST', pathsOf(protocol), async (c) => {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut };
       const trial = await openTrialOf(deps, c.req.param('trial'), headers);
-      const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
-      const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
-      return once(trial, request, headers, agent);
+      const leave = admit(trial);
+      try {
+        const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
+        const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
+        return await once(trial, request, headers, agent, leave);
+      } catch (error) {
+        leave();
+        throw error;
+      }
     });
   }
 
+  /** Counts a request in, from before its body is read until its reply has ended. */
+  function admit({ id }: TrialNow): () => void {
+    const { maxCallsInFlight } = deps.settings;
+    if (openCalls.count(id) < maxCallsInFlight) return openCalls.enter(id);
+    throw new Failure(429, 'too_many_calls', `the trial has ${maxCallsInFlight} calls open, which is all it may have at once`, { headers: { 'retry-after': '1' } });
+  }
+
   /** Answers a client's second try with what the first one got (rule 4). */
-  async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent): Promise<Response> {
+  async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
     const { digest, key, isRetry } = request.retry;
     const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key };
-    const { earlier, leave } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
+    const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
+    const leave = () => {
+      leaveSame();
+      leaveOpen();
+    };
     if (!isRetry) return begin(trial, request, agent, leave);
     try {
       await unlessAborted(earlier(agent.signal), agent.signal, clientGone);
@@ -61,10 +83,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     }
   }
 
-  async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveSame: () => void): Promise<Response> {
+  async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveOthers: () => void): Promise<Response> {
     const leaveTrial = inFlight.enter(trial.id);
     const leave = () => {
-      leaveSame();
+      leaveOthers();
       leaveTrial();
     };
     try {

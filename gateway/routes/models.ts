@@ -5,7 +5,7 @@ import type { GatewayDeps } from '../deps.ts';
 /** The trial's policy as OpenAI lists models. What an engine adds about its machine (paths) stays out. */
 export function modelRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
-  app.get('/:trial/v1/models', async (c) => {
+  app.on('GET', ['/:trial/v1/models', '/v1/models'], async (c) => {
     const trial = await openTrialOf(deps, c.req.param('trial'), c.req.raw.headers);
     const { replica, leave } = await deps.engines.lease(trial, Date.now() + deps.settings.holdMs, c.req.raw.signal);
     // What is asked here is no load on the engine.

@@ -41,6 +41,8 @@ export class FakeEngine {
   /** What runs between the last token and the end of a reply. */
   beforeEnd: () => Promise<void> | void = () => {};
   readonly seen: Seen[] = [];
+  /** All that it was asked, what it needs not answer too: `POST /pause`. */
+  readonly asked: string[] = [];
   #server: Server | null = null;
   #port = 0;
 
@@ -76,6 +78,7 @@ export class FakeEngine {
 
   async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
+    this.asked.push(`${request.method} ${path}`);
     if (path === '/health') return this.fault === 'hang' ? undefined : json(response, 200, {});
     if (path === '/weight_info') return json(response, 200, { weight_version: this.label });
     if (path === '/v1/models') {

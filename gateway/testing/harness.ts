@@ -10,10 +10,10 @@ import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../node
 import { FakeEngine } from './fake-engine.ts';
 import { startWorkerGateway } from './worker-gateway.ts';
 
-const SECRET = 'a secret of sixteen characters';
+export const SECRET = 'a secret of sixteen characters';
 /** The same test files run with the gateway on Node and in workerd (vitest.config.ts). */
 export const IN_WORKERD = process.env['TRIALGATE_TEST_RUNTIME'] === 'workerd';
-export const ADMIN_KEY = 'the admin key';
+export const ADMIN_KEY = 'admin-key-of-the-tests';
 
 /** A gateway as deployed, in front of a fake engine and a real PostgreSQL; a fresh engine and gateway for each test. */
 export function useGateway(options: Partial<NodeGatewayOptions> = {}) {

@@ -39,16 +39,28 @@ export async function recordFaults({ steps, session: record, samples: made, deco
     if (engine && !(same(engine.prompt, each.prompt_token_ids) && same(engine.completion, each.completion_token_ids))) faults.push(`turn ${i} differs from what the engine was given or gave`);
     const step = steps[i];
     const text = await decode(each.completion_token_ids);
-    if (step && !step.tools && !shows(step.text, text)) faults.push(`turn ${i} was seen as ${JSON.stringify(step.text)} and recorded as ${JSON.stringify(text)}`);
+    const isShown = !step || step.tools || shows(step.text, text) || ((await decode(each.prompt_token_ids)).endsWith('\uFFFD') && shows(step.text, text, true));
+    if (!isShown) faults.push(`turn ${i} was seen as ${JSON.stringify(step?.text)} and recorded as ${JSON.stringify(text)}`);
     if (step?.continues && !isClean(each, byId.get(each.parent_call_id ?? ''))) faults.push(`turn ${i} is ${each.continuation}`);
     if (step && !step.continues && each.continuation === 'clean') faults.push(`turn ${i} is glued onto what it does not continue`);
   }
   return [...faults, ...sampleFaults(samples, byId)];
 }
 
-/** A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun. */
-const shows = (seen: string, recorded: string): boolean =>
-  seen === recorded || (recorded.endsWith('\uFFFD') && recorded.startsWith(seen.replace(/\uFFFD+$/, '')));
+/** A token's text holds no more characters than that. */
+const TOKEN = 24;
+
+/**
+ * A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun.
+ * `within`: its prompt ended within a character. What an engine shows of that beginning is the engine's own; the rest must be there.
+ */
+function shows(seen: string, recorded: string, within = false): boolean {
+  if (seen === recorded) return true;
+  const [whole, rest] = [seen.replace(/\uFFFD+$/, ''), within ? recorded.replace(/^\uFFFD+/, '') : recorded];
+  const end = rest.replace(/\uFFFD+$/, '');
+  if (within && (seen.endsWith(rest) || whole.endsWith(end))) return true;
+  return rest.endsWith('\uFFFD') && rest.startsWith(whole) && rest.length - whole.length <= TOKEN;
+}
 
 function isClean({ continuation, prompt_token_ids }: Turn, parent: Turn | undefined): boolean {
   return continuation === 'clean' && parent !== undefined && startsWith(prompt_token_ids, [...parent.prompt_token_ids, ...parent.completion_token_ids]);

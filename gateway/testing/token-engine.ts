@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { probeReply } from './mode-probe.ts';
-import { decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
+import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
 type Line = { text: string; ends?: boolean };
 /** What a request may carry through the gateway: what to answer, and under which name to log it. */
@@ -176,7 +176,7 @@ export class TokenEngine {
 }
 
 const logprobOf = (id: number): number => -((id % 7) + 1) / 4;
-const logprobs = (ids: number[]) => ({ content: ids.map((token_id) => ({ token_id, logprob: logprobOf(token_id) })) });
+const logprobs = (ids: number[]) => ({ content: ids.map((id) => ({ token: decode([id]), logprob: logprobOf(id), bytes: bytesOf(id), top_logprobs: [] })) });
 function usageOf(prompt: number[], sampled: Sampled[]) {
   const completion_tokens = sampled.reduce((sum, { ids }) => sum + ids.length, 0);
   return { prompt_tokens: prompt.length, completion_tokens, total_tokens: prompt.length + completion_tokens };

@@ -20,13 +20,14 @@ const RENDER = '/v1/chat/completions/render';
 export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: Lease, body: JsonObject): Promise<Answer | null> {
   const { past, route } = call.request;
   if (!deps.settings.tokenIn || !past.parent) return null;
-  return route === '/v1/completions' ? continueText(call, replica, body) : continueChat(call, replica, body);
+  return route === '/v1/completions' ? continueText(call, replica, body) : continueChat(call, replica, body, deps.settings.keepAliveMs);
 }
 
-async function continueChat(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
+async function continueChat(call: Call, replica: Replica, body: JsonObject, keepAliveMs: number): Promise<Answer | null> {
   const { parent } = call.request.past;
   if (!parent || !Array.isArray(body.messages)) return null;
-  const traits = await unlessAborted(replica.traits(modelOf(body)), call.signal);
+  // An engine that is slow to answer is waited for; one whose routes fail may still answer by its ordinary one.
+  const traits = await unlessAborted(replica.traits(modelOf(body)).catch(() => null), call.signal);
   // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
   if (!traits || (traits.parses && hasStop(body.stop))) return null;
   const { stream: _, stream_options: __, ...whole } = body;
@@ -39,7 +40,7 @@ async function continueChat(call: Call, replica: Replica, body: JsonObject): Pro
   const prompt = continuePrompt({ recorded: parent.tokenIds, history: historyIds, full: fullIds, closing: traits.closing });
   if (!prompt) return null;
   call.checkPrompt(prompt);
-  return generate(call, replica, { body, rendered: full, prompt, traits });
+  return generate(call, replica, { body, rendered: full, prompt, traits, keepAliveMs });
 }
 
 /** The recorded ids, and what the text adds to them by itself: a text completion takes ids for its prompt. */

@@ -46,11 +46,12 @@ test('a turn\'s ids are kept once more in each turn that goes on from it', async
   const longer = [user('a'), assistant('b'), user('c')];
   add(conversations, 't', longer, 'd', 20);
   const find = (messages: unknown[]) => conversations.find({ trialId: 't', attempt: 1, recorded: 2 }, conversationOf({ messages }));
-  const { parent: first } = await find(longer);
-  const { parent: second } = await find([...longer, assistant('d'), user('e')]);
-  expect([first?.messages, second?.messages]).toEqual([2, 4]);
-  expect(first?.tokenIds).toHaveLength(10);
-  expect(first?.tokenIds.buffer).toBe(second?.tokenIds.buffer);
+  const longest = [...longer, assistant('d'), user('e')];
+  add(conversations, 't', longest, 'f', 30);
+  const turns = [await find(longer), await find(longest), await find([...longest, assistant('f'), user('g')])].map(({ parent }) => parent);
+  expect(turns.map((turn) => turn?.messages)).toEqual([2, 4, 6]);
+  expect(turns.map((turn) => turn?.tokenIds.length)).toEqual([10, 20, 30]);
+  expect(new Set(turns.map((turn) => turn?.tokenIds.buffer)).size).toBe(1);
 });
 
 test('a text completion goes on from a shorter prompt than it could', async () => {

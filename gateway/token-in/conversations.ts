@@ -23,7 +23,7 @@ export type Past = {
 type At = { trialId: string; attempt: number };
 /** `last`: the latest turn that goes through here. */
 type Node = { turn: Turn | null; last: Turn | null; next: Map<string, Node> };
-type Trial = { roots: Map<string, Node>; prompts: { turn: Turn; said: boolean }[]; calls: Set<string>; known: Set<string>; last: Turn | null; bytes: number };
+type Trial = { roots: Map<string, Node>; prompts: { turn: Turn; said: boolean }[]; calls: Set<string>; known: Set<string>; keys: Map<string, string>; last: Turn | null; bytes: number };
 type Said = { turn: Turn; conversation: Conversation | null; outline: Outline; reply: JsonObject | undefined; isWhole: boolean };
 /** `memory`: what others with the same store have read or written. Values alone. */
 type Options = { readCalls: (from: At) => Promise<CallRow[]>; memory?: ConversationMemory };
@@ -80,12 +80,12 @@ export class Conversations {
     if (trial.calls.has(callId)) return;
     trial.calls.add(callId);
     const { outline, reply } = said;
-    const lists = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
+    const lists = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map((item) => intern(trial, itemKey(item)))]));
     const text = typeof reply?.text === 'string' ? reply.text : '';
     const turn = { callId, tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), lists, text: (outline.prompt ?? '') + text };
     this.#grow(trial, 200 + 4 * turn.tokenIds.length + 2 * turn.text.length + 8 * Object.values(lists).flat().length);
     for (const { digest } of [outline.fields, ...Object.values(outline.lists).flat(), ...(reply ? repliesOf({ choices: [reply] }) : [])]) {
-      if (!trial.known.has(digest)) this.#grow(trial, 100);
+      if (!trial.known.has(digest)) this.#grow(trial, 300);
       trial.known.add(digest);
     }
     trial.last = turn;
@@ -106,12 +106,17 @@ export class Conversations {
       return node;
     };
     let node = child(trial.roots, conversation.context);
+    const before: Turn[] = [];
     for (const key of conversation.keys) {
       node = child(node.next, key);
-      if (!node.turn || sharesIds(node.turn) || !startsWith(turn.tokenIds, node.turn.tokenIds)) continue;
-      // A turn that goes on from this one holds its ids too: one array for both.
-      this.#grow(trial, -4 * node.turn.tokenIds.length);
-      node.turn.tokenIds = turn.tokenIds.subarray(0, node.turn.tokenIds.length);
+      if (node.turn) before.unshift(node.turn);
+    }
+    const [parent] = before;
+    // A turn that goes on from others holds their ids too: one array for all, and what they shared before is let go.
+    if (parent && startsWith(turn.tokenIds, parent.tokenIds)) {
+      const old = parent.tokenIds.buffer;
+      this.#grow(trial, -old.byteLength);
+      for (const each of before) if (each.tokenIds.buffer === old) each.tokenIds = turn.tokenIds.subarray(0, each.tokenIds.length);
     }
     // The same reply to the same messages, sampled twice: the ids of the first one stand.
     child(node.next, reply).turn ??= turn;
@@ -120,7 +125,7 @@ export class Conversations {
   #use({ trialId, attempt }: At): Trial {
     const key = `${trialId} ${attempt}`;
     const { trials } = this.#memory;
-    const trial = trials.get(key) ?? { roots: new Map(), prompts: [], calls: new Set(), known: new Set(), last: null, bytes: 0 };
+    const trial = trials.get(key) ?? { roots: new Map(), prompts: [], calls: new Set(), known: new Set(), keys: new Map(), last: null, bytes: 0 };
     trials.delete(key);
     trials.set(key, trial);
     return trial;
@@ -137,6 +142,13 @@ export class Conversations {
       memory.bytes -= oldest.bytes;
     }
   }
+}
+
+/** The same text for the same item: each turn names all of its items. */
+function intern({ keys }: Trial, key: string): string {
+  const known = keys.get(key) ?? key;
+  keys.set(known, known);
+  return known;
 }
 
 type Found = Pick<Past, 'parent' | 'isEdited'> & { nearest: Turn | null };
@@ -164,6 +176,3 @@ function findPrompt({ prompts }: Trial, prompt: string | readonly number[]): Fou
   const parent = fits.reduce<Turn | null>((best, { turn }) => (best && best.tokenIds.length >= turn.tokenIds.length ? best : turn), null);
   return { parent: parent && { ...parent, messages: 0 }, isEdited: false, nearest: null };
 }
-
-/** Whether its ids are a part of a later turn's array. */
-const sharesIds = ({ tokenIds }: Turn): boolean => tokenIds.byteLength < tokenIds.buffer.byteLength;

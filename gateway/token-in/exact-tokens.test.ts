@@ -86,15 +86,15 @@ test('an engine without the routes is asked for them at each call, or its drift 
   expect((await samplesOf(trial.id)).map((sample) => sample.call_ids)).toEqual(calls.map((call) => [call.id]));
 });
 
-test('a second gateway process does not know what the first has recorded', async () => {
+test.each([undefined, [{ type: 'function', function: { name: 'ls', description: '', parameters: {} } }]])('a second gateway process does not know what the first has recorded (tools: %j)', async (tools) => {
   await start();
   const trial = await context.trial();
   engine.script = [{ text: 'hello there' }, { text: 'bye' }];
-  const first = await (await trial.chat({ messages: [ask('one')] })).json();
+  const first = await (await trial.chat({ messages: [ask('one')], tools })).json();
   await context.gateway.close();
   await context.start({ engines: [engine.url] });
-  await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')] }, {});
-  const reply = await context.chat(trial.id, trial.key, { messages: [ask('one'), first.choices[0].message, ask('two')] });
+  await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')], tools }, {});
+  const reply = await context.chat(trial.id, trial.key, { messages: [ask('one'), first.choices[0].message, ask('two')], tools });
   expect(reply.status).toBe(200);
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
 });
@@ -124,6 +124,29 @@ test('a history that was edited after a recorded turn counts as that turn\'s cle
   await trial.chat({ messages });
   await trial.chat({ messages: [...messages, { role: 'assistant', content: 'an edited reply' }, ask('three')] });
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'forked']);
+});
+
+test('a reply that is made whole keeps its agent\'s stream waiting without a word', async () => {
+  await start();
+  await context.gateway.close();
+  await context.start({ engines: [engine.url], settings: { keepAliveMs: 30 } });
+  const trial = await context.trial();
+  engine.script = [{ text: 'hello' }, { text: 'a reply that takes a while' }];
+  const first = await (await trial.chat({ messages: [ask('one')] })).json();
+  engine.before = async ({ path }) => void (path.endsWith('/generate') && (await new Promise((resolve) => setTimeout(resolve, 250))));
+  const text = await (await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')], stream: true })).text();
+  expect(text.match(/^: keep-alive$/gm)?.length).toBeGreaterThan(2);
+  expect(text).toContain('a reply that takes a while');
+  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean']);
+});
+
+test('an engine whose routes for ids fail answers no later turn at all', async () => {
+  await start({ fault: (path) => (path.includes('render') ? 500 : null) });
+  const trial = await context.trial();
+  engine.script = [{ text: 'hello' }, { text: 'bye' }];
+  const first = await (await trial.chat({ messages: [ask('one')] })).json();
+  expect((await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')] })).status).toBe(200);
+  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'realigned']);
 });
 
 test('a stream that is longer than the engine may be silent is cut', async () => {

@@ -1,3 +1,4 @@
+import { contentOf } from '../../store/calls/content.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
 /** A request's conversation in a form in which what an agent echoes equals what it was given. */
@@ -19,8 +20,11 @@ export function conversationOf(body: JsonObject): Conversation | null {
   if (!Array.isArray(messages) || body.continue_final_message === true || body.add_generation_prompt === false) return null;
   const keys = messages.map(keyOf);
   if (!keys.every((key) => key !== null)) return null;
-  return { context: JSON.stringify(TEMPLATE_FIELDS.map((field) => body[field] ?? null)), keys };
+  return { context: TEMPLATE_FIELDS.map((field) => contextKey(body[field])).join(), keys };
 }
+
+/** By content: the store gives a request's fields back in another order than its agent sent them. */
+const contextKey = (value: unknown): string => (Array.isArray(value) ? value.map((item) => contentOf(item).digest).join('+') : contentOf(value ?? null).digest);
 
 /**
  * Role, text and tool calls. Left out: reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop.

@@ -24,8 +24,8 @@ export type Answered = {
   over: Promise<void>;
 };
 
-/** Answers one request, with connections of its own. */
-export function answer(request: Request, { databaseUrl, engines: urls, secret, adminKey, settings }: WorkerOptions, isolate: Isolate): Answered {
+/** The app of one request, with connections of its own: none is open yet. */
+export function openApp({ databaseUrl, engines: urls, secret, adminKey, settings }: WorkerOptions, isolate: Isolate) {
   const log = (line: string) => console.error(`gateway: ${line}`);
   const db = openRequestDatabase(databaseUrl);
   const engines = new EnginePool({
@@ -34,7 +34,6 @@ export function answer(request: Request, { databaseUrl, engines: urls, secret, a
     readRows: () => patiently({ settings }, () => readReplicas(db)),
     connect: (url) => new FetchConnection(url),
     memory: isolate.pool,
-    learnsFirst: true,
   });
   const recorder = new SingleCommit({
     commit: (calls) => recordCalls(db, calls),
@@ -55,17 +54,23 @@ export function answer(request: Request, { databaseUrl, engines: urls, secret, a
     conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
     counters: isolate.counters,
     inFlight: isolate.inFlight,
+    openCalls: isolate.openCalls,
     sameCalls,
     stopping: new AbortController().signal,
   });
-  const answered = assertUncached(db, isolate)
-    .then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
-    .then(withEnd);
   const close = async () => {
     await recorder.close();
     await sameCalls.close();
     await db.$client.end();
   };
+  return { app, db, close };
+}
+
+export function answer(request: Request, options: WorkerOptions, isolate: Isolate): Answered {
+  const { app, db, close } = openApp(options, isolate);
+  const answered = assertUncached(db, isolate)
+    .then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
+    .then(withEnd);
   return {
     response: answered.then(({ response }) => response),
     over: answered.then(({ ended }) => ended).then(close, close),

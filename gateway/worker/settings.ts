@@ -36,6 +36,8 @@ const environment = z.object({
   TRIALGATE_IDLE_SECONDS: seconds,
   TRIALGATE_STORE_WAIT_SECONDS: seconds,
   TRIALGATE_KEEP_ALIVE_SECONDS: seconds,
+  TRIALGATE_MAX_CALLS_IN_FLIGHT: z.coerce.number('a number of calls').int().positive('more than 0').optional(),
+  TRIALGATE_COMPAT: z.enum(['none', 'verl'], 'none or verl').optional(),
   TRIALGATE_MAX_BODY_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').optional(),
 });
 
@@ -64,6 +66,8 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
       idleMs: own.TRIALGATE_IDLE_SECONDS ?? DEFAULT_SETTINGS.idleMs,
       storeWaitMs: own.TRIALGATE_STORE_WAIT_SECONDS ?? DEFAULT_SETTINGS.storeWaitMs,
       keepAliveMs: own.TRIALGATE_KEEP_ALIVE_SECONDS ?? DEFAULT_SETTINGS.keepAliveMs,
+      maxCallsInFlight: own.TRIALGATE_MAX_CALLS_IN_FLIGHT ?? DEFAULT_SETTINGS.maxCallsInFlight,
+      compat: own.TRIALGATE_COMPAT ?? DEFAULT_SETTINGS.compat,
       maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES ?? MAX_BODY_BYTES,
     },
   };

@@ -4,12 +4,14 @@ import { TrialgateError } from '../errors.ts';
 import { trials } from '../schema.ts';
 import { lockTrial } from './transaction.ts';
 
-/** The agent is done: no more calls are accepted, until another attempt is opened or the trial is sealed. Idempotent. */
-export async function completeTrial(db: Database, input: { trialId: string; attempt?: number }): Promise<void> {
-  const { trialId, attempt } = input;
+/** The agent is done: no more calls are accepted, until another attempt is opened or the trial is sealed. Idempotent. `orUnknown`: also for a trial that is not there. */
+export async function completeTrial(db: Database, input: { trialId: string; attempt?: number; orUnknown?: boolean }): Promise<void> {
+  const { trialId, attempt, orUnknown = false } = input;
   await db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);
-    if (!trial || trial.status === 'deleted') throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
+    const isKnown = trial && trial.status !== 'deleted';
+    if (!isKnown && orUnknown) return;
+    if (!isKnown) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
     if (attempt !== undefined && attempt !== trial.attempt) {
       throw new TrialgateError('attempt_closed', `trial ${trialId} is at attempt ${trial.attempt}, not ${attempt}`);
     }

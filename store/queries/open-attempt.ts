@@ -21,9 +21,10 @@ export type OpenedAttempt = { trialId: string; attempt: number; created: boolean
 
 /**
  * Opens an attempt, which closes the one before it. Opening the current attempt again changes nothing.
+ * `byUrl`: for one who knows the trial's URL alone. An attempt that was used is then followed by the next, and a run's trial is not opened.
  * Throws `attempt_closed` for a lower attempt, one that has ended, and a trial that is sealed.
  */
-export async function openAttempt(db: Database, input: OpenAttempt): Promise<OpenedAttempt> {
+export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = false } = {}): Promise<OpenedAttempt> {
   const { trialId, attempt: asked, ...described } = input;
   return db.transaction(async (tx) => {
     const [created] = await tx
@@ -35,8 +36,9 @@ export async function openAttempt(db: Database, input: OpenAttempt): Promise<Ope
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is gone`);
     if (trial.outcome) throw closed(trial, `is sealed as ${trial.outcome}: nothing can be added to it`);
+    if (byUrl && trial.runId !== null) throw new TrialgateError('unauthorized', `trial ${trialId} is of run ${trial.runId}: its URL does not open it`);
     const ended = await hasEnded(tx, trial);
-    const attempt = asked ?? (ended ? trial.attempt + 1 : trial.attempt);
+    const attempt = asked ?? (ended || (byUrl && isUsed(trial)) ? trial.attempt + 1 : trial.attempt);
     if (attempt < trial.attempt) throw closed(trial, `is at attempt ${trial.attempt}: attempt ${attempt} is closed`);
     if (attempt === trial.attempt) {
       if (ended) throw closed(trial, `ended its attempt ${attempt}: open attempt ${attempt + 1}`);
@@ -46,7 +48,7 @@ export async function openAttempt(db: Database, input: OpenAttempt): Promise<Ope
       .update(attempts)
       .set({ endedAt: new Date(), reason: `superseded by attempt ${attempt}` })
       .where(and(eq(attempts.trialId, trialId), eq(attempts.attempt, trial.attempt), isNull(attempts.endedAt)));
-    const unused = { recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null, attemptOpenedAt: sql`now()` };
+    const unused = { recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null, reportedReward: null, attemptOpenedAt: sql`now()` };
     const reset = { attempt, status: 'created' as const, completedAt: null, reason: null, ...unused };
     await tx.update(trials).set({ ...described, ...reset }).where(eq(trials.id, trialId));
     return begin(tx, trialId, attempt);
@@ -65,5 +67,7 @@ async function hasEnded(tx: Transaction, trial: Trial): Promise<boolean> {
     .where(and(eq(attempts.trialId, trial.id), eq(attempts.attempt, trial.attempt)));
   return trial.status === 'deleted' || (row?.endedAt ?? null) !== null;
 }
+
+const isUsed = ({ recorded, status }: Trial): boolean => recorded > 0 || status !== 'created';
 
 const closed = (trial: Trial, what: string) => new TrialgateError('attempt_closed', `trial ${trial.id} ${what}`);

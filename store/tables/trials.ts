@@ -1,5 +1,5 @@
 import type { Sampling } from '../sampling-choices.ts';
-import { bigint, index, integer, jsonb, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
+import { bigint, doublePrecision, index, integer, jsonb, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
 
 export const OUTCOMES = ['scored', 'truncated', 'agent_error', 'verifier_error', 'infra_error', 'cancelled'] as const;
 export type Outcome = (typeof OUTCOMES)[number];
@@ -48,10 +48,12 @@ export const trials = pgTable(
     outcome: text({ enum: OUTCOMES }),
     /** Named rewards between 0 and 1, written by the verifier's activity alone. */
     rewards: jsonb().$type<Record<string, number>>(),
+    /** What the agent of a session outside any run says of its current attempt. Nothing trains on it. */
+    reportedReward: doublePrecision('reported_reward'),
     reason: text(),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
     completedAt: timestamp('completed_at', { withTimezone: true }),
     sealedAt: timestamp('sealed_at', { withTimezone: true }),
   },
-  (t) => [index('trials_by_group').on(t.groupId), index('trials_by_run').on(t.runId)],
+  (t) => [index('trials_by_group').on(t.groupId), index('trials_by_run').on(t.runId), index('trials_by_age').on(t.createdAt, t.id)],
 );

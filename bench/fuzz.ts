@@ -1,0 +1,41 @@
+/**
+ * A gateway whose agents send spoiled requests and whose engine sends spoiled replies, then schemathesis on its API's document:
+ * how often something happens that nobody foresaw, reaches another trial, or stays in memory. PostgreSQL is real.
+ *
+ *   node --expose-gc bench/fuzz.ts --rounds 700 --seed 7
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { REPOSITORY } from '../cli/folders.ts';
+import { table } from '../cli/show/table.ts';
+import { fuzzGateway } from '../gateway/testing/fuzz/fuzz-gateway.ts';
+import { provenance } from './deployment.ts';
+import { fuzzDocument } from './fuzz/schemathesis.ts';
+
+const { values } = parseArgs({ options: { rounds: { type: 'string', default: '700' }, seed: { type: 'string' }, examples: { type: 'string', default: '50' } } });
+const seed = Number(values.seed ?? Date.now() % 1_000_000);
+const interrupted = new AbortController();
+for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
+const { signal } = interrupted;
+console.log(`seed ${seed}`);
+
+const { rounds, faults, statuses, heapGrowth } = await fuzzGateway({ seed, rounds: Number(values.rounds), signal });
+const document = await fuzzDocument({ seed, examples: Number(values.examples), signal });
+const text = [
+  ...Object.entries(provenance()).map(([name, value]) => `${name}: ${value}`),
+  `seed: ${seed}`,
+  '',
+  table(
+    ['calls', 'answered 200', '400', 'else', 'faults', 'heap grew, MiB'],
+    [[rounds, statuses[200] ?? 0, statuses[400] ?? 0, rounds - (statuses[200] ?? 0) - (statuses[400] ?? 0), faults.length, Math.round(heapGrowth / 2 ** 20)].map(String)],
+  ),
+  ...faults.slice(0, 20),
+  '',
+  document.text.slice(document.text.indexOf('Schemathesis v')),
+].join('\n');
+console.log(text);
+const folder = join(REPOSITORY, 'bench/results');
+mkdirSync(folder, { recursive: true });
+writeFileSync(join(folder, 'fuzz.txt'), `${text}\n`);
+process.exitCode = faults.length > 0 || document.faults > 0 ? 1 : 0;

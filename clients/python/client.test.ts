@@ -1,0 +1,17 @@
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { expect, test } from 'vitest';
+import { findPython, pythonCandidates } from '../../activities/sandbox/find-python.ts';
+import { OPERATIONS } from '../../gateway/api/operations.ts';
+import { ADMIN_KEY, useGateway } from '../../gateway/testing/harness.ts';
+
+const gateway = useGateway();
+
+test('Python’s client cannot lead a session from its opening to its end, or lacks a route', async () => {
+  const pythons = await Promise.all(pythonCandidates().map(findPython));
+  const python = pythons.find((each) => each !== null);
+  if (!python) throw new Error('no Python 3.9 or newer was found');
+  const operations = JSON.stringify(OPERATIONS.map(({ id }) => id));
+  const { stdout } = await promisify(execFile)(python.executable, [`${import.meta.dirname}/lead_a_session.py`, gateway.gateway.url, ADMIN_KEY, operations]);
+  expect(stdout.trim()).toBe('led');
+});

@@ -1,0 +1,38 @@
+"""Leads a session from its opening to its end: url, admin key, and the names that the client's methods must have."""
+
+import json
+import sys
+import urllib.request
+
+from trialgate_client import TrialgateApiError, TrialgateClient
+
+url, admin_key, operations = sys.argv[1:]
+client = TrialgateClient(url, admin_key)
+assert all(callable(getattr(client, name)) for name in json.loads(operations))
+
+session = client.open("led", budgets={"calls": 5})
+assert client.open("led") == session
+ask = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Say hello"}]}).encode()
+headers = {"Authorization": f"Bearer {session['api_key']}"}
+with urllib.request.urlopen(urllib.request.Request(f"{session['base_url']}/chat/completions", data=ask, headers=headers)) as reply:
+    assert reply.status == 200
+
+client.reward("led", 0.5, key=session["api_key"])
+client.complete("led")
+record = client.get("led")
+assert (record["completed"], record["reported_reward"], len(record["turns"])) == (True, 0.5, 1), record
+assert len(client.samples("led")["samples"]) == 1
+assert list(client.export()) == [record]
+assert [line["samples"] for line in client.export_samples()] == [client.samples("led")["samples"]]
+assert [each["session_id"] for each in client.list({"status": "completed"})["sessions"]] == ["led"]
+client.delete("led")
+assert list(client.all()) == []
+try:
+    client.get("led")
+except TrialgateApiError as error:
+    assert (error.status, error.code) == (404, "session_not_found")
+else:
+    raise AssertionError("a deleted session was read")
+assert client.health()["status"] == "ok"
+assert "trialgate_calls_accepted_total 1" in client.metrics()
+print("led")

@@ -1,0 +1,210 @@
+"""A Trialgate gateway's own routes, for Python 3.9 and newer, with the standard library alone.
+
+Its models answer any OpenAI client at a session's `base_url` with its `api_key`:
+
+    gateway = TrialgateClient("http://127.0.0.1:8700", admin_key)
+    session = gateway.open("my-trial")
+    OpenAI(base_url=session["base_url"], api_key=session["api_key"])
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPResponse
+from typing import Any, Literal, TypedDict, cast
+from urllib.error import HTTPError
+from urllib.parse import quote, urlencode
+from urllib.request import Request, urlopen
+
+Outcome = Literal["scored", "truncated", "agent_error", "verifier_error", "infra_error", "cancelled"]
+
+
+class Opened(TypedDict):
+    session_id: str
+    status: Literal["created"]
+    attempt: int
+    api_key: str
+    base_url: str
+
+
+class Filter(TypedDict, total=False):
+    run_id: str
+    group_id: str
+    outcome: Outcome
+    status: Literal["created", "completed"]
+    cursor: str
+
+
+class Standing(TypedDict):
+    session_id: str
+    run_id: str | None
+    group_id: str | None
+    attempt: int
+    exhausted: str | None
+    outcome: Outcome | None
+    rewards: dict[str, float] | None
+    """The verifier's."""
+    reported_reward: float | None
+    """The agent's own, outside any run."""
+    reason: str | None
+    created_at: float
+
+
+class Summary(Standing):
+    member: int | None
+    task: str | None
+    agent: str | None
+    status: Literal["created", "completed"]
+    policy_version: int | None
+    usage: dict[str, int]
+    completed_at: float | None
+
+
+class Page(TypedDict):
+    sessions: list[Summary]
+    next_cursor: str | None
+
+
+class Turn(TypedDict):
+    request_messages: list[Any]
+    completion_text: str
+    completion_token_ids: list[int]
+    completion_logprobs: list[float]
+    finish_reason: str | None
+    tool_calls: list[Any] | None
+    prompt_token_ids: list[int]
+    policy_version: int | None
+    parent_call_id: str | None
+    continuation: str | None
+    status: Literal["completed", "failed", "cancelled"]
+    untrainable: str | None
+    call_id: str
+    prompt: Any
+    tools: list[Any] | None
+    sampling: dict[str, Any]
+
+
+class Session(Standing):
+    turns: list[Turn]
+    unfinished: list[Turn]
+    completed: bool
+    current_attempt: int
+    usage: dict[str, int]
+
+
+class Sample(TypedDict):
+    """One trainable sequence: its lists are equally long."""
+
+    token_ids: list[int]
+    loss_mask: list[int]
+    logprobs: list[float]
+    policy_versions: list[int | None]
+    call_ids: list[str]
+
+
+class Samples(TypedDict):
+    samples: list[Sample]
+
+
+class SampleLine(Standing):
+    samples: list[Sample]
+
+
+class TrialgateApiError(Exception):
+    """What the gateway answered instead; `code` is stable: `session_not_found`, `attempt_closed`, ..."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(f"{status} {code}: {message}")
+        self.status = status
+        self.code = code
+
+
+class TrialgateClient:
+    def __init__(self, base_url: str, admin_key: str | None = None, timeout: float = 60.0) -> None:
+        """`timeout`: seconds that the gateway may be silent."""
+        self._base_url = base_url.rstrip("/")
+        self._admin_key = admin_key
+        self._timeout = timeout
+
+    def open(self, trial_id: str, **opening: Any) -> Opened:
+        """Opens a session, or its next attempt: `run_id`, `group_id`, `attempt`, `sampling`, `budgets`."""
+        return cast(Opened, self._json("POST", _session(trial_id), body=opening))
+
+    def get(self, trial_id: str, attempt: int | None = None) -> Session:
+        return cast(Session, self._json("GET", _session(trial_id), {"attempt": attempt}))
+
+    def samples(self, trial_id: str, attempt: int | None = None) -> Samples:
+        return cast(Samples, self._json("GET", f"{_session(trial_id)}/samples", {"attempt": attempt}))
+
+    def complete(self, trial_id: str) -> None:
+        self._json("POST", f"{_session(trial_id)}/complete")
+
+    def reward(self, trial_id: str, reward: float, key: str | None = None) -> None:
+        """The agent's own score, 0 to 1, of a session outside any run. `key`: the session's, instead of the admin key."""
+        self._json("POST", f"{_session(trial_id)}/reward", body={"reward": reward}, key=key)
+
+    def delete(self, trial_id: str) -> None:
+        self._json("DELETE", _session(trial_id))
+
+    def list(self, wanted: Filter | None = None, limit: int | None = None) -> Page:
+        return cast(Page, self._json("GET", "/sessions", {**(wanted or {}), "limit": limit}))
+
+    def all(self, wanted: Filter | None = None) -> Iterator[Summary]:
+        """Every session that fits, page after page."""
+        cursor: dict[str, Any] = {}
+        while True:
+            page = cast(Page, self._json("GET", "/sessions", {**(wanted or {}), **cursor}))
+            yield from page["sessions"]
+            if page["next_cursor"] is None:
+                return
+            cursor = {"cursor": page["next_cursor"]}
+
+    def export(self, wanted: Filter | None = None) -> Iterator[Session]:
+        """Every session that fits with its calls, as they come."""
+        return cast(Iterator[Session], self._lines({**(wanted or {})}))
+
+    def export_samples(self, wanted: Filter | None = None) -> Iterator[SampleLine]:
+        return cast(Iterator[SampleLine], self._lines({**(wanted or {}), "samples": "true"}))
+
+    def health(self) -> dict[str, str]:
+        return cast(dict[str, str], self._json("GET", "/health"))
+
+    def metrics(self) -> str:
+        with self._send("GET", "/metrics") as reply:
+            return reply.read().decode()
+
+    def _json(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, key: str | None = None) -> Any:
+        with self._send(method, path, query, body, key) as reply:
+            return json.load(reply)
+
+    def _lines(self, query: dict[str, Any]) -> Iterator[Any]:
+        with self._send("GET", "/sessions/export", query) as reply:
+            for line in reply:
+                yield json.loads(line)
+
+    def _send(self, method: str, path: str, query: dict[str, Any] | None = None, body: Any = None, key: str | None = None) -> HTTPResponse:
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        url = f"{self._base_url}{path}{'?' + urlencode(given) if given else ''}"
+        data = None if body is None else json.dumps(body).encode()
+        request = Request(url, data=data, method=method, headers={"Content-Type": "application/json"})
+        bearer = key or self._admin_key
+        if bearer is not None:
+            request.add_header("Authorization", f"Bearer {bearer}")
+        try:
+            return cast(HTTPResponse, urlopen(request, timeout=self._timeout))
+        except HTTPError as error:
+            with error:
+                raise _failure(error.code, error.read()) from None
+
+
+def _session(trial_id: str) -> str:
+    return f"/sessions/{quote(trial_id, safe='')}"
+
+
+def _failure(status: int, body: bytes) -> TrialgateApiError:
+    try:
+        error = json.loads(body)["error"]
+        return TrialgateApiError(status, error["code"], error["message"])
+    except (ValueError, KeyError, TypeError):
+        return TrialgateApiError(status, "no_trialgate", body[:200].decode(errors="replace"))

@@ -1,0 +1,48 @@
+import { expect, expectTypeOf, test } from 'vitest';
+import type { z } from 'zod';
+import type * as schemas from '../../gateway/api/schemas.ts';
+import { OPERATIONS } from '../../gateway/api/operations.ts';
+import { ADMIN_KEY, ASK, useGateway } from '../../gateway/testing/harness.ts';
+import { TrialgateClient, type Opened, type Page, type SampleLine, type Samples, type Session } from './client.ts';
+
+const gateway = useGateway();
+const client = () => new TrialgateClient({ baseUrl: gateway.gateway.url, adminKey: ADMIN_KEY });
+
+test('the client’s types or methods are not those of the document', () => {
+  expectTypeOf<Session>().toExtend<z.output<typeof schemas.session>>();
+  expectTypeOf<z.output<typeof schemas.session>>().toExtend<Session>();
+  expectTypeOf<Page>().toExtend<z.output<typeof schemas.page>>();
+  expectTypeOf<z.output<typeof schemas.page>>().toExtend<Page>();
+  expectTypeOf<Samples>().toExtend<z.output<typeof schemas.samples>>();
+  expectTypeOf<z.output<typeof schemas.samples>>().toExtend<Samples>();
+  expectTypeOf<SampleLine>().toExtend<z.output<typeof schemas.sampleLine>>();
+  expectTypeOf<z.output<typeof schemas.sampleLine>>().toExtend<SampleLine>();
+  expectTypeOf<Opened>().toExtend<z.output<typeof schemas.opened>>();
+  expectTypeOf<z.output<typeof schemas.opened>>().toExtend<Opened>();
+  for (const { id } of OPERATIONS) expect(client()).toHaveProperty(id);
+});
+
+test('a session cannot be led from its opening to its end', async () => {
+  const api = client();
+  const { api_key, base_url, attempt } = await api.open('led', { budgets: { calls: 5 } });
+  expect(await api.open('led')).toMatchObject({ api_key, attempt });
+  await fetch(`${base_url}/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${api_key}` }, body: JSON.stringify(ASK) });
+  expect(await api.reward('led', 0.5, { key: api_key })).toEqual({ session_id: 'led', attempt: 1, reported_reward: 0.5 });
+  await api.complete('led');
+  expect(await api.get('led')).toMatchObject({ turns: [{ finish_reason: 'stop' }], completed: true, reported_reward: 0.5 });
+  expect((await api.samples('led')).samples).toHaveLength(1);
+  expect((await all(api.export()))[0]).toEqual(await api.get('led'));
+  expect((await all(api.exportSamples()))[0]).toMatchObject(await api.samples('led'));
+  expect((await api.list({ status: 'completed' })).sessions).toMatchObject([{ session_id: 'led', usage: { calls: 1, tokens: 5 } }]);
+  await api.delete('led');
+  expect(await all(api.all())).toEqual([]);
+  await expect(api.get('led')).rejects.toMatchObject({ status: 404, code: 'session_not_found' });
+  expect(await api.health()).toMatchObject({ status: 'ok' });
+  expect(await api.metrics()).toContain('trialgate_calls_accepted_total 1');
+});
+
+async function all<T>(values: AsyncIterable<T>): Promise<T[]> {
+  const found: T[] = [];
+  for await (const value of values) found.push(value);
+  return found;
+}

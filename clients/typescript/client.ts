@@ -1,0 +1,127 @@
+import type { Ended, Filter, Opened, Opening, Page, RewardReply, SampleLine, Samples, Session, Summary } from './types.ts';
+
+export type * from './types.ts';
+
+type Options = { baseUrl: string; adminKey?: string; fetch?: typeof fetch };
+type Request = { method?: 'GET' | 'POST' | 'DELETE'; query?: Record<string, string | number | undefined>; body?: unknown; key?: string; signal?: AbortSignal };
+
+/** What the gateway answered instead of what was asked for. `code` is stable: `session_not_found`, `attempt_closed`, … */
+export class TrialgateApiError extends Error {
+  readonly status: number;
+  readonly code: string;
+  constructor(status: number, code: string, message: string) {
+    super(`${status} ${code}: ${message}`);
+    this.name = 'TrialgateApiError';
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** A Trialgate gateway's own routes; its models answer any OpenAI client at a session's `base_url`. */
+export class TrialgateClient {
+  readonly #options: Options;
+
+  constructor(options: Options) {
+    this.#options = options;
+  }
+
+  /** Opens a session, or its next attempt. Again with the same attempt: the same answer. */
+  open(trialId: string, opening: Opening = {}, signal?: AbortSignal): Promise<Opened> {
+    return this.#json(sessionPath(trialId), { method: 'POST', body: opening, signal });
+  }
+
+  get(trialId: string, query: { attempt?: number } = {}, signal?: AbortSignal): Promise<Session> {
+    return this.#json(sessionPath(trialId), { query, signal });
+  }
+
+  samples(trialId: string, query: { attempt?: number } = {}, signal?: AbortSignal): Promise<Samples> {
+    return this.#json(`${sessionPath(trialId)}/samples`, { query, signal });
+  }
+
+  complete(trialId: string, signal?: AbortSignal): Promise<Ended<'completed'>> {
+    return this.#json(`${sessionPath(trialId)}/complete`, { method: 'POST', signal });
+  }
+
+  /** The agent's own score, 0 to 1, of a session outside any run. `key`: the session's, for an agent without the admin key. */
+  reward(trialId: string, reward: number, { key, signal }: { key?: string; signal?: AbortSignal } = {}): Promise<RewardReply> {
+    return this.#json(`${sessionPath(trialId)}/reward`, { method: 'POST', body: { reward }, key, signal });
+  }
+
+  delete(trialId: string, signal?: AbortSignal): Promise<Ended<'deleted'>> {
+    return this.#json(sessionPath(trialId), { method: 'DELETE', signal });
+  }
+
+  list(query: Filter & { limit?: number } = {}, signal?: AbortSignal): Promise<Page> {
+    return this.#json('/sessions', { query, signal });
+  }
+
+  /** Every session that fits, page after page. */
+  async *all(query: Filter = {}, signal?: AbortSignal): AsyncGenerator<Summary> {
+    for (let cursor = query.cursor; ; ) {
+      const page: Page = await this.list({ ...query, cursor }, signal);
+      yield* page.sessions;
+      if (page.next_cursor === null) return;
+      cursor = page.next_cursor;
+    }
+  }
+
+  /** Every session that fits with its calls, as they come. */
+  export(query: Filter = {}, signal?: AbortSignal): AsyncGenerator<Session> {
+    return this.#lines('/sessions/export', { query, signal });
+  }
+
+  exportSamples(query: Filter = {}, signal?: AbortSignal): AsyncGenerator<SampleLine> {
+    return this.#lines('/sessions/export', { query: { ...query, samples: 'true' }, signal });
+  }
+
+  health(signal?: AbortSignal): Promise<{ status: 'ok' }> {
+    return this.#json('/health', { signal });
+  }
+
+  async metrics(signal?: AbortSignal): Promise<string> {
+    return (await this.#send('/metrics', { signal })).text();
+  }
+
+  // The gateway's own tests hold its replies to the types.
+  async #json<T>(path: string, request: Request): Promise<T> {
+    return (await (await this.#send(path, request)).json()) as T;
+  }
+
+  async *#lines<T>(path: string, request: Request): AsyncGenerator<T> {
+    const { body } = await this.#send(path, request);
+    if (!body) return;
+    let rest = '';
+    for await (const text of body.pipeThrough(new TextDecoderStream())) {
+      const lines = (rest + text).split('\n');
+      rest = lines.pop() ?? '';
+      for (const line of lines) yield JSON.parse(line) as T;
+    }
+  }
+
+  async #send(path: string, { method = 'GET', query = {}, body, key, signal }: Request): Promise<Response> {
+    const { baseUrl, adminKey, fetch: send = fetch } = this.#options;
+    const url = new URL(`${baseUrl.replace(/\/+$/, '')}${path}`);
+    for (const [name, value] of Object.entries(query)) if (value !== undefined) url.searchParams.set(name, String(value));
+    const bearer = key ?? adminKey;
+    const reply = await send(url, {
+      method,
+      headers: { ...(bearer === undefined ? {} : { authorization: `Bearer ${bearer}` }), ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+    });
+    if (!reply.ok) throw await failureOf(reply);
+    return reply;
+  }
+}
+
+const sessionPath = (trialId: string): string => `/sessions/${encodeURIComponent(trialId)}`;
+
+async function failureOf(reply: Response): Promise<TrialgateApiError> {
+  const text = await reply.text();
+  try {
+    const { error } = JSON.parse(text) as { error: { code: string; message: string } };
+    return new TrialgateApiError(reply.status, error.code, error.message);
+  } catch {
+    return new TrialgateApiError(reply.status, 'no_trialgate', text.slice(0, 200));
+  }
+}

@@ -1,0 +1,86 @@
+/** JSON of Trialgate's API, as its `/openapi.json` says. Times are seconds since the epoch. */
+export type Outcome = 'scored' | 'truncated' | 'agent_error' | 'verifier_error' | 'infra_error' | 'cancelled';
+
+type Choice = number | { default: number } | 'agent';
+type SamplingName = 'temperature' | 'top_p' | 'top_k' | 'min_p' | 'presence_penalty' | 'frequency_penalty' | 'repetition_penalty' | 'max_tokens' | 'seed';
+/** A number is forced on every call, a default is for calls that do not choose, `agent` leaves it to the agent. */
+export type Sampling = { [Name in SamplingName]?: Choice };
+export type Budgets = { calls?: number; tokens?: number; seconds?: number; prompt_tokens?: number };
+
+export type Opening = { run_id?: string; group_id?: string; attempt?: number; sampling?: Sampling; budgets?: Budgets };
+export type Opened = { session_id: string; status: 'created'; attempt: number; api_key: string; base_url: string };
+
+export type Filter = { run_id?: string; group_id?: string; outcome?: Outcome; status?: 'created' | 'completed'; cursor?: string };
+
+type Standing = {
+  session_id: string;
+  run_id: string | null;
+  group_id: string | null;
+  attempt: number;
+  exhausted: 'budget_exhausted' | 'context_length_exceeded' | null;
+  outcome: Outcome | null;
+  /** The verifier's. */
+  rewards: Record<string, number> | null;
+  /** The agent's own, outside any run. */
+  reported_reward: number | null;
+  reason: string | null;
+  created_at: number;
+};
+
+export type Summary = Standing & {
+  member: number | null;
+  task: string | null;
+  agent: string | null;
+  status: 'created' | 'completed';
+  policy_version: number | null;
+  usage: { calls: number; tokens: number };
+  completed_at: number | null;
+};
+export type Page = { sessions: Summary[]; next_cursor: string | null };
+
+export type Turn = {
+  request_messages: unknown[];
+  completion_text: string;
+  completion_token_ids: number[];
+  /** In nats, one a token. */
+  completion_logprobs: number[];
+  finish_reason: string | null;
+  tool_calls: unknown[] | null;
+  prompt_token_ids: number[];
+  prompt: unknown;
+  tools: unknown[] | null;
+  sampling: Record<string, unknown>;
+  policy_version: number | null;
+  policy_label: string | null;
+  version_spans: { version: number; start: number; end: number }[] | null;
+  parent_call_id: string | null;
+  continuation: 'clean' | 'realigned' | 'forked' | null;
+  attempt: number;
+  status: 'completed' | 'failed' | 'cancelled';
+  reason: string | null;
+  untrainable: string | null;
+  call_id: string;
+  choice_of: string | null;
+  http_status: number;
+  stream: boolean;
+  started_at: number;
+  first_token_at: number | null;
+  ended_at: number;
+};
+
+export type Session = Standing & {
+  turns: Turn[];
+  unfinished: Turn[];
+  completed: boolean;
+  current_attempt: number;
+  sampling: Sampling;
+  budgets: Budgets;
+  usage: { calls: number; tokens: number };
+};
+
+/** One trainable sequence: its lists are equally long. */
+export type Sample = { token_ids: number[]; loss_mask: number[]; logprobs: number[]; policy_versions: (number | null)[]; call_ids: string[] };
+export type Samples = { samples: Sample[] };
+export type SampleLine = Standing & Samples;
+export type RewardReply = { session_id: string; attempt: number; reported_reward: number };
+export type Ended<Status extends string> = { session_id: string; status: Status };

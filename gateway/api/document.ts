@@ -1,0 +1,80 @@
+import { z } from 'zod';
+import { OPERATIONS, type Operation } from './operations.ts';
+import * as schemas from './schemas.ts';
+
+const named = {
+  Opening: schemas.opening,
+  Opened: schemas.opened,
+  Session: schemas.session,
+  Turn: schemas.turn,
+  Sample: schemas.sample,
+  Samples: schemas.samples,
+  SampleLine: schemas.sampleLine,
+  Summary: schemas.summary,
+  Page: schemas.page,
+  Reward: schemas.reported,
+  RewardReply: schemas.reportedReply,
+  Completed: schemas.ended('completed'),
+  Deleted: schemas.ended('deleted'),
+  Health: schemas.health,
+  Failure: schemas.failed,
+} satisfies Record<string, z.ZodType>;
+export type SchemaName = keyof typeof named;
+
+const refer = (name: SchemaName) => ({ $ref: `#/components/schemas/${name}` });
+
+/** The OpenAPI 3.1 document of all routes but the models' own, which are described by who made their protocols. */
+export function openApiDocument(version: string) {
+  const paths: Record<string, Record<string, unknown>> = {};
+  for (const operation of OPERATIONS) (paths[operation.path] ??= {})[operation.method] = described(operation);
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Trialgate',
+      version,
+      description:
+        "The gateway's own routes. An agent's calls of the model go to its session's `base_url` with its `api_key`, in OpenAI's protocol: they are not part of this document.",
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+    },
+    servers: [{ url: '/' }],
+    paths,
+    components: {
+      schemas: components(),
+      securitySchemes: {
+        admin: { type: 'http', scheme: 'bearer', description: "The deployment's admin key" },
+        trial: { type: 'http', scheme: 'bearer', description: "The session's own `api_key`, while its attempt is open" },
+      },
+    },
+  };
+}
+
+function described({ id, summary, keys, path, query, body, reply, lines, failures }: Operation) {
+  const inPath = path.includes('{trial_id}') ? [{ name: 'trial_id', in: 'path', required: true, schema: { type: 'string', pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$' } }] : [];
+  const content = typeof reply === 'string' ? { [lines ? 'application/jsonl' : 'application/json']: { schema: refer(reply) } } : { [reply.type]: { schema: { type: 'string' } } };
+  return {
+    operationId: id,
+    summary,
+    security: keys.map((key) => ({ [key]: [] })),
+    parameters: [...inPath, ...parametersOf(query)],
+    ...(body ? { requestBody: { required: body.required, content: { 'application/json': { schema: refer(body.schema) } } } } : {}),
+    responses: {
+      200: { description: lines ? 'A line each' : 'Done', content },
+      ...Object.fromEntries(Object.entries(failures).map(([status, description]) => [status, { description, content: { 'application/json': { schema: refer('Failure') } } }])),
+    },
+  };
+}
+
+function parametersOf(query: z.ZodObject | undefined) {
+  return Object.entries(query?.shape ?? {}).map(([name, schema]) => ({ name, in: 'query', required: false, schema: plain(z.toJSONSchema(schema)) }));
+}
+
+/** Shapes that others refer to by name, as requests and as replies alike: a reply may have more fields than these. */
+function components(): Record<string, unknown> {
+  const registry = z.registry<{ id: string }>();
+  for (const [id, schema] of Object.entries(named)) registry.add(schema, { id });
+  const { schemas: made } = z.toJSONSchema(registry, { io: 'input', uri: (id) => `#/components/schemas/${id}` });
+  return Object.fromEntries(Object.entries(made).map(([id, schema]) => [id, plain(schema)]));
+}
+
+/** Without what a schema says of itself, where it is part of a document. */
+const plain = (schema: object) => Object.fromEntries(Object.entries(schema).filter(([name]) => name !== '$schema' && name !== '$id'));

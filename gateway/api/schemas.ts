@@ -1,0 +1,132 @@
+import { z } from 'zod';
+import { samplingChoices } from '../../store/sampling-choices.ts';
+import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES } from '../../store/schema.ts';
+
+const id = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,255}$/, 'an id of letters, digits, `.`, `_`, `-`, `/`');
+const count = z.int().min(1);
+const fraction = z.number().min(0, 'a number from 0 to 1').max(1, 'a number from 0 to 1');
+const seconds = z.number().describe('Seconds since the epoch');
+const tokens = z.array(z.int());
+const object = z.record(z.string(), z.unknown());
+
+const budgets = z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), prompt_tokens: count }).partial();
+
+export const opening = z.strictObject({
+  run_id: id.optional(),
+  group_id: id.optional(),
+  attempt: count.max(999_999_999).optional(),
+  sampling: samplingChoices.optional(),
+  budgets: budgets.optional(),
+});
+
+export const opened = z.object({
+  session_id: z.string(),
+  status: z.literal('created'),
+  attempt: count,
+  api_key: z.string().describe("Proves this attempt; what the agent sends as its API key"),
+  base_url: z.string(),
+});
+
+export const reported = z.strictObject({ reward: fraction });
+export const reportedReply = z.object({ session_id: z.string(), attempt: count, reported_reward: fraction });
+
+const statusOf = z.enum(['created', 'completed']);
+export const ended = <S extends string>(status: S) => z.object({ session_id: z.string(), status: z.literal(status) });
+
+export const filter = z.strictObject({
+  run_id: id.optional(),
+  group_id: id.optional(),
+  outcome: z.enum(OUTCOMES).optional(),
+  status: statusOf.optional(),
+  cursor: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,255}$/, 'the `next_cursor` of a page, or the `session_id` of a line').optional(),
+});
+export const listing = filter.extend({ limit: z.coerce.number().int().min(1).max(500).optional() });
+export const exporting = filter.extend({ samples: z.enum(['true', 'false']).optional() });
+
+export const attemptQuery = z.strictObject({ attempt: z.string().regex(/^[1-9]\d{0,8}$/, 'a number from 1').optional() });
+
+const standing = {
+  session_id: z.string(),
+  run_id: z.string().nullable(),
+  group_id: z.string().nullable(),
+  attempt: count,
+  exhausted: z.enum(EXHAUSTED).nullable(),
+  outcome: z.enum(OUTCOMES).nullable(),
+  rewards: z.record(z.string(), z.number()).nullable().describe("The verifier's"),
+  reported_reward: z.number().nullable().describe("The agent's own, outside any run; nothing trains on it"),
+  reason: z.string().nullable(),
+  created_at: seconds,
+};
+
+export const summary = z.object({
+  ...standing,
+  member: z.int().nullable(),
+  task: z.string().nullable(),
+  agent: z.string().nullable(),
+  status: statusOf,
+  policy_version: z.int().nullable(),
+  usage: z.object({ calls: z.int(), tokens: z.int() }).describe('Of the current attempt'),
+  completed_at: seconds.nullable(),
+});
+export const page = z.object({ sessions: z.array(summary), next_cursor: z.string().nullable() });
+
+export const turn = z.object({
+  request_messages: z.array(z.unknown()),
+  completion_text: z.string(),
+  completion_token_ids: tokens,
+  completion_logprobs: z.array(z.number()).describe('In nats, one a token'),
+  finish_reason: z.string().nullable(),
+  tool_calls: z.array(z.unknown()).nullable(),
+  prompt_token_ids: tokens,
+  prompt: z.unknown().describe("A text completion's"),
+  tools: z.array(z.unknown()).nullable(),
+  sampling: object.describe("What was in force, after the run's own settings"),
+  policy_version: z.int().nullable().describe('The oldest that sampled any of its tokens'),
+  policy_label: z.string().nullable(),
+  version_spans: z.array(z.object({ version: z.int(), start: z.int(), end: z.int() })).nullable(),
+  parent_call_id: z.string().nullable(),
+  continuation: z.enum(CONTINUATIONS).nullable(),
+  attempt: count,
+  status: z.enum(CALL_STATUSES),
+  reason: z.string().nullable(),
+  untrainable: z.string().nullable(),
+  call_id: z.string(),
+  choice_of: z.string().nullable(),
+  http_status: z.int(),
+  stream: z.boolean(),
+  started_at: seconds,
+  first_token_at: seconds.nullable(),
+  ended_at: seconds,
+});
+
+export const session = z.object({
+  ...standing,
+  turns: z.array(turn),
+  completed: z.boolean(),
+  current_attempt: count,
+  sampling: samplingChoices,
+  budgets,
+  usage: z.object({ calls: z.int(), tokens: z.int() }),
+  unfinished: z.array(turn).describe('Calls that failed or were cancelled'),
+});
+
+export const sample = z.object({
+  token_ids: tokens,
+  loss_mask: z.array(z.int()),
+  logprobs: z.array(z.number()),
+  policy_versions: z.array(z.int().nullable()),
+  call_ids: z.array(z.string()),
+});
+export const samples = z.object({ samples: z.array(sample) });
+export const sampleLine = z.object({ ...standing, samples: z.array(sample) });
+
+export const health = z.object({ status: z.literal('ok'), mode: z.literal('local') });
+export const failed = z.object({
+  error: z.object({ message: z.string(), type: z.string(), param: z.null(), code: z.string() }),
+});
+
+export type Session = z.output<typeof session>;
+export type Summary = z.output<typeof summary>;
+export type Turn = z.output<typeof turn>;
+export type Sample = z.output<typeof sample>;
+export type SampleLine = z.output<typeof sampleLine>;

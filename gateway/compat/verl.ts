@@ -1,0 +1,28 @@
+import { eq } from 'drizzle-orm';
+import { trials } from '../../store/schema.ts';
+import { isTrialId } from '../../store/trial-id.ts';
+import type { GatewayDeps } from '../deps.ts';
+import { patiently } from '../patiently.ts';
+
+/** Names of routes beside those of sessions, and below `/v1`. */
+const TAKEN = new Set(['export', 'sessions', 'v1']);
+export const isTaken = (trialId: string): boolean => TAKEN.has(trialId);
+
+const ROUTES = /^(?:(?:GET|POST|DELETE) \/sessions\/([^/]+)|POST \/sessions\/([^/]+)\/complete)$/;
+
+/** Whether it asks as verl-recipe PR 83's client does: with neither a key nor a body, and not from a web page. */
+export function isByUrl({ settings }: GatewayDeps, { headers }: Request): boolean {
+  const isBare = !headers.has('transfer-encoding') && Number(headers.get('content-length') ?? 0) === 0;
+  return settings.compat === 'verl' && isBare && !headers.has('authorization') && !headers.has('origin');
+}
+
+/** Whether the session's own URL opens this route: never one of a run, and never what lists, samples or rewards. Without an admin key they are open anyway. */
+export async function opensByUrl(deps: GatewayDeps, request: Request): Promise<boolean> {
+  if (!isByUrl(deps, request) || deps.adminKey === null) return false;
+  const [, session, completed] = ROUTES.exec(`${request.method} ${new URL(request.url).pathname}`) ?? [];
+  const trialId = session ?? completed;
+  if (trialId === undefined || !isTrialId(trialId) || isTaken(trialId)) return false;
+  // A trial that was deleted is still its run's.
+  const [trial] = await patiently(deps, () => deps.db.select({ runId: trials.runId }).from(trials).where(eq(trials.id, trialId)));
+  return !trial || trial.runId === null;
+}

@@ -1,0 +1,60 @@
+import type { Server } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Hono } from 'hono';
+import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@hono/node-server';
+import { TrialgateError } from '../../store/errors.ts';
+import type { GatewayEnv } from '../deps.ts';
+import { errorBody, Failure } from '../failure.ts';
+
+export type ListenOptions = { host: string; port: number; headersTimeoutMs: number };
+
+/** A body may take its time, as may its reply: `requestTimeout` is off. Node takes the limit for headers from that, unless it is told. */
+export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs }: ListenOptions): Promise<ServerType> {
+  const fetch = async (request: Request, { outgoing }: HttpBindings | Http2Bindings) => {
+    const response = await app.fetch(request, { cut: () => outgoing.destroy() });
+    // The head goes with the first of the body, if that is there already. The socket's cork, not the message's: Node would send
+    // the end of a chunked body that is over by then before the body.
+    const { socket } = outgoing;
+    socket?.cork();
+    setImmediate(() => socket?.uncork());
+    return response;
+  };
+  const serverOptions = { requestTimeout: 0, headersTimeout: headersTimeoutMs, connectionsCheckingInterval: Math.min(headersTimeoutMs, 30_000) };
+  return new Promise((resolve, reject) => {
+    const server = serve({ fetch, hostname: host, port, serverOptions }, () => resolve(server));
+    server.once('error', (error) => reject(portError(error, host, port)));
+    (server as Server).on('clientError', refuse);
+  });
+}
+
+/** What is no HTTP request, or none that we take, never becomes one: it is answered here. */
+function refuse(error: Error, socket: Socket): void {
+  if (!socket.writable || ('code' in error && error.code === 'ECONNRESET')) return void socket.destroy();
+  const failure = failureOf(error);
+  const body = JSON.stringify(errorBody(failure));
+  const head = [`HTTP/1.1 ${failure.status} ${failure.code}`, 'Content-Type: application/json', `Content-Length: ${Buffer.byteLength(body)}`, 'Connection: close'];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+}
+
+function failureOf(error: Error): Failure {
+  const code = 'code' in error ? error.code : undefined;
+  if (code === 'HPE_HEADER_OVERFLOW') return new Failure(431, 'headers_too_large', 'the headers are larger than 16 KiB', { retryable: false });
+  if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new Failure(408, 'request_timeout', 'the headers did not come in time');
+  return new Failure(400, 'invalid_request', 'this is not an HTTP request', { retryable: false });
+}
+
+function portError(error: Error, host: string, port: number): Error {
+  if (!('code' in error) || error.code !== 'EADDRINUSE') return error;
+  return new TrialgateError('missing_prerequisite', `port ${port} on ${host} is taken: choose another with --port`, { cause: error });
+}
+
+/** No new calls; those under way get `drainMs`, then are cut and recorded as failed. */
+export async function stopServer(server: ServerType, stopping: AbortController, drainMs: number): Promise<void> {
+  const closed = new Promise<void>((resolve) => server.close(() => resolve()));
+  const timer = setTimeout(() => {
+    stopping.abort();
+    setTimeout(() => (server as Server).closeAllConnections(), 1_000).unref();
+  }, drainMs);
+  await closed;
+  clearTimeout(timer);
+}

@@ -1,0 +1,35 @@
+import { expect, test } from 'vitest';
+import { useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+const MODEL_ROUTES = /^\/:trial\/v1\/|^\/v1\//;
+const PAGE = /^\/(docs|openapi\.json)/;
+
+type Document = { openapi: string; paths: Record<string, Record<string, { operationId: string }>>; components: { schemas: Record<string, unknown> } };
+const read = async (): Promise<Document> => (await fetch(`${gateway.gateway.url}/openapi.json`)).json();
+
+test('a route is not in the document, or the document has one that is not', async () => {
+  const { openapi, paths } = await read();
+  expect(openapi).toBe('3.1.0');
+  const described = Object.entries(paths).flatMap(([path, methods]) => Object.keys(methods).map((method) => `${method} ${path}`));
+  const served = gateway.gateway.routes
+    .filter(({ path, method }) => method !== 'ALL' && !MODEL_ROUTES.test(path) && !PAGE.test(path))
+    .map(({ path, method }) => `${method.toLowerCase()} ${path.replace(':trial', '{trial_id}')}`);
+  expect([...new Set(served)].toSorted()).toEqual(described.toSorted());
+});
+
+test('the document refers to what it does not have', async () => {
+  const document = await read();
+  const names = [...JSON.stringify(document).matchAll(/"#\/components\/schemas\/(\w+)"/g)].map(([, name]) => name);
+  expect(names).toContain('Turn');
+  for (const name of names) expect(document.components.schemas).toHaveProperty(name ?? '');
+});
+
+test('the page loads something from elsewhere, or any file', async () => {
+  const page = await fetch(`${gateway.gateway.url}/docs`);
+  const html = await page.text();
+  expect(page.headers.get('content-security-policy')).toContain("default-src 'self'");
+  expect(html).not.toMatch(/https?:/);
+  for (const [, path] of html.matchAll(/(?:src|href)="([^"]+)"/g)) expect([path, (await fetch(`${gateway.gateway.url}${path}`)).status]).toEqual([path, 200]);
+  for (const path of ['/docs/package.json', '/docs/..%2fpackage.json', '/docs/constructor']) expect((await fetch(`${gateway.gateway.url}${path}`)).status).toBe(404);
+});

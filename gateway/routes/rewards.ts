@@ -1,0 +1,26 @@
+import { Hono } from 'hono';
+import { reportReward } from '../../store/queries/report-reward.ts';
+import { reported } from '../api/schemas.ts';
+import { holdsAdminKey, openTrialOf } from '../auth.ts';
+import { check } from '../check.ts';
+import type { GatewayDeps } from '../deps.ts';
+import { parseBody } from '../json.ts';
+import { patiently } from '../patiently.ts';
+import { readBody } from '../read-body.ts';
+
+/**
+ * What agents outside any run say of themselves. The trial's own key suffices while its attempt is open: who scores itself
+ * must not need the key that opens all sessions.
+ */
+export function rewardRoutes(deps: GatewayDeps): Hono {
+  const app = new Hono();
+  app.post('/sessions/:trial/reward', async (c) => {
+    const { headers } = c.req.raw;
+    const trialId = c.req.param('trial');
+    const attempt = holdsAdminKey(deps, headers) ? undefined : (await openTrialOf(deps, trialId, headers, { keyed: true })).attempt;
+    const { reward } = check(reported, parseBody(await readBody(c.req.raw, deps.settings.maxBodyBytes)));
+    const trial = await patiently(deps, () => reportReward(deps.db, { trialId, attempt, reward }));
+    return c.json({ session_id: trial.id, attempt: trial.attempt, reported_reward: reward });
+  });
+  return app;
+}

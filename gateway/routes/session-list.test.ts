@@ -1,0 +1,61 @@
+import { expect, test } from 'vitest';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { ASK, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+type Listed = { session_id: string };
+const idsOf = (sessions: Listed[]): string[] => sessions.map(({ session_id }) => session_id);
+const list = async (query: string): Promise<{ sessions: Listed[]; next_cursor: string | null }> => (await gateway.admin('GET', `/sessions?${query}`)).json();
+const linesOf = async (query: string): Promise<Listed[]> => {
+  const text = await (await gateway.admin('GET', `/sessions/export?${query}`)).text();
+  return text.split('\n').filter(Boolean).map((line) => JSON.parse(line));
+};
+
+test('pages skip a session, show one twice or one that is deleted', async () => {
+  const ids = Array.from({ length: 120 }, (_, i) => `paged-${(i * 37) % 120}`);
+  for (const trialId of ids) await openAttempt(gateway.db, { trialId, runId: 'paged', groupId: `paged/${Number(trialId.slice(6)) % 2}` });
+  await gateway.admin('DELETE', '/sessions/paged-7');
+  const left = ids.filter((id) => id !== 'paged-7');
+  const seen: string[] = [];
+  for (let cursor: string | null = ''; cursor !== null; ) {
+    const page = await list(`run_id=paged&limit=25${cursor && `&cursor=${cursor}`}`);
+    seen.push(...idsOf(page.sessions));
+    cursor = page.next_cursor;
+  }
+  expect(seen).toEqual(left);
+  expect(idsOf(await linesOf('run_id=paged'))).toEqual(left);
+  expect(idsOf(await linesOf(`run_id=paged&cursor=${left[70]}`))).toEqual(left.slice(71));
+  expect(idsOf((await list('group_id=paged/1&limit=500')).sessions)).toHaveLength(59);
+});
+
+test('a filter lets through what it should not', async () => {
+  for (const trialId of ['done', 'open']) await openAttempt(gateway.db, { trialId, runId: 'kept' });
+  await sealTrial(gateway.db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+  expect(idsOf((await list('run_id=kept&outcome=scored')).sessions)).toEqual(['done']);
+  expect(idsOf((await list('run_id=kept&status=created')).sessions)).toEqual(['open']);
+  expect(await list('run_id=other')).toEqual({ sessions: [], next_cursor: null });
+});
+
+test.each(['limit=0', 'limit=x', 'limit=501', 'outcome=good', 'run_id=%00', 'cursor=nobody', 'cursor=%00', 'page=2'])('a bad query is taken: %s', async (query) => {
+  const reply = await gateway.admin('GET', `/sessions?${query}`);
+  expect([reply.status, (await reply.json()).error.message]).toEqual([400, expect.stringContaining(query.split('=')[0] ?? '')]);
+});
+
+test('an export that the database leaves looks whole', async () => {
+  for (let i = 0; i < 60; i++) await openAttempt(gateway.db, { trialId: `cut-${i}`, runId: 'cut' });
+  const trial = await gateway.trial({ trialId: 'cut-long', runId: 'cut' });
+  await trial.chat(ASK);
+  const reply = await gateway.admin('GET', '/sessions/export?run_id=cut');
+  const reader = reply.body?.getReader();
+  await reader?.read();
+  await gateway.db.execute('alter table calls rename to calls_away');
+  try {
+    await expect(async () => {
+      while (!(await reader?.read())?.done);
+    }).rejects.toThrow();
+  } finally {
+    await gateway.db.execute('alter table calls_away rename to calls');
+  }
+  expect(gateway.log.join()).toContain('an export broke off');
+});

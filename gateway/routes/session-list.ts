@@ -1,0 +1,51 @@
+import { Hono } from 'hono';
+import type { z } from 'zod';
+import { listTrials, type TrialFilter } from '../../store/queries/list-trials.ts';
+import { readCalls } from '../../store/queries/read-calls.ts';
+import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
+import type { Trial } from '../../store/queries/transaction.ts';
+import { buildSamples } from '../../store/samples/build-samples.ts';
+import { exporting, listing, type filter } from '../api/schemas.ts';
+import { check } from '../check.ts';
+import type { GatewayDeps, GatewayEnv } from '../deps.ts';
+import { jsonLines } from '../json-lines.ts';
+import { patiently } from '../patiently.ts';
+import { sampleLine, sessionRecord, sessionSummary } from '../session-record.ts';
+
+const EXPORT_PAGE = 50;
+
+/** Sessions by their run, group, outcome and status: page by page, or all of them with their calls, a line each. */
+export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
+  const app = new Hono<GatewayEnv>();
+
+  app.get('/sessions', async (c) => {
+    const { limit = 50, cursor, ...rest } = check(listing, c.req.query());
+    const found = await patiently(deps, () => listTrials(deps.db, filterOf(rest), { after: cursor, limit: limit + 1 }));
+    const sessions = found.slice(0, limit).map(sessionSummary);
+    return c.json({ sessions, next_cursor: found.length > limit ? (sessions.at(-1)?.session_id ?? null) : null });
+  });
+
+  app.get('/sessions/export', async (c) => {
+    const { samples, cursor, ...rest } = check(exporting, c.req.query());
+    const lineOf = samples === 'true' ? samplesOf : recordOf;
+    return jsonLines(lines(filterOf(rest), cursor, lineOf), { cut: c.env?.cut, log: deps.log });
+  });
+
+  /** One session at a time is in memory, and no query stays open while its reader is slow. */
+  async function* lines(wanted: TrialFilter, cursor: string | undefined, lineOf: (trial: Trial) => Promise<unknown>) {
+    for (let after = cursor; ; ) {
+      const at = { after, limit: EXPORT_PAGE };
+      const trials = await patiently(deps, () => listTrials(deps.db, wanted, at));
+      for (const trial of trials) yield await lineOf(trial);
+      if (trials.length < EXPORT_PAGE) return;
+      after = trials.at(-1)?.id;
+    }
+  }
+
+  const at = ({ id, attempt }: Trial) => ({ trialId: id, attempt });
+  const recordOf = async (trial: Trial) => sessionRecord(trial, trial.attempt, await patiently(deps, () => readCalls(deps.db, at(trial))));
+  const samplesOf = async (trial: Trial) => sampleLine(trial, buildSamples(await patiently(deps, () => readTrainableCalls(deps.db, at(trial)))));
+  return app;
+}
+
+const filterOf = ({ run_id, group_id, outcome, status }: z.output<typeof filter>): TrialFilter => ({ runId: run_id, groupId: group_id, outcome, status });

@@ -1,0 +1,12 @@
+import { expect, test } from 'vitest';
+import { fuzzGateway } from '../testing/fuzz/fuzz-gateway.ts';
+
+const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 1_000_000);
+
+test(`spoiled requests and replies (FUZZ_SEED=${seed}) end in what nobody foresaw, or reach another trial`, { timeout: 120_000 }, async ({ signal }) => {
+  const { faults, statuses } = await fuzzGateway({ seed, rounds: 60, signal });
+  expect(faults).toEqual([]);
+  // It was no single kind of answer.
+  expect(statuses[200]).toBeGreaterThan(20);
+  expect(statuses[400]).toBeGreaterThan(20);
+});

@@ -1,0 +1,37 @@
+import { expect, test } from 'vitest';
+import { sql } from 'drizzle-orm';
+import type { Fault } from '../testing/fake-engine.ts';
+import { ADMIN_KEY, ASK, SECRET, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+const FAULTS: Fault[] = ['status_500', 'status_503', 'bad_request', 'cut', 'error_event', 'hang', 'not_json', 'no_ids', 'refuse'];
+
+test('a secret shows in a log, an error or the store after everything went wrong', async () => {
+  const trial = await gateway.trial();
+  const said: string[] = [];
+  const hear = async (reply: Promise<Response>) => {
+    const answer = await reply;
+    said.push([...answer.headers].join(), await answer.text().catch(String));
+  };
+  for (const fault of FAULTS) {
+    gateway.engine.fault = fault;
+    for (const stream of [false, true]) await hear(trial.chat({ ...ASK, stream }));
+  }
+  gateway.engine.fault = 'none';
+  for (const [path, key] of [[`/${trial.id}/v1/chat/completions`, `${trial.key}x`], ['/v1/chat/completions', `${trial.key}x`], [`/nobody/v1/completions`, trial.key], [`/sessions/${trial.id}`, trial.key]] as const) {
+    await hear(gateway.post(path, key, ASK));
+  }
+  for (const path of [`/sessions/${trial.id}`, '/sessions', '/sessions/export', `/sessions/${trial.id}/samples`, '/metrics', '/openapi.json']) await hear(gateway.admin('GET', path));
+  await gateway.postgres.stop();
+  try {
+    await hear(trial.chat(ASK));
+    await hear(gateway.admin('GET', `/sessions/${trial.id}`));
+  } finally {
+    await gateway.postgres.start();
+  }
+  const { rows } = await gateway.db.execute(sql`select query_to_xml('select * from calls', true, true, '')::text || query_to_xml('select * from trials', true, true, '')::text || query_to_xml('select * from attempts', true, true, '')::text as dump`);
+  const places = { log: gateway.log.join('\n'), said: said.join('\n'), store: JSON.stringify(rows) };
+  expect(places.log).toContain('engine_');
+  const secrets = { secret: SECRET, 'admin key': ADMIN_KEY, key: trial.key.slice(-43), 'key, encoded': Buffer.from(trial.key).toString('base64').slice(0, 20), database: gateway.postgres.url };
+  for (const [place, text] of Object.entries(places)) for (const [name, secret] of Object.entries(secrets)) expect([place, name, text.includes(secret)]).toEqual([place, name, false]);
+});

@@ -1,0 +1,100 @@
+import { openDatabase } from '../../../store/database.ts';
+import { attemptKey } from '../../../store/keys.ts';
+import { openAttempt } from '../../../store/queries/open-attempt.ts';
+import { TestPostgres } from '../../../store/testing/postgres.ts';
+import { isObject, parseObject } from '../../json.ts';
+import { startGateway } from '../../node.ts';
+import { PROTOCOLS } from '../../protocols/all.ts';
+import { TokenEngine } from '../token-engine.ts';
+import { mutateText } from './mutate.ts';
+import { MutatingEngine } from './mutating-engine.ts';
+import { Random, seedOf } from './random.ts';
+
+const SECRET = 'a secret of sixteen characters';
+const ADMIN_KEY = 'admin-key-of-the-fuzzer';
+const AGENTS = 6;
+/** What a gateway says only when it did not foresee something; also as the reason of a reply that is said to have broken off. */
+const UNFORESEEN =
+  /internal_error|not_recorded|unrecorded|TypeError|RangeError|SyntaxError|\.ts:\d+|Cannot |is not (a function|iterable|a constructor)|Maximum call stack|Invalid (array|string|typed)|undefined|BigInt/;
+
+export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; heapGrowth: number };
+
+/** Agents whose requests and whose engine's replies are spoiled, each `rounds` times; what must never happen is a fault. */
+export async function fuzzGateway({ seed, rounds, signal }: { seed: number; rounds: number; signal: AbortSignal }): Promise<FuzzResult> {
+  const faults: string[] = [];
+  const unhandled = (error: unknown) => faults.push(`unhandled: ${error instanceof Error ? error.stack : String(error)}`);
+  process.on('unhandledRejection', unhandled);
+  const postgres = await TestPostgres.create();
+  const db = openDatabase(postgres.url);
+  const inner = await new TokenEngine().start();
+  const engine = await new MutatingEngine(inner.url, seed).start();
+  const log = (line: string) => void (UNFORESEEN.test(line) && faults.push(`log: ${line.slice(0, 1500)}`));
+  const options = { host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: SECRET, drainMs: 500, log };
+  const gateway = await startGateway({ ...options, settings: { holdMs: 300, idleMs: 2_000 } });
+  const statuses: Record<string, number> = {};
+  try {
+    const agent = async (name: string) => {
+      const random = new Random(seedOf(seed, name));
+      const own = { url: gateway.url, name, random, signal };
+      for (let round = 0; round < rounds && !signal.aborted; round++) {
+        if (round % 20 === 0) await openAttempt(db, { trialId: name, attempt: 1 + round / 20 });
+        const { status, fault } = await oneRound(own, 1 + Math.floor(round / 20));
+        statuses[status] = (statuses[status] ?? 0) + 1;
+        if (fault) faults.push(`round ${round}: ${fault}`);
+      }
+      faults.push(...(await foreignIn(own)));
+    };
+    await agent('warm');
+    globalThis.gc?.();
+    const before = process.memoryUsage().heapUsed;
+    await Promise.all(Array.from({ length: AGENTS }, (_, i) => agent(`agent-${i}`)));
+    globalThis.gc?.();
+    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, heapGrowth: process.memoryUsage().heapUsed - before };
+  } finally {
+    await gateway.close();
+    await engine.stop();
+    await inner.stop();
+    await db.$client.end();
+    await postgres.close();
+    process.off('unhandledRejection', unhandled);
+  }
+}
+
+type Agent = { url: string; name: string; random: Random; signal: AbortSignal };
+
+async function oneRound({ url, name, random, signal }: Agent, attempt: number): Promise<{ status: number; fault: string | null }> {
+  const mark = `<${name}>`;
+  const { path } = random.pick([PROTOCOLS[0] ?? { path: '' }, ...PROTOCOLS.slice(1)]);
+  const turns = Array.from({ length: 1 + random.below(3) }, (_, i) => [...(i > 0 ? [{ role: 'assistant', content: `${mark} says` }] : []), { role: 'user', content: `${mark} ${i}` }]).flat();
+  const good = JSON.stringify({ model: 'm', messages: turns, prompt: `${mark} asks`, input: `${mark} asks`, max_tokens: 20, stream: random.chance(0.5), cue: { lines: [{ text: `${mark} says` }], log: name } });
+  const headers = { authorization: `Bearer ${attemptKey(SECRET, name, attempt)}` };
+  const body = random.chance(0.5) ? new Uint8Array(mutateText(good, random)) : good;
+  try {
+    const reply = await fetch(`${url}/${name}${path}`, { method: 'POST', headers, body, signal: AbortSignal.any([signal, AbortSignal.timeout(30_000)]) });
+    const text = await reply.text().catch(() => '');
+    const { error } = parseObject(text) ?? {};
+    const code = isObject(error) ? String(error.code) : '';
+    if (UNFORESEEN.test(code)) return { status: reply.status, fault: `${path} was answered ${text.slice(0, 300)}` };
+    return { status: reply.status, fault: foreign(name, text) };
+  } catch (error) {
+    return { status: 0, fault: `${path}: ${String(error)}` };
+  }
+}
+
+/** What the record of one trial has of another. */
+async function foreignIn({ url, name }: Agent): Promise<string[]> {
+  const faults: string[] = [];
+  for (const path of [`/sessions/${name}`, `/sessions/${name}/samples`]) {
+    const reply = await fetch(`${url}${path}`, { headers: { authorization: `Bearer ${ADMIN_KEY}` } });
+    const text = await reply.text();
+    if (reply.status !== 200) faults.push(`${path}: ${reply.status} ${text.slice(0, 300)}`);
+    const fault = foreign(name, text);
+    if (fault) faults.push(`${path}: ${fault}`);
+  }
+  return faults;
+}
+
+function foreign(name: string, text: string): string | null {
+  const other = [...text.matchAll(/<(agent-\d|warm)>/g)].find(([, marked]) => marked !== name);
+  return other ? `${name} got what is of ${other[1]}` : null;
+}

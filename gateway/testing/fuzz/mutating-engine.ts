@@ -1,0 +1,57 @@
+import { once } from 'node:events';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
+import { mutateText } from './mutate.ts';
+import { Random, seedOf } from './random.ts';
+
+/** Stands before an engine and spoils some of its replies: which and how, its seed and the request decide. */
+export class MutatingEngine {
+  readonly #upstream: string;
+  readonly #seed: number;
+  #server: Server | null = null;
+
+  constructor(upstream: string, seed: number) {
+    this.#upstream = upstream;
+    this.#seed = seed;
+  }
+
+  get url(): string {
+    const address = this.#server?.address() as AddressInfo;
+    return `http://127.0.0.1:${address.port}`;
+  }
+
+  async start(): Promise<this> {
+    this.#server = createServer((request, response) => {
+      response.on('error', () => {});
+      this.#answer(request, response).catch(() => response.destroy());
+    });
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+    return this;
+  }
+
+  async stop(): Promise<void> {
+    this.#server?.closeAllConnections();
+    await new Promise((resolve) => this.#server?.close(resolve));
+  }
+
+  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { method, url: path = '' } = request;
+    const body = await text(request);
+    const reply = await fetch(`${this.#upstream}${path}`, { method, body: method === 'POST' ? body : undefined });
+    const good = await reply.text();
+    const random = new Random(seedOf(this.#seed, path + body));
+    // What it is asked about itself is spoiled rarely: it would only leave rotation.
+    const isSpoiled = random.chance(method === 'POST' ? 0.5 : 0.01);
+    const type = isSpoiled && random.chance(0.03) ? 'text/html' : (reply.headers.get('content-type') ?? '');
+    response.writeHead(isSpoiled && random.chance(0.03) ? random.pick([204, 201, 400, 404, 422, 500, 503]) : reply.status, { 'content-type': type });
+    if (!isSpoiled) return void response.end(good);
+    const bad = mutateText(good, random);
+    const cut = random.below(bad.length + 1);
+    response.write(bad.subarray(0, cut));
+    await new Promise((resolve) => setImmediate(resolve));
+    if (random.chance(0.1)) response.destroy();
+    else response.end(bad.subarray(cut));
+  }
+}

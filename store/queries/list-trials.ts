@@ -1,0 +1,25 @@
+import { and, asc, eq, ne, sql } from 'drizzle-orm';
+import type { Database } from '../database.ts';
+import { TrialgateError } from '../errors.ts';
+import { trials, type Outcome } from '../schema.ts';
+import type { Trial } from './transaction.ts';
+
+export type TrialFilter = { runId?: string; groupId?: string; outcome?: Outcome; status?: 'created' | 'completed' };
+/** `after`: the id of the last trial that was seen. */
+export type TrialPage = { after?: string; limit: number };
+
+/** Trials that are not deleted, the oldest first. Throws `bad_input` when `after` names none. */
+export async function listTrials(db: Database, filter: TrialFilter, { after, limit }: TrialPage): Promise<Trial[]> {
+  const { runId, groupId, outcome, status } = filter;
+  if (after !== undefined && (await db.$count(trials, eq(trials.id, after))) === 0) throw new TrialgateError('bad_input', `cursor: no trial is called ${after}`);
+  const wanted = and(
+    ne(trials.status, 'deleted'),
+    runId === undefined ? undefined : eq(trials.runId, runId),
+    groupId === undefined ? undefined : eq(trials.groupId, groupId),
+    outcome === undefined ? undefined : eq(trials.outcome, outcome),
+    status === undefined ? undefined : eq(trials.status, status),
+    // In PostgreSQL alone are times exact enough to compare.
+    after === undefined ? undefined : sql`(${trials.createdAt}, ${trials.id}) > (select seen.created_at, seen.id from trials seen where seen.id = ${after})`,
+  );
+  return db.select().from(trials).where(wanted).orderBy(asc(trials.createdAt), asc(trials.id)).limit(limit);
+}

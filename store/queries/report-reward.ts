@@ -1,0 +1,25 @@
+import { eq } from 'drizzle-orm';
+import type { Database } from '../database.ts';
+import { TrialgateError } from '../errors.ts';
+import { trials } from '../schema.ts';
+import { lockTrial, type Trial } from './transaction.ts';
+
+/**
+ * Notes what an agent outside any run says it has earned. A run's rewards are its verifier's (rule 6): there, and for a second
+ * number that differs from the first, it throws `reward_refused`. `attempt`: the one that speaks; absent: the current one.
+ */
+export async function reportReward(db: Database, input: { trialId: string; attempt?: number; reward: number }): Promise<Trial> {
+  const { trialId, attempt, reward } = input;
+  return db.transaction(async (tx) => {
+    const trial = await lockTrial(tx, trialId);
+    if (!trial || trial.status === 'deleted') throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
+    if (attempt !== undefined && attempt !== trial.attempt) {
+      throw new TrialgateError('attempt_closed', `trial ${trialId} is at attempt ${trial.attempt}, not ${attempt}`);
+    }
+    if (trial.runId !== null) throw new TrialgateError('reward_refused', `trial ${trialId} is of run ${trial.runId}: its verifier gives its rewards`);
+    if (trial.reportedReward === reward) return trial;
+    if (trial.reportedReward !== null) throw new TrialgateError('reward_refused', `trial ${trialId} has the reward ${trial.reportedReward} already`);
+    await tx.update(trials).set({ reportedReward: reward }).where(eq(trials.id, trialId));
+    return { ...trial, reportedReward: reward };
+  });
+}

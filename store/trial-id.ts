@@ -1,0 +1,4 @@
+const TRIAL_ID = /^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$/;
+
+/** Whether it can be a trial's id. PostgreSQL refuses to look for some others at all (`\u0000`). */
+export const isTrialId = (text: string): boolean => TRIAL_ID.test(text);
