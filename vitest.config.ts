@@ -1,4 +1,8 @@
+import { globSync, readFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
+
+/** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
+const overHttp = globSync('gateway/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').match(/useGateway\(|new TestGateway/));
 
 export default defineConfig({
   test: {
@@ -7,7 +11,18 @@ export default defineConfig({
         test: {
           name: 'fast',
           include: ['{gateway,store,activities,workflows,cli,clients,agents,tasks,bench}/**/*.test.ts'],
+          exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**'],
+          testTimeout: 30_000,
+          hookTimeout: 60_000,
+        },
+      },
+      {
+        test: {
+          name: 'workerd',
+          include: [...overHttp, 'gateway/**/*.workerd.test.ts'],
           exclude: ['**/*.real.test.ts', '**/node_modules/**'],
+          env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
+          globalSetup: 'gateway/testing/workerd-setup.ts',
           testTimeout: 30_000,
           hookTimeout: 60_000,
         },

@@ -1,7 +1,9 @@
 import type { Database } from '../store/database.ts';
 import type { Counters } from './counters.ts';
 import type { EnginePool } from './engines/pool.ts';
+import type { InFlight } from './in-flight.ts';
 import type { Recorder } from './recorder/recorder.ts';
+import type { SameCalls } from './retry/same-calls.ts';
 import type { Conversations } from './token-in/conversations.ts';
 import type { Trials } from './trials.ts';
 
@@ -12,6 +14,10 @@ export type GatewayDeps = {
   engines: EnginePool;
   conversations: Conversations;
   counters: Counters;
+  /** Calls under way, by trial; and requests whose reply has not ended. */
+  inFlight: InFlight;
+  openCalls: InFlight;
+  sameCalls: SameCalls;
   /** Derives the attempts' keys. */
   secret: string;
   /** Opens the session routes; null leaves them open, for a gateway that listens on loopback alone. */

@@ -6,19 +6,21 @@ import { migrate } from '../store/queries/migrate.ts';
 import { findTrials } from '../store/queries/find-trials.ts';
 import { readCalls } from '../store/queries/read-calls.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
+import { readReplicas } from '../store/queries/read-replicas.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
-import { replicas } from '../store/schema.ts';
 import { createGateway } from './app.ts';
 import { Counters } from './counters.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
 import { docsFile } from './node/docs-file.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
+import { InFlight } from './in-flight.ts';
 import { listen, stopServer } from './node/server.ts';
 import { isLoopback } from './loopback.ts';
 import { patiently } from './patiently.ts';
 import { toFailure } from './failure.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
+import { SameCallsHere } from './retry/same-calls.ts';
 import { sleep } from './sleep.ts';
 import { Conversations } from './token-in/conversations.ts';
 import { Trials } from './trials.ts';
@@ -62,7 +64,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   const engines = new EnginePool({
     urls,
     log,
-    readRows: () => patiently({ settings }, () => db.select().from(replicas)),
+    readRows: () => patiently({ settings }, () => readReplicas(db)),
     connect: (url) => new UndiciConnection(url),
   });
   const recorder = new GroupCommit({
@@ -73,7 +75,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
-  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
+  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), inFlight: new InFlight(), openCalls: new InFlight(), sameCalls: new SameCallsHere(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.

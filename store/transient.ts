@@ -3,7 +3,7 @@ const TRANSIENT = /^(08|40|53|57P0)/;
 
 /**
  * Whether the store may answer later: true for a lost or refused connection and for a server that is starting or stopping.
- * False for what the row itself causes (a constraint, a value that does not fit).
+ * False for what the row itself causes (a constraint, a value that does not fit). The messages without a code are those of `pg` and workerd.
  */
 export function isTransient(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
@@ -12,7 +12,7 @@ export function isTransient(error: unknown): boolean {
     if (TRANSIENT.test(code) || /^(ECONN|EPIPE|ENOENT|ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|EAI_)/.test(code)) return true;
     return false;
   }
-  return /connection (terminated|timeout|ended)|timeout exceeded|client has encountered|not queryable/i.test(messages(error));
+  return /connection (terminated|timeout|ended|attempt failed|lost)|timeout exceeded|client has encountered|not queryable/i.test(messages(error));
 }
 
 function messages(error: unknown): string {

@@ -22,6 +22,7 @@ const SUITES: Suite[] = [
   { name: 'lint', part: 'checks', command: () => [bin('oxlint'), '--deny-warnings'], counts: checkCounts },
   { name: 'ruff', part: 'checks', command: () => [INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench'], counts: checkCounts },
   { name: 'fast', part: 'fast', command: vitest('fast'), counts: vitestCounts },
+  { name: 'fast in workerd', part: 'fast', command: vitest('workerd'), counts: vitestCounts },
   { name: 'python', part: 'fast', command: pytest('not real'), counts: pytestCounts },
   { name: 'real', part: 'real', command: vitest('real'), counts: vitestCounts },
   { name: 'python with engines', part: 'real', command: pytest('real'), counts: pytestCounts },

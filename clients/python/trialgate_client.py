@@ -80,6 +80,7 @@ class Turn(TypedDict):
     status: Literal["completed", "failed", "cancelled"]
     untrainable: str | None
     call_id: str
+    protocol: str
     prompt: Any
     tools: list[Any] | None
     sampling: dict[str, Any]

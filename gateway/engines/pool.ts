@@ -4,7 +4,7 @@ import { InFlight } from '../in-flight.ts';
 import { sleep } from '../sleep.ts';
 import type { EngineConnection } from './connection.ts';
 import { Placement } from './placement.ts';
-import { Replica } from './replica.ts';
+import { Replica, ReplicaMemory } from './replica.ts';
 
 export type ReplicaRow = typeof replicas.$inferSelect;
 
@@ -16,6 +16,8 @@ type Caller = { id: string; runId: string | null };
 type PoolOptions = {
   readRows: () => Promise<ReplicaRow[]>;
   connect: (url: string) => EngineConnection;
+  /** What other pools of this process know of the same replicas. */
+  memory?: PoolMemory;
   /** The deployment's own engines: they serve trials that belong to no run. */
   urls: readonly string[];
   log: (line: string) => void;
@@ -25,17 +27,30 @@ type PoolOptions = {
 const ROWS_MS = 200;
 const POLL_MS = 100;
 
+/** What is known of the replicas and their load. Values alone: where each request has its own connections it may still be shared. */
+export class PoolMemory {
+  readonly inFlight = new InFlight();
+  readonly placement = new Placement((url) => this.inFlight.count(url));
+  readonly complaints = new Map<string, string>();
+  readonly replicas = new Map<string, ReplicaMemory>();
+
+  replica(url: string): ReplicaMemory {
+    const known = this.replicas.get(url) ?? new ReplicaMemory();
+    this.replicas.set(url, known);
+    return known;
+  }
+}
+
 /** Finds each call a replica, and says afterwards whether its label held (rule 11). */
 export class EnginePool {
   readonly #options: PoolOptions;
   readonly #replicas = new Map<string, Replica>();
-  readonly #inFlight = new InFlight();
-  readonly #placement = new Placement((url) => this.#inFlight.count(url));
+  readonly #memory: PoolMemory;
   #rows: { at: number; rows: Promise<ReplicaRow[]> } | null = null;
-  #complaints = new Map<string, string>();
 
   constructor(options: PoolOptions) {
     this.#options = options;
+    this.#memory = options.memory ?? new PoolMemory();
   }
 
   /**
@@ -76,7 +91,8 @@ export class EnginePool {
 
   /** Calls in flight and escapes from load, by replica, as this process saw them. */
   get loads(): { engine: string; inFlight: number; escapes: number }[] {
-    return [...this.#replicas.keys()].map((engine) => ({ engine, inFlight: this.#inFlight.count(engine), escapes: this.#placement.escapes(engine) }));
+    const { replicas, inFlight, placement } = this.#memory;
+    return [...replicas.keys()].map((engine) => ({ engine, inFlight: inFlight.count(engine), escapes: placement.escapes(engine) }));
   }
 
   async #find(trial: Caller, except: ReadonlySet<string>): Promise<Lease | null> {
@@ -85,15 +101,15 @@ export class EnginePool {
       (row) => row.inRotation && (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId) && !except.has(row.url) && !this.#replica(row.url).isCool,
     );
     for (;;) {
-      const choice = this.#placement.choose(trial.id, open);
+      const choice = this.#memory.placement.choose(trial.id, open);
       if (!choice) return null;
       const { to: row, leaves } = choice;
       // Before anything is awaited: calls that come together would all find the same replica idle.
-      const leave = this.#inFlight.enter(row.url);
+      const leave = this.#memory.inFlight.enter(row.url);
       const lease = await this.#verify(row, trial.runId);
       // Its label may have taken a while: it must still be in rotation.
       if (lease && (await this.#readRows()).some(({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId)) {
-        if (leaves) this.#placement.escape(trial.id, leaves, row);
+        if (leaves) this.#memory.placement.escape(trial.id, leaves, row);
         return { ...lease, leave };
       }
       leave();
@@ -107,7 +123,7 @@ export class EnginePool {
     try {
       const label = await this.#freshLabel(replica, runId === null ? null : row.label);
       if (runId === null || (label !== null && label === row.label)) {
-        this.#complaints.delete(row.url);
+        this.#memory.complaints.delete(row.url);
         const model = (await replica.models())[0]?.id ?? null;
         void replica.logprobsMode(model);
         return { replica, label, changes: replica.changes, model };
@@ -148,14 +164,14 @@ export class EnginePool {
   #replica(url: string): Replica {
     const known = this.#replicas.get(url);
     if (known) return known;
-    const replica = new Replica(this.#options.connect(url));
+    const replica = new Replica(this.#options.connect(url), this.#memory.replica(url));
     this.#replicas.set(url, replica);
     return replica;
   }
 
   #complain(url: string, line: string): void {
-    if (this.#complaints.get(url) === line) return;
-    this.#complaints.set(url, line);
+    if (this.#memory.complaints.get(url) === line) return;
+    this.#memory.complaints.set(url, line);
     this.#options.log(line);
   }
 }

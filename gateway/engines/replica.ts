@@ -14,28 +14,47 @@ const ASK_MS = 30_000;
 const WARM_MS = 60_000;
 const COOL_MS = 500;
 
+/** What a replica has said. Values alone: where each request has its own connections they may still share this. */
+export class ReplicaMemory {
+  /** Counts the times that it was found with another label than before. */
+  changes = 0;
+  lastLabel: string | null | undefined;
+  models: Model[] | null = null;
+  traits: { known: EngineTraits | null } | null = null;
+  mode: { known: LogprobsMode | null } | null = null;
+  coolUntil = 0;
+
+  forget(): void {
+    this.models = null;
+    this.traits = null;
+    this.mode = null;
+  }
+}
+
 /** One replica as the gateway sees it: which label it says, and whether that can still be believed. */
 export class Replica {
   readonly connection: EngineConnection;
-  /** Counts the times that it was found with another label than before. */
-  changes = 0;
-  #lastLabel: string | null | undefined;
+  readonly #memory: ReplicaMemory;
   #verified: { label: string | null; epoch: number } | null = null;
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
   #lateSystem: Promise<boolean> | null = null;
   #mode: Promise<LogprobsMode | null> | null = null;
-  #coolUntil = 0;
 
-  constructor(connection: EngineConnection) {
+  constructor(connection: EngineConnection, memory = new ReplicaMemory()) {
     this.connection = connection;
+    this.#memory = memory;
     // A new connection may lead to a process that has just started: it is asked at once, so that a relabelling which follows
     // does not hide what answered in between.
     connection.onChange = () => {
-      this.#models = null;
+      this.#models = memory.models = null;
       this.label().catch(() => {});
     };
+  }
+
+  get changes(): number {
+    return this.#memory.changes;
   }
 
   /** Its label, read no earlier than its last lost or new connection. Null when it has no such route. Rejects when it is away. */
@@ -61,23 +80,30 @@ export class Replica {
 
   models(): Promise<Model[]> {
     if (this.#models) return this.#models;
+    const { models: told } = this.#memory;
+    if (told) return Promise.resolve(told);
     const models = this.#ask('/v1/models').then((reply) => modelList.safeParse(reply).data?.data ?? []);
     this.#models = models;
-    const forget = () => {
-      if (this.#models === models) this.#models = null;
+    const keep = (list: Model[]) => {
+      if (this.#models !== models) return;
+      if (list.length > 0) this.#memory.models = list;
+      else this.#models = null;
     };
-    models.then((list) => list.length > 0 || forget(), forget);
+    models.then(keep, () => keep([]));
     return models;
   }
 
   /** What token-in needs to know of it; null when it cannot do that. Rejects when it is away. */
   traits(model: string | null): Promise<EngineTraits | null> {
     if (this.#traits) return this.#traits;
+    const { traits: told } = this.#memory;
+    if (told) return Promise.resolve(told.known);
     const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS));
     this.#traits = traits;
-    traits.catch(() => {
-      if (this.#traits === traits) this.#traits = null;
-    });
+    traits.then(
+      (known) => this.#traits === traits && (this.#memory.traits = { known }),
+      () => this.#traits === traits && (this.#traits = null),
+    );
     return traits;
   }
 
@@ -93,10 +119,18 @@ export class Replica {
   /** Null when it does not say. */
   logprobsMode(model: string | null): Promise<LogprobsMode | null> {
     if (this.#mode) return this.#mode;
-    const mode = readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).catch(() => {
-      if (this.#mode === mode) this.#mode = null;
-      return null;
-    });
+    const { mode: told } = this.#memory;
+    if (told) return Promise.resolve(told.known);
+    const mode = readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
+      (known) => {
+        if (this.#mode === mode) this.#memory.mode = { known };
+        return known;
+      },
+      () => {
+        if (this.#mode === mode) this.#mode = null;
+        return null;
+      },
+    );
     this.#mode = mode;
     return mode;
   }
@@ -110,7 +144,7 @@ export class Replica {
 
   /** It could not be reached: others go first for a moment, and what was known of it is asked again. */
   cool(): void {
-    this.#coolUntil = Date.now() + COOL_MS;
+    this.#memory.coolUntil = Date.now() + COOL_MS;
     this.forget();
   }
 
@@ -120,23 +154,25 @@ export class Replica {
     this.#traits = null;
     this.#lateSystem = null;
     this.#mode = null;
+    this.#memory.forget();
   }
 
   get isCool(): boolean {
-    return Date.now() < this.#coolUntil;
+    return Date.now() < this.#memory.coolUntil;
   }
 
   async #readLabel(epoch: number): Promise<string | null> {
     const reply = weightInfo.safeParse(await this.#ask('/weight_info'));
     const label = reply.success ? reply.data.weight_version : null;
-    if (this.#lastLabel !== undefined && this.#lastLabel !== label) {
-      this.changes += 1;
+    const memory = this.#memory;
+    if (memory.lastLabel !== undefined && memory.lastLabel !== label) {
+      memory.changes += 1;
       // It may be another process, started in another way.
-      this.#traits = null;
+      this.#traits = memory.traits = null;
       this.#lateSystem = null;
-      this.#mode = null;
+      this.#mode = memory.mode = null;
     }
-    this.#lastLabel = label;
+    memory.lastLabel = label;
     if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { label, epoch };
     return label;
   }

@@ -13,7 +13,6 @@ import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { clientGone, Failure } from '../failure.ts';
-import { InFlight } from '../in-flight.ts';
 import { patiently } from '../patiently.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
@@ -22,7 +21,6 @@ import type { Protocol } from '../protocols/protocol.ts';
 import { readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
-import { SameCalls } from '../retry/same-calls.ts';
 import { conversationOf } from '../token-in/messages.ts';
 import { withPrevious } from '../with-previous.ts';
 
@@ -36,9 +34,7 @@ const pathsOf = ({ path }: Protocol): string[] => [`/:trial${path}`, path, ...(p
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
-  const inFlight = new InFlight();
-  const open = new InFlight();
-  const sameCalls = new SameCalls();
+  const { inFlight, openCalls, sameCalls } = deps;
   const underWay = new Set<Call>();
   const stop = () => underWay.forEach((call) => call.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again')));
   deps.stopping.addEventListener('abort', stop);
@@ -62,7 +58,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   /** Counts a request in, from before its body is read until its reply has ended. */
   function admit({ id }: TrialNow): () => void {
     const { maxCallsInFlight } = deps.settings;
-    if (open.count(id) < maxCallsInFlight) return open.enter(id);
+    if (openCalls.count(id) < maxCallsInFlight) return openCalls.enter(id);
     throw new Failure(429, 'too_many_calls', `the trial has ${maxCallsInFlight} calls open, which is all it may have at once`, { headers: { 'retry-after': '1' } });
   }
 
@@ -77,7 +73,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     };
     if (!isRetry) return begin(trial, request, agent, leave);
     try {
-      await unlessAborted(earlier, agent.signal, clientGone);
+      await unlessAborted(earlier(agent.signal), agent.signal, clientGone);
       const done = await patiently(deps, () => replayCall(deps.db, same));
       if (!done) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leave);
       leave();

@@ -3,12 +3,16 @@ import { openDatabase, type Database } from '../../store/database.ts';
 import { attemptKey } from '../../store/keys.ts';
 import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
 import { readCalls, type Call } from '../../store/queries/read-calls.ts';
+import { registerReplicas } from '../../store/queries/register-replicas.ts';
 import { replicas } from '../../store/schema.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../node.ts';
 import { FakeEngine } from './fake-engine.ts';
+import { startWorkerGateway } from './worker-gateway.ts';
 
 export const SECRET = 'a secret of sixteen characters';
+/** The same test files run with the gateway on Node and in workerd (vitest.config.ts). */
+export const IN_WORKERD = process.env['TRIALGATE_TEST_RUNTIME'] === 'workerd';
 export const ADMIN_KEY = 'admin-key-of-the-tests';
 
 /** A gateway as deployed, in front of a fake engine and a real PostgreSQL; a fresh engine and gateway for each test. */
@@ -43,16 +47,19 @@ export class TestGateway {
 
   async start(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
     this.log.length = 0;
-    this.gateway = await startGateway({
+    const engines = options.engines ?? [this.engine.url];
+    // Of a Worker its deployment does this (deploy/prepare.ts).
+    if (IN_WORKERD) await registerReplicas(this.db, engines);
+    this.gateway = await (IN_WORKERD ? startWorkerGateway : startGateway)({
       host: '127.0.0.1',
       port: 0,
-      engines: options.engines ?? [this.engine.url],
       databaseUrl: this.postgres.url,
       adminKey: ADMIN_KEY,
       secret: SECRET,
       drainMs: 500,
       log: (line) => this.log.push(line),
       ...options,
+      engines,
       settings: { holdMs: 400, idleMs: 400, storeWaitMs: 1_500, ...options.settings },
     });
   }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { callRecord } from '../../store/testing/call-record.ts';
-import { Conversations } from './conversations.ts';
+import { ConversationMemory, Conversations } from './conversations.ts';
 import { conversationOf } from './messages.ts';
 
 const user = (content: string) => ({ role: 'user', content });
@@ -19,7 +19,7 @@ function add(conversations: Conversations, trialId: string, messages: unknown[],
 test('trials that nobody comes back to fill the memory', async () => {
   const reads: string[] = [];
   const conversations = new Conversations({
-    maxBytes: 400_000,
+    memory: new ConversationMemory(400_000),
     readCalls: async ({ trialId }) => {
       reads.push(trialId);
       return [];

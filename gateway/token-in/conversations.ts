@@ -25,18 +25,29 @@ type At = { trialId: string; attempt: number };
 type Node = { turn: Turn | null; last: Turn | null; next: Map<string, Node> };
 type Trial = { roots: Map<string, Node>; prompts: { turn: Turn; said: boolean }[]; calls: Set<string>; known: Set<string>; keys: Map<string, string>; last: Turn | null; bytes: number };
 type Said = { turn: Turn; conversation: Conversation | null; outline: Outline; reply: JsonObject | undefined; isWhole: boolean };
-type Options = { readCalls: (from: At) => Promise<CallRow[]>; maxBytes?: number };
+/** `memory`: what others with the same store have read or written. Values alone. */
+type Options = { readCalls: (from: At) => Promise<CallRow[]>; memory?: ConversationMemory };
+
+export class ConversationMemory {
+  readonly trials = new Map<string, Trial>();
+  readonly maxBytes: number;
+  bytes = 0;
+
+  constructor(maxBytes = 128 * 2 ** 20) {
+    this.maxBytes = maxBytes;
+  }
+}
 
 const NOTHING: ReadonlySet<string> = new Set();
 
 /** What each open trial has said so far: a memory of the store, which is read where it knows more. */
 export class Conversations {
   readonly #options: Options;
-  readonly #trials = new Map<string, Trial>();
-  #bytes = 0;
+  readonly #memory: ConversationMemory;
 
   constructor(options: Options) {
     this.#options = options;
+    this.#memory = options.memory ?? new ConversationMemory();
   }
 
   /** `recorded`: how many rows the store has of the attempt; this process may not have written all of them. */
@@ -113,20 +124,22 @@ export class Conversations {
 
   #use({ trialId, attempt }: At): Trial {
     const key = `${trialId} ${attempt}`;
-    const trial = this.#trials.get(key) ?? { roots: new Map(), prompts: [], calls: new Set(), known: new Set(), keys: new Map(), last: null, bytes: 0 };
-    this.#trials.delete(key);
-    this.#trials.set(key, trial);
+    const { trials } = this.#memory;
+    const trial = trials.get(key) ?? { roots: new Map(), prompts: [], calls: new Set(), known: new Set(), keys: new Map(), last: null, bytes: 0 };
+    trials.delete(key);
+    trials.set(key, trial);
     return trial;
   }
 
   /** What was not used for longest goes first: the store has it. */
   #grow(trial: Trial, bytes: number): void {
+    const memory = this.#memory;
     trial.bytes += bytes;
-    this.#bytes += bytes;
-    for (const [key, oldest] of this.#trials) {
-      if (this.#bytes <= (this.#options.maxBytes ?? 128 * 2 ** 20) || oldest === trial) return;
-      this.#trials.delete(key);
-      this.#bytes -= oldest.bytes;
+    memory.bytes += bytes;
+    for (const [key, oldest] of memory.trials) {
+      if (memory.bytes <= memory.maxBytes || oldest === trial) return;
+      memory.trials.delete(key);
+      memory.bytes -= oldest.bytes;
     }
   }
 }

@@ -1,0 +1,85 @@
+import type { CallRecord } from '../../store/queries/record-calls.ts';
+import { isTransient } from '../../store/transient.ts';
+import { storeUnavailable } from '../failure.ts';
+import { sleep } from '../sleep.ts';
+import type { GroupCommitOptions } from './group-commit.ts';
+import type { Recorder } from './recorder.ts';
+
+type Verdict = 'recorded' | 'refused';
+
+const PAUSE_MS = 100;
+
+/** Commits each call by itself: for a runtime where requests share no connection. */
+export class SingleCommit implements Recorder {
+  readonly #options: GroupCommitOptions;
+  readonly #pending = new Set<Promise<unknown>>();
+
+  constructor(options: GroupCommitOptions) {
+    this.#options = options;
+  }
+
+  async record(call: CallRecord): Promise<Verdict> {
+    const { waitMs, log } = this.#options;
+    const deadline = Date.now() + waitMs;
+    const late = new AbortController();
+    const committing = this.#commit(call, late.signal);
+    this.#keep(committing);
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const expired = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => {
+        log(`call ${call.id} of trial ${call.trialId} could not be recorded in time`);
+        late.abort();
+        reject(storeUnavailable());
+      }, deadline - Date.now());
+    });
+    try {
+      return await Promise.race([committing, expired]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Waits for what was begun, also for what is taken back. */
+  async close(): Promise<void> {
+    while (this.#pending.size > 0) await Promise.allSettled(this.#pending);
+  }
+
+  /** Tries until it is committed or refused, fails for a reason of its own, or is late. What is committed late is taken back. */
+  async #commit(call: CallRecord, late: AbortSignal): Promise<Verdict> {
+    for (;;) {
+      try {
+        const verdict = (await this.#options.commit([call])).has(call.id) ? 'refused' : 'recorded';
+        if (late.aborted && verdict === 'recorded') await this.#disown(call);
+        return verdict;
+      } catch (error) {
+        if (!isTransient(error)) {
+          this.#options.log(`call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`);
+          throw error;
+        }
+        // A connection lost within a commit leaves its result unknown: what came too late may be there all the same.
+        if (late.aborted) {
+          await this.#disown(call);
+          throw error;
+        }
+        await sleep(PAUSE_MS);
+      }
+    }
+  }
+
+  async #disown(call: CallRecord): Promise<void> {
+    for (;;) {
+      try {
+        return await this.#options.disown([call.id]);
+      } catch (error) {
+        if (!isTransient(error)) return this.#options.log(`call ${call.id} is recorded though its agent was told that it failed: ${String(error)}`);
+        await sleep(PAUSE_MS);
+      }
+    }
+  }
+
+  #keep(work: Promise<unknown>): void {
+    this.#pending.add(work);
+    const forget = () => void this.#pending.delete(work);
+    work.then(forget, forget);
+  }
+}

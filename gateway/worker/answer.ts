@@ -1,0 +1,85 @@
+import { disownCalls } from '../../store/queries/disown-calls.ts';
+import { findTrials } from '../../store/queries/find-trials.ts';
+import { readCalls } from '../../store/queries/read-calls.ts';
+import { readReplicas } from '../../store/queries/read-replicas.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { createGateway } from '../app.ts';
+import { EnginePool } from '../engines/pool.ts';
+import { errorResponse, toFailure } from '../failure.ts';
+import { patiently } from '../patiently.ts';
+import { protocolOf } from '../protocols/all.ts';
+import { SingleCommit } from '../recorder/single-commit.ts';
+import { SameCallsInStore } from '../retry/same-calls-in-store.ts';
+import { Conversations } from '../token-in/conversations.ts';
+import { Trials } from '../trials.ts';
+import { assertUncached } from './assert-uncached.ts';
+import { openRequestDatabase } from './database.ts';
+import { FetchConnection } from './fetch-connection.ts';
+import type { Isolate } from './isolate.ts';
+import type { WorkerOptions } from './settings.ts';
+
+export type Answered = {
+  response: Promise<Response>;
+  /** Resolves when nothing of the request goes on: its reply has ended or was left, its call is recorded, its connections are closed. */
+  over: Promise<void>;
+};
+
+/** The app of one request, with connections of its own: none is open yet. */
+export function openApp({ databaseUrl, engines: urls, secret, adminKey, settings }: WorkerOptions, isolate: Isolate) {
+  const log = (line: string) => console.error(`gateway: ${line}`);
+  const db = openRequestDatabase(databaseUrl);
+  const engines = new EnginePool({
+    urls,
+    log,
+    readRows: () => patiently({ settings }, () => readReplicas(db)),
+    connect: (url) => new FetchConnection(url),
+    memory: isolate.pool,
+  });
+  const recorder = new SingleCommit({
+    commit: (calls) => recordCalls(db, calls),
+    disown: (ids) => disownCalls(db, ids),
+    waitMs: settings.storeWaitMs,
+    log,
+  });
+  const sameCalls = new SameCallsInStore(db, log);
+  const app = createGateway({
+    db,
+    recorder,
+    engines,
+    secret,
+    adminKey,
+    settings,
+    log,
+    trials: new Trials((ids) => findTrials(db, ids)),
+    conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
+    counters: isolate.counters,
+    inFlight: isolate.inFlight,
+    openCalls: isolate.openCalls,
+    sameCalls,
+    stopping: new AbortController().signal,
+  });
+  const close = async () => {
+    await recorder.close();
+    await sameCalls.close();
+    await db.$client.end();
+  };
+  return { app, db, close };
+}
+
+export function answer(request: Request, options: WorkerOptions, isolate: Isolate): Answered {
+  const { app, db, close } = openApp(options, isolate);
+  const answered = assertUncached(db, isolate)
+    .then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
+    .then(withEnd);
+  return {
+    response: answered.then(({ response }) => response),
+    over: answered.then(({ ended }) => ended).then(close, close),
+  };
+}
+
+/** The same response, and when its body has ended or was left. */
+function withEnd(response: Response): { response: Response; ended: Promise<unknown> } {
+  if (!response.body) return { response, ended: Promise.resolve() };
+  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
+  return { response: new Response(readable, response), ended: response.body.pipeTo(writable) };
+}

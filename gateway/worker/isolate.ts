@@ -1,0 +1,33 @@
+import { Counters } from '../counters.ts';
+import { PoolMemory } from '../engines/pool.ts';
+import type { ReplicaMemory } from '../engines/replica.ts';
+import { InFlight } from '../in-flight.ts';
+import { ConversationMemory } from '../token-in/conversations.ts';
+
+/** How long what an engine said of itself is believed: `fetch` does not show that another process answers. */
+const KNOWN_MS = 30_000;
+const CONVERSATION_BYTES = 32 * 2 ** 20;
+
+/** What the requests of one isolate share: values alone, no connection and no promise. It may be gone at any time. */
+export class Isolate {
+  readonly counters = new Counters();
+  readonly inFlight = new InFlight();
+  readonly openCalls = new InFlight();
+  readonly conversations = new ConversationMemory(CONVERSATION_BYTES);
+  /** Whether its database was seen not to be cached. */
+  isUncached = false;
+  readonly pool = new AgingPoolMemory();
+}
+
+class AgingPoolMemory extends PoolMemory {
+  readonly #since = new Map<string, number>();
+
+  override replica(url: string): ReplicaMemory {
+    const known = super.replica(url);
+    const since = this.#since.get(url);
+    if (since !== undefined && Date.now() - since < KNOWN_MS) return known;
+    known.forget();
+    this.#since.set(url, Date.now());
+    return known;
+  }
+}

@@ -1,0 +1,27 @@
+import { expect, test } from 'vitest';
+import { readEnvironment } from './settings.ts';
+
+const WHOLE = {
+  HYPERDRIVE: { connectionString: 'postgres://a@b/c' },
+  TRIALGATE_SECRET: 'a secret of sixteen characters',
+  TRIALGATE_ADMIN_KEY: 'the admin key',
+  TRIALGATE_ENGINES: 'https://one.example/, http://two.example:8000',
+};
+
+test('a Worker that has what it needs does not start, or waits another time than it was told', () => {
+  const { engines, settings } = readEnvironment({ ...WHOLE, TRIALGATE_HOLD_SECONDS: '1.5', TRIALGATE_TOKEN_IN: 'false', TRIALGATE_BUDGET_END: '' });
+  expect(engines).toEqual(['https://one.example', 'http://two.example:8000']);
+  expect(settings).toMatchObject({ holdMs: 1500, tokenIn: false, budgetEnd: 'length', idleMs: 600_000 });
+});
+
+test.each([
+  ['HYPERDRIVE', undefined, 'HYPERDRIVE: expected a Hyperdrive binding'],
+  ['TRIALGATE_SECRET', undefined, 'TRIALGATE_SECRET: expected a secret: `wrangler secret put TRIALGATE_SECRET`'],
+  ['TRIALGATE_SECRET', 'short', 'TRIALGATE_SECRET: expected at least 16 characters'],
+  ['TRIALGATE_ADMIN_KEY', '', 'TRIALGATE_ADMIN_KEY: expected a key: `wrangler secret put TRIALGATE_ADMIN_KEY`'],
+  ['TRIALGATE_ENGINES', 'unix:/run/engine.sock', 'TRIALGATE_ENGINES: expected engines such as https://engine.example, separated by commas; a Worker reaches none through `unix:`'],
+  ['TRIALGATE_IDLE_SECONDS', 'long', 'TRIALGATE_IDLE_SECONDS: expected a number of seconds'],
+])('a Worker serves without %s, or does not say what is wrong with it: %s', (name, value, message) => {
+  const read = () => readEnvironment({ ...WHOLE, [name]: value });
+  expect(read).toThrow(expect.objectContaining({ code: 'missing_prerequisite', message }));
+});

@@ -1,0 +1,74 @@
+import { z } from 'zod';
+import { TrialgateError } from '../../store/errors.ts';
+import { DEFAULT_SETTINGS, type GatewaySettings } from '../deps.ts';
+
+export type WorkerOptions = {
+  /** Hyperdrive's own address of the database. */
+  databaseUrl: string;
+  secret: string;
+  adminKey: string;
+  engines: string[];
+  settings: GatewaySettings;
+};
+
+const EXPECTED = 'engines such as https://engine.example, separated by commas';
+export const engineUrls = z
+  .string(EXPECTED)
+  .transform((text) => text.split(',').map((url) => url.trim().replace(/\/+$/, '')))
+  .pipe(z.array(z.string().regex(/^https?:\/\/[^/\s]+$/, `${EXPECTED}; a Worker reaches none through \`unix:\``)));
+
+const seconds = z.coerce.number('a number of seconds').positive('more than 0 seconds').transform((value) => value * 1000).optional();
+const choice = z.enum(['true', 'false'], 'true or false').transform((value) => value === 'true').optional();
+
+/** A Worker has 128 MB of memory for all its requests. */
+const MAX_BODY_BYTES = 16 * 2 ** 20;
+
+/** Named as on Node. What is not set comes as the empty text or not at all. */
+const environment = z.object({
+  HYPERDRIVE: z.object({ connectionString: z.string() }, 'a Hyperdrive binding'),
+  TRIALGATE_SECRET: z.string('a secret: `wrangler secret put TRIALGATE_SECRET`').min(16, 'at least 16 characters'),
+  TRIALGATE_ADMIN_KEY: z.string('a key: `wrangler secret put TRIALGATE_ADMIN_KEY`').min(8, 'at least 8 characters'),
+  TRIALGATE_ENGINES: engineUrls,
+  TRIALGATE_TOKEN_IN: choice,
+  TRIALGATE_STRICT_MODEL: choice,
+  TRIALGATE_BUDGET_END: z.enum(['length', 'refuse'], 'length or refuse').optional(),
+  TRIALGATE_HOLD_SECONDS: seconds,
+  TRIALGATE_IDLE_SECONDS: seconds,
+  TRIALGATE_STORE_WAIT_SECONDS: seconds,
+  TRIALGATE_KEEP_ALIVE_SECONDS: seconds,
+  TRIALGATE_MAX_CALLS_IN_FLIGHT: z.coerce.number('a number of calls').int().positive('more than 0').optional(),
+  TRIALGATE_COMPAT: z.enum(['none', 'verl'], 'none or verl').optional(),
+  TRIALGATE_MAX_BODY_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').optional(),
+});
+
+/**
+ * What the Worker was deployed with.
+ * @throws TrialgateError `missing_prerequisite`, a line a fault: the variable and what was expected; never what was found.
+ */
+export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
+  const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== ''));
+  const checked = environment.safeParse(given);
+  if (!checked.success) {
+    const faults = checked.error.issues.map(({ path, message }) => `${String(path[0])}: expected ${message}`);
+    throw new TrialgateError('missing_prerequisite', [...new Set(faults)].join('\n'));
+  }
+  const own = checked.data;
+  return {
+    databaseUrl: own.HYPERDRIVE.connectionString,
+    secret: own.TRIALGATE_SECRET,
+    adminKey: own.TRIALGATE_ADMIN_KEY,
+    engines: own.TRIALGATE_ENGINES,
+    settings: {
+      tokenIn: own.TRIALGATE_TOKEN_IN ?? DEFAULT_SETTINGS.tokenIn,
+      strictModel: own.TRIALGATE_STRICT_MODEL ?? DEFAULT_SETTINGS.strictModel,
+      budgetEnd: own.TRIALGATE_BUDGET_END ?? DEFAULT_SETTINGS.budgetEnd,
+      holdMs: own.TRIALGATE_HOLD_SECONDS ?? DEFAULT_SETTINGS.holdMs,
+      idleMs: own.TRIALGATE_IDLE_SECONDS ?? DEFAULT_SETTINGS.idleMs,
+      storeWaitMs: own.TRIALGATE_STORE_WAIT_SECONDS ?? DEFAULT_SETTINGS.storeWaitMs,
+      keepAliveMs: own.TRIALGATE_KEEP_ALIVE_SECONDS ?? DEFAULT_SETTINGS.keepAliveMs,
+      maxCallsInFlight: own.TRIALGATE_MAX_CALLS_IN_FLIGHT ?? DEFAULT_SETTINGS.maxCallsInFlight,
+      compat: own.TRIALGATE_COMPAT ?? DEFAULT_SETTINGS.compat,
+      maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES ?? MAX_BODY_BYTES,
+    },
+  };
+}
