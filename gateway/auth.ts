@@ -12,6 +12,11 @@ export function requireAdmin({ adminKey }: GatewayDeps, headers: Headers): void 
   throw unauthorized('session routes need the admin key: send `Authorization: Bearer <admin key>`');
 }
 
+/** Throws for a key that proves no attempt of the trial, and asks for the trial only then. */
+export async function refuseStrangers(deps: GatewayDeps, trialId: string, headers: Headers): Promise<void> {
+  if (attemptOfKey(deps.secret, trialId, bearer(headers)) === null) await openTrialOf(deps, trialId, headers);
+}
+
 /** The trial whose open attempt the request's key proves (rule 5). The recording transaction checks the fence again. */
 export async function openTrialOf(deps: GatewayDeps, trialId: string, headers: Headers): Promise<TrialNow> {
   const trial = await patiently(deps, () => deps.trials.find(trialId));

@@ -2,7 +2,7 @@ import { Hono } from 'hono';
 import { outlineOf } from '../../store/calls/outline.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import { replayCall } from '../../store/queries/replay-call.ts';
-import { openTrialOf } from '../auth.ts';
+import { openTrialOf, refuseStrangers } from '../auth.ts';
 import { allowance } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
 import { dispatch } from '../chat/dispatch.ts';
@@ -39,9 +39,12 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     app.post(`/:trial${protocol.path}`, async (c) => {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut };
-      const trial = await openTrialOf(deps, c.req.param('trial'), headers);
+      const trialId = c.req.param('trial');
+      await refuseStrangers(deps, trialId, headers);
       const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
       const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
+      // What the trial has used of its budgets changes while a slow body comes.
+      const trial = await openTrialOf(deps, trialId, headers);
       return once(trial, request, headers, agent);
     });
   }
@@ -65,13 +68,14 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveSame: () => void): Promise<Response> {
-    const leaveTrial = inFlight.enter(trial.id);
+    const attempt = `${trial.id} ${trial.attempt}`;
+    const leaveAttempt = inFlight.enter(attempt);
     const leave = () => {
       leaveSame();
-      leaveTrial();
+      leaveAttempt();
     };
     try {
-      const { tokensLeft, refusal } = allowance(trial, inFlight.count(trial.id) - 1);
+      const { tokensLeft, refusal } = allowance(trial, inFlight.count(attempt) - 1);
       const conversation = conversationOf(request.body);
       const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
       const placed = { ...request, outline: outlineOf(request.body), conversation, past };
@@ -82,8 +86,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       }
       const call = place();
       underWay.add(call);
+      deps.counters.inFlight += 1;
       call.onEnd = () => {
         underWay.delete(call);
+        deps.counters.inFlight -= 1;
         leave();
       };
       if (deps.stopping.aborted) stop();
