@@ -1,6 +1,6 @@
 import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { Call } from '../store/queries/read-calls.ts';
-import { choicesOf } from './chat/hide.ts';
+import { choicesOf } from '../store/calls/choices.ts';
 import { isObject } from './json.ts';
 
 /**

@@ -25,4 +25,4 @@ function hideInChoice(choice: unknown, wants: Wants): unknown {
 export const isOnlyUsage = (chunk: JsonObject): boolean =>
   Array.isArray(chunk.choices) && chunk.choices.length === 0 && isObject(chunk.usage);
 
-export const choicesOf = (reply: JsonObject): JsonObject[] => (Array.isArray(reply.choices) ? reply.choices.filter(isObject) : []);
+export { choicesOf } from '../../store/calls/choices.ts';
