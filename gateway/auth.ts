@@ -18,12 +18,22 @@ export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
   throw unauthorized('session routes need the admin key: send `Authorization: Bearer <admin key>`');
 }
 
+/** OpenAI's clients send a bearer, Anthropic's a header of their own. */
+const keyOf = (headers: Headers): string => bearer(headers) || (headers.get('x-api-key') ?? '');
+
+/** Throws for a key that proves no attempt of the trial, and asks for the trial only then. */
+export async function refuseStrangers(deps: GatewayDeps, named: string | undefined, headers: Headers): Promise<void> {
+  const key = keyOf(headers);
+  const trialId = named ?? trialOfKey(deps.secret, key);
+  if (trialId === null || attemptOfKey(deps.secret, trialId, key) === null) await openTrialOf(deps, named, headers);
+}
+
 /**
  * The trial whose open attempt the request's key proves (rule 5); without a trial in the URL, the one that the key names. The
  * recording transaction checks the fence again. `keyed`: also where the URL alone would do.
  */
 export async function openTrialOf(deps: GatewayDeps, named: string | undefined, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
-  const key = bearer(headers) || (headers.get('x-api-key') ?? '');
+  const key = keyOf(headers);
   const trialId = named ?? trialOfKey(deps.secret, key);
   if (trialId === null) throw unauthorized("the URL names no trial: send the trial's own key, or use its base URL");
   const trial = isTrialId(trialId) && (await patiently(deps, () => deps.trials.find(trialId)));

@@ -1,13 +1,10 @@
-/** Calls since this process started: accepted = completed + failed + cancelled + those in flight. */
+/** Calls since this process started. Each is counted by itself: accepted = completed + failed + cancelled + inFlight shows none lost. */
 export class Counters {
   accepted = 0;
   completed = 0;
   failed = 0;
   cancelled = 0;
-
-  get inFlight(): number {
-    return this.accepted - this.completed - this.failed - this.cancelled;
-  }
+  inFlight = 0;
 }
 
 type EngineLoad = { engine: string; inFlight: number; escapes: number };

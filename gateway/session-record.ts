@@ -2,7 +2,7 @@ import type { Call } from '../store/queries/read-calls.ts';
 import type { Trial } from '../store/queries/transaction.ts';
 import type { TokenSample } from '../store/samples/build-samples.ts';
 import type { Sample, SampleLine, Session, Summary, Turn } from './api/schemas.ts';
-import { choicesOf } from './chat/hide.ts';
+import { choicesOf } from '../store/calls/choices.ts';
 import { isObject } from './json.ts';
 
 /**

@@ -57,6 +57,15 @@ test('a call is accepted after the trial was completed, sealed or deleted', asyn
   expect(await readCalls(db, { trialId: 'gone', attempt: 1 })).toEqual([]);
 });
 
+test('a commit that is repeated after its trial closed says that the call is not there', async () => {
+  await openAttempt(db, { trialId: 'repeated' });
+  const [there, late] = [call('repeated', 1), call('repeated', 1)];
+  await recordCalls(db, [there]);
+  await completeTrial(db, { trialId: 'repeated' });
+  expect(await recordCalls(db, [there, late])).toEqual(new Set([late.id]));
+  expect(await findTrial(db, 'repeated')).toMatchObject({ recorded: 1, usedCalls: 1 });
+});
+
 test('a second seal overwrites the first', async () => {
   await openAttempt(db, { trialId: 'sealed' });
   const first = await sealTrial(db, { trialId: 'sealed', attempt: 1, outcome: 'scored', rewards: { reward: 1 }, seconds: { agent: 2 } });

@@ -1,6 +1,7 @@
+import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 import type { ChoiceEnding, Ending } from './ending.ts';
-import { choicesOf, hide } from './hide.ts';
+import { hide } from './hide.ts';
 import { asObject, TokenChunk, type Chunk } from './token-chunk.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 

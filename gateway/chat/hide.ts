@@ -21,4 +21,4 @@ function hideInChoice(choice: unknown, wants: Wants): unknown {
   return shown;
 }
 
-export const choicesOf = (reply: JsonObject): JsonObject[] => (Array.isArray(reply.choices) ? reply.choices.filter(isObject) : []);
+export { choicesOf } from '../../store/calls/choices.ts';

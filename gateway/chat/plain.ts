@@ -1,7 +1,8 @@
+import { choicesOf } from '../../store/calls/choices.ts';
 import { jsonReply } from '../json-reply.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
-import { choicesOf, hide } from './hide.ts';
+import { hide } from './hide.ts';
 import { badReply } from './rejection.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { isReproducible } from './sampling.ts';
+import { isReproducible, sampledBody } from './sampling.ts';
 import { ASK, readStream, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
@@ -111,6 +111,11 @@ test('a token budget lets one call take more than is left', async () => {
   expect(gateway.engine.last.body.max_tokens).toBe(2);
   await trial.chat(ASK);
   expect(gateway.engine.seen).toHaveLength(2);
+});
+
+test('each of the replies to one request takes the whole rest of a token budget', () => {
+  const asked = (n: number) => sampledBody({ body: {}, maxTokens: null, n }, { runId: null, sampling: {} }, 7).max_tokens;
+  expect([1, 3, 8].map(asked)).toEqual([7, 2, 1]);
 });
 
 test('calls side by side pass a budget for one', async () => {

@@ -9,10 +9,11 @@ const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_
 /**
  * The request's fields with the trial's own sampling in force: each setting forced, set where the agent leaves it open, or left
  * to it. In a run what the trial does not name is neutral, and the temperature 1 unless the agent names one: the engine's
- * defaults come from the model's folder, and are not known here. Of limits on tokens the smallest holds.
+ * defaults come from the model's folder, and are not known here. Of limits on tokens the smallest holds,
+ * and what a budget leaves is shared by the replies.
  */
 export function sampledBody(
-  { body, maxTokens }: ModelRequest,
+  { body, maxTokens, n }: Pick<ModelRequest, 'body' | 'maxTokens' | 'n'>,
   trial: { runId: string | null; sampling: Sampling },
   tokensLeft: number | null,
 ): Record<string, unknown> {
@@ -23,7 +24,8 @@ export function sampledBody(
     sampled[key] = choice === 'agent' ? body[key] : typeof choice === 'object' ? (body[key] ?? choice.default) : choice;
   }
   const own = typeof limit === 'object' ? (maxTokens ?? limit.default) : maxTokens;
-  const limits = [limit, own, tokensLeft].filter((n) => typeof n === 'number');
+  const share = tokensLeft && Math.max(Math.floor(tokensLeft / n), 1);
+  const limits = [limit, own, share].filter((each) => typeof each === 'number');
   if (limits.length > 0) sampled.max_tokens = Math.min(...limits);
   return sampled;
 }

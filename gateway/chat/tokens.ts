@@ -1,5 +1,5 @@
 import { isObject, type JsonObject } from '../json.ts';
-import { choicesOf } from './hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 
 /** What was sampled of one reply. Null: the engine did not say, or not in a form that can be trusted. */
 export type Sampled = { completion: number[] | null; logprobs: number[] | null };

@@ -1,5 +1,5 @@
 import { isObject, type JsonObject } from '../json.ts';
-import { choicesOf } from './hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 
 export type ChunkHead = { id: unknown; object: unknown; created: number; model: unknown };
 

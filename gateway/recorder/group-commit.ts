@@ -12,9 +12,11 @@ export type GroupCommitOptions = {
   waitMs: number;
   log: (line: string) => void;
   maxQueued?: number;
-  /** What calls may hold in memory while they wait; one is let in, however large. */
-  maxQueuedBytes?: number;
+  /** What calls may hold in memory until they are settled; one is let in, however large. */
+  maxHeldBytes?: number;
   maxGroup?: number;
+  /** One call is committed, however large. */
+  maxGroupBytes?: number;
 };
 
 type Entry = { call: CallRecord; settle: (verdict: 'recorded' | 'refused' | Error) => void; late: boolean; tried: boolean };
@@ -26,6 +28,7 @@ export class GroupCommit implements Recorder {
   readonly #options: GroupCommitOptions;
   readonly #queue: Entry[] = [];
   readonly #orphans: string[] = [];
+  #heldBytes = 0;
   #running: Promise<void> | null = null;
 
   constructor(options: GroupCommitOptions) {
@@ -33,9 +36,10 @@ export class GroupCommit implements Recorder {
   }
 
   record(call: CallRecord): Promise<'recorded' | 'refused'> {
-    const { waitMs, maxQueued = 4096, maxQueuedBytes = 256 * 2 ** 20 } = this.#options;
-    const bytes = this.#queue.reduce((sum, entry) => sum + (entry.call.size ?? 0), 0);
-    if (this.#queue.length >= maxQueued || bytes >= maxQueuedBytes) return Promise.reject(storeUnavailable());
+    const { waitMs, maxQueued = 4096, maxHeldBytes = 256 * 2 ** 20 } = this.#options;
+    if (this.#queue.length >= maxQueued || this.#heldBytes >= maxHeldBytes) return Promise.reject(storeUnavailable());
+    let held = call.size ?? 0;
+    this.#heldBytes += held;
     const { promise, resolve, reject } = Promise.withResolvers<'recorded' | 'refused'>();
     const entry: Entry = {
       call,
@@ -43,6 +47,8 @@ export class GroupCommit implements Recorder {
       tried: false,
       settle: (verdict) => {
         clearTimeout(timer);
+        this.#heldBytes -= held;
+        held = 0;
         if (verdict instanceof Error) reject(verdict);
         else resolve(verdict);
       },
@@ -72,12 +78,23 @@ export class GroupCommit implements Recorder {
     try {
       while (this.#queue.length > 0 || this.#orphans.length > 0) {
         await this.#disownOrphans();
-        const group = this.#queue.splice(0, this.#options.maxGroup ?? 128);
+        const group = this.#nextGroup();
         if (group.length > 0) await this.#commit(group);
       }
     } finally {
       this.#running = null;
     }
+  }
+
+  #nextGroup(): Entry[] {
+    const { maxGroup = 128, maxGroupBytes = 32 * 2 ** 20 } = this.#options;
+    let [bytes, size] = [0, 0];
+    for (const { call } of this.#queue) {
+      bytes += call.size ?? 0;
+      if (size === maxGroup || (size > 0 && bytes > maxGroupBytes)) break;
+      size += 1;
+    }
+    return this.#queue.splice(0, size);
   }
 
   /** Goes on until each entry is settled: committed, refused, failed for a reason of its own, or late. */

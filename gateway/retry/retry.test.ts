@@ -1,4 +1,6 @@
+import { eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
+import { calls } from '../../store/schema.ts';
 import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
@@ -55,6 +57,17 @@ test('a retry of a call that was cancelled or failed replays nothing', async () 
   gateway.engine.fault = 'none';
   expect((await trial.chat(ASK, { headers: headersOf(trial.key, again(1)) })).status).toBe(200);
   expect((await trial.calls()).map((call) => call.status)).toEqual(['failed', 'completed']);
+});
+
+test.each([again(1), { 'idempotency-key': 'k' }])('a failed row of the same call hides the one that completed in another process: %j', async (how) => {
+  const trial = await gateway.trial();
+  const headers = headersOf(trial.key, { ...how, 'idempotency-key': 'k' });
+  const first = await trial.chat(ASK, { headers });
+  const [call] = await gateway.db.select().from(calls).where(eq(calls.trialId, trial.id));
+  if (call) await gateway.db.insert(calls).values({ ...call, id: crypto.randomUUID(), seq: undefined, replayed: false, status: 'cancelled', response: null });
+  const second = await trial.chat(ASK, { headers: headersOf(trial.key, how) });
+  expect(second.headers.get('x-trialgate-call')).toBe(first.headers.get('x-trialgate-call'));
+  expect(sampled()).toBe(1);
 });
 
 test('a retry that reaches another gateway process than its first try is sampled again', async () => {

@@ -1,8 +1,14 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
+import { asMetrics, Counters } from '../counters.ts';
 import { ASK, eventually, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
+
+test('in flight is what the other counts leave over, so that a lost call looks like a running one', () => {
+  const counters = Object.assign(new Counters(), { accepted: 3, completed: 1 });
+  expect(asMetrics(counters, [])).toContain('\ntrialgate_calls_in_flight 0\n');
+});
 
 test('a call that was accepted is counted nowhere, twice, or otherwise than it was recorded', async () => {
   const trial = await gateway.trial({ budgets: { calls: 5 } });

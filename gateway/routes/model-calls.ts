@@ -2,7 +2,7 @@ import { Hono } from 'hono';
 import { outlineOf } from '../../store/calls/outline.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import { replayCall } from '../../store/queries/replay-call.ts';
-import { openTrialOf } from '../auth.ts';
+import { openTrialOf, refuseStrangers } from '../auth.ts';
 import { allowance } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
 import { dispatch } from '../chat/dispatch.ts';
@@ -42,11 +42,14 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     app.on('POST', pathsOf(protocol), async (c) => {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut };
-      const trial = await openTrialOf(deps, c.req.param('trial'), headers);
+      const named = c.req.param('trial');
+      await refuseStrangers(deps, named, headers);
+      const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
+      const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
+      // What the trial has used of its budgets changes while a slow body comes.
+      const trial = await openTrialOf(deps, named, headers);
       const leave = admit(trial);
       try {
-        const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
-        const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
         return await once(trial, request, headers, agent, leave);
       } catch (error) {
         leave();
@@ -55,7 +58,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     });
   }
 
-  /** Counts a request in, from before its body is read until its reply has ended. */
+  /** Counts a request in until its reply has ended. */
   function admit({ id }: TrialNow): () => void {
     const { maxCallsInFlight } = deps.settings;
     if (openCalls.count(id) < maxCallsInFlight) return openCalls.enter(id);
@@ -85,13 +88,14 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   async function begin(trial: TrialNow, asked: Asked, agent: Agent, leaveOthers: () => void): Promise<Response> {
-    const leaveTrial = inFlight.enter(trial.id);
+    const attempt = `${trial.id} ${trial.attempt}`;
+    const leaveAttempt = inFlight.enter(attempt);
     const leave = () => {
       leaveOthers();
-      leaveTrial();
+      leaveAttempt();
     };
     try {
-      const { tokensLeft, refusal } = allowance(trial, inFlight.count(trial.id) - 1);
+      const { tokensLeft, refusal } = allowance(trial, inFlight.count(attempt) - 1);
       const request = await withPrevious(deps, trial, asked);
       const conversation = conversationOf(request.body);
       const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
@@ -103,8 +107,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       }
       const call = place();
       underWay.add(call);
+      deps.counters.inFlight += 1;
       call.onEnd = () => {
         underWay.delete(call);
+        deps.counters.inFlight -= 1;
         leave();
       };
       if (deps.stopping.aborted) stop();

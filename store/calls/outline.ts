@@ -1,4 +1,5 @@
 import { isObject, type JsonObject } from '../json.ts';
+import { choicesOf } from './choices.ts';
 import { contentOf, type Content } from './content.ts';
 
 /** A request by its contents: its lists of objects (messages, tools) item by item, and its other fields as one. */
@@ -23,8 +24,6 @@ export function outlineOf(request: JsonObject): Outline {
 
 /** How an item stands in a list: which content, with which empty fields. */
 export const itemKey = ({ digest, empty }: Content): string => (empty ? digest + JSON.stringify(empty) : digest);
-
-const choicesOf = (response: JsonObject | null): JsonObject[] => (Array.isArray(response?.choices) ? response.choices.filter(isObject) : []);
 
 /** The contents of a reply that a later request may send back: its choices' messages. */
 export const repliesOf = (response: JsonObject | null): Content[] =>

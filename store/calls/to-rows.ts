@@ -79,7 +79,7 @@ function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response
 
 function asFirst({ fields, lists, prompt }: Outline): JsonObject {
   const whole = Object.entries(lists).map(([name, items]) => [name, [items.length, []]]);
-  return { fields: { as: fields.digest }, lists: Object.fromEntries(whole), ...(prompt === null ? {} : { prompt: [prompt.length, ''] }) };
+  return { fields: { as: fields.digest, and: fields.empty ?? undefined }, lists: Object.fromEntries(whole), ...(prompt === null ? {} : { prompt: [prompt.length, ''] }) };
 }
 
 /** Bytes behind one another: as one parameter of a statement they need no encoding. */

@@ -1,19 +1,20 @@
 import { and, asc, desc, eq, isNull, or } from 'drizzle-orm';
+import { choicesOf } from '../calls/choices.ts';
 import { parseStored } from '../calls/restore.ts';
 import type { Database } from '../database.ts';
-import { isObject, type JsonObject } from '../json.ts';
+import type { JsonObject } from '../json.ts';
 import { calls, trials } from '../schema.ts';
 
 export type SameCall = { trialId: string; attempt: number; digest: Uint8Array; idempotencyKey: string | null };
 export type Replay = { id: string; reply: JsonObject };
 
 /**
- * The reply of the last call of this attempt with the same body, and the same key where the client names one, if it completed.
- * A commit that is under way is waited for, also one whose process has died; and what is handed out is not taken back.
+ * The reply of the last call of this attempt that completed, with the same body, and the same key where the client names one.
+ * A commit that is under way is waited for, also one whose process has died, and one that is just taken back; and what is handed out is not taken back.
  */
 export async function replayCall(db: Database, { trialId, attempt, digest, idempotencyKey }: SameCall): Promise<Replay | undefined> {
   const ofAttempt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt));
-  const same = and(ofAttempt, isNull(calls.choiceOf), eq(calls.digest, Buffer.from(digest)));
+  const same = and(ofAttempt, eq(calls.status, 'completed'), isNull(calls.choiceOf), eq(calls.digest, Buffer.from(digest)));
   return db.transaction(async (tx) => {
     await tx.select({ id: trials.id }).from(trials).where(eq(trials.id, trialId)).for('share');
     const [last] = await tx
@@ -24,12 +25,10 @@ export async function replayCall(db: Database, { trialId, attempt, digest, idemp
       .limit(1);
     if (!last) return undefined;
     const rowsOfIt = and(ofAttempt, or(eq(calls.id, last.id), eq(calls.choiceOf, last.id)));
-    // Waits for who takes it back just now, and then finds it failed.
-    await tx.update(calls).set({ replayed: true }).where(and(rowsOfIt, eq(calls.status, 'completed')));
-    const rows = await tx.select({ status: calls.status, response: calls.response }).from(calls).where(rowsOfIt).orderBy(asc(calls.seq));
-    if (rows[0]?.status !== 'completed') return undefined;
+    await tx.update(calls).set({ replayed: true }).where(rowsOfIt);
+    const rows = await tx.select({ response: calls.response }).from(calls).where(rowsOfIt).orderBy(asc(calls.seq));
     const replies = rows.map(({ response }) => (response ? parseStored(response) : {}));
-    const choices = replies.flatMap((reply) => (Array.isArray(reply.choices) ? reply.choices.filter(isObject) : []));
+    const choices = replies.flatMap(choicesOf);
     return { id: last.id, reply: { ...replies[0], choices } };
   });
 }

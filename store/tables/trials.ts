@@ -20,7 +20,7 @@ export type Budgets = {
   prompt_tokens?: number;
 };
 
-/** One agent's try at one task. The row's lock is the fence between recording (FOR SHARE) and sealing (FOR UPDATE). */
+/** One agent's try at one task. The row's lock is the fence between recording (FOR NO KEY UPDATE) and sealing (FOR UPDATE). */
 export const trials = pgTable(
   'trials',
   {
