@@ -11,24 +11,24 @@ type Heard = { status: number; events: unknown[] };
 
 const PARAMETERS = { type: 'object', properties: { path: { enum: ['a.txt'] } }, required: ['path'], additionalProperties: false };
 const CHAT = { messages: [{ role: 'system', content: 'You are brief.' }, { role: 'user', content: 'What is a file?' }], max_tokens: 12 };
-const CHAT_TOOLS = { tools: [{ type: 'function', function: { name: 'ls', parameters: PARAMETERS } }], max_tokens: 60 };
+const CHAT_TOOLS = { tools: [{ type: 'function', function: { name: 'ls', parameters: PARAMETERS } }], max_tokens: 24 };
 const CALLED = { id: 'call_1', type: 'function', function: { name: 'ls', arguments: '{"path": "a"}' } };
 const MESSAGES = { system: 'You are brief.', messages: [{ role: 'user', content: 'What is a file?' }], max_tokens: 12 };
 // vLLM refuses a whole message whose call was cut by its length: this one is over at once.
-const MESSAGES_TOOLS = { tools: [{ name: 'ls', input_schema: { type: 'object', properties: {}, additionalProperties: false } }], max_tokens: 60 };
+const MESSAGES_TOOLS = { tools: [{ name: 'ls', input_schema: { type: 'object', properties: {}, additionalProperties: false } }], max_tokens: 24 };
 const RESPONSES = { instructions: 'You are brief.', input: 'What is a file?', max_output_tokens: 12 };
-const RESPONSES_TOOLS = { tools: [{ type: 'function', name: 'ls', parameters: PARAMETERS }], max_output_tokens: 60 };
+const RESPONSES_TOOLS = { tools: [{ type: 'function', name: 'ls', parameters: PARAMETERS }], max_output_tokens: 24 };
 
 const ASKED: Record<string, Case> = {
   'a chat': { path: 'chat/completions', body: CHAT },
-  'a chat with several replies and parts': { path: 'chat/completions', body: { ...CHAT, messages: [{ role: 'user', content: [{ type: 'text', text: 'A' }, { type: 'text', text: 'file?' }] }], n: 2, temperature: 1, seed: 7, stop: ['.'] } },
-  'a chat in a format': { path: 'chat/completions', body: { ...CHAT, max_tokens: 40, response_format: { type: 'json_schema', json_schema: { name: 'n', schema: { type: 'object', properties: { a: { type: 'boolean' } }, required: ['a'] } } } } },
+  'a chat with several replies and parts': { path: 'chat/completions', body: { ...CHAT, messages: [{ role: 'user', content: [{ type: 'text', text: 'A' }, { type: 'text', text: 'file?' }] }], n: 2, max_tokens: 6, temperature: 1, seed: 7, stop: ['.'] } },
+  'a chat in a format': { path: 'chat/completions', body: { ...CHAT, max_tokens: 20, response_format: { type: 'json_schema', json_schema: { name: 'n', schema: { type: 'object', properties: { a: { type: 'boolean' } }, required: ['a'] } } } } },
   'a chat with a tool left to it': { path: 'chat/completions', body: { ...CHAT, ...CHAT_TOOLS, max_tokens: 12 } },
   'a chat with a tool forced': { path: 'chat/completions', body: { ...CHAT, ...CHAT_TOOLS, tool_choice: 'required' } },
   'a chat after a tool': { path: 'chat/completions', body: { ...CHAT, ...CHAT_TOOLS, messages: [...CHAT.messages, { role: 'assistant', content: null, tool_calls: [CALLED] }, { role: 'tool', tool_call_id: 'call_1', content: 'a.txt' }], max_tokens: 12 } },
   'a completion': { path: 'completions', body: { prompt: 'A file is', max_tokens: 12 } },
   'messages': { path: 'messages', body: MESSAGES },
-  'messages to a stop string': { path: 'messages', body: { ...MESSAGES, max_tokens: 60, stop_sequences: ['.'] } },
+  'messages to a stop string': { path: 'messages', body: { ...MESSAGES, max_tokens: 30, stop_sequences: ['.'] } },
   'messages with a tool left to it': { path: 'messages', body: { ...MESSAGES, ...MESSAGES_TOOLS, max_tokens: 12 } },
   'messages with a tool forced': { path: 'messages', body: { ...MESSAGES, ...MESSAGES_TOOLS, tool_choice: { type: 'tool', name: 'ls' } } },
   'messages with any tool': { path: 'messages', body: { ...MESSAGES, ...MESSAGES_TOOLS, tool_choice: { type: 'any', disable_parallel_tool_use: true } } },
@@ -37,7 +37,7 @@ const ASKED: Record<string, Case> = {
     body: { ...MESSAGES, tools: MESSAGES_TOOLS.tools, messages: [...MESSAGES.messages, { role: 'assistant', content: [{ type: 'text', text: 'I look' }, { type: 'tool_use', id: 'call_1', name: 'ls', input: { path: 'a' } }] }, { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'call_1', content: [{ type: 'text', text: 'a.txt' }] }, { type: 'text', text: 'and?' }] }] },
   },
   'a response': { path: 'responses', body: RESPONSES },
-  'a response in a format': { path: 'responses', body: { ...RESPONSES, max_output_tokens: 40, text: { format: { type: 'json_schema', name: 'n', schema: { type: 'object', properties: { a: { type: 'boolean' } }, required: ['a'] } } } } },
+  'a response in a format': { path: 'responses', body: { ...RESPONSES, max_output_tokens: 20, text: { format: { type: 'json_schema', name: 'n', schema: { type: 'object', properties: { a: { type: 'boolean' } }, required: ['a'] } } } } },
   'a response with a tool left to it': { path: 'responses', body: { ...RESPONSES, ...RESPONSES_TOOLS, max_output_tokens: 12 } },
   'a response with a tool forced': { path: 'responses', body: { ...RESPONSES, ...RESPONSES_TOOLS, tool_choice: { type: 'function', name: 'ls' } } },
   'a response with any tool': { path: 'responses', body: { ...RESPONSES, ...RESPONSES_TOOLS, tool_choice: 'required' } },
