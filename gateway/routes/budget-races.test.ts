@@ -7,10 +7,10 @@ const finishOf = async (reply: Response): Promise<unknown> => (await reply.json(
 test('a late call of the attempt before uses up the budget of this one', async () => {
   const first = await gateway.trial({ budgets: { calls: 1 } });
   const held = Promise.withResolvers<void>();
-  gateway.engine.beforeEnd = () => held.promise;
+  let ending = 0;
+  gateway.engine.beforeEnd = () => (ending++ === 0 ? held.promise : undefined);
   const late = first.chat(ASK);
-  await eventually(() => gateway.engine.seen.some(({ path }) => path === '/v1/chat/completions'));
-  gateway.engine.beforeEnd = () => {};
+  await eventually(() => ending === 1);
   const second = await gateway.trial({ trialId: first.id, attempt: 2, budgets: { calls: 1 } });
   expect(await finishOf(await second.chat(ASK))).toBe('stop');
   held.resolve();

@@ -45,11 +45,11 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const named = c.req.param('trial');
       await refuseStrangers(deps, named, headers);
       const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
-      const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
       // What the trial has used of its budgets changes while a slow body comes.
       const trial = await openTrialOf(deps, named, headers);
       const leave = admit(trial);
       try {
+        const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
         return await once(trial, request, headers, agent, leave);
       } catch (error) {
         leave();

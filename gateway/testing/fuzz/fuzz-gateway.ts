@@ -73,7 +73,8 @@ async function oneRound({ url, name, random, signal }: Agent, attempt: number): 
     const reply = await fetch(`${url}/${name}${path}`, { method: 'POST', headers, body, signal: AbortSignal.any([signal, AbortSignal.timeout(30_000)]) });
     const text = await reply.text().catch(() => '');
     const { error } = parseObject(text) ?? {};
-    const code = isObject(error) ? String(error.code) : '';
+    // Not every protocol's errors have a code; their message then says it.
+    const code = isObject(error) ? String(error.code ?? (reply.status >= 500 ? error.message : '')) : '';
     if (UNFORESEEN.test(code)) return { status: reply.status, fault: `${path} was answered ${text.slice(0, 300)}` };
     return { status: reply.status, fault: foreign(name, text) };
   } catch (error) {
