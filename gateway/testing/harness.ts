@@ -27,8 +27,8 @@ export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
     await context.start(options);
   });
   afterEach(async () => {
-    await context.gateway.close();
-    await context.engine.stop();
+    await context.gateway?.close();
+    await context.engine?.stop();
   });
   afterAll(async () => {
     await context.db.$client.end();
