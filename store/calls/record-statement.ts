@@ -23,15 +23,18 @@ const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea fr
 /**
  * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
  * open at the row's attempt, counts what they use of their budgets, and returns the accepted ids. Numbers go in as JSON
- * and bytes as one block, because a value of its own for each costs more than the rest of the commit.
+ * and bytes as one block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk
+ * it says itself: a pool of connections in between, as Hyperdrive is, keeps no setting of a session.
  */
 export const recordCalls = {
   name: 'record_calls',
   text: `
 with x as materialized (
   select * from rows from (json_to_recordset($1::json) as (${declared})) with ordinality
+), durable as materialized (
+  select set_config('synchronous_commit', 'on', true)
 ), open as materialized (
-  select id, attempt from trials where id = any($3::text[]) and status = 'created' order by id for no key update
+  select id, attempt from trials, durable where id = any($3::text[]) and status = 'created' order by id for no key update of trials
 ), accepted as materialized (
   select x.* from x join open on open.id = x."trialId" and open.attempt = x.attempt
 ), inserted as (
