@@ -42,6 +42,8 @@ export type TrainerSettings = Pick<
 > & {
   /** The divisor of `seq-mean-token-sum-norm`, as in verl. */
   loss_scale_factor: number;
+  /** Caps the importance weight of stale tokens, as verl's `rollout_is_threshold`; at least 1. */
+  rollout_is_threshold: number;
 };
 
 export type TrainStepResult = Checkpoint & { step_key: string; reused: boolean };

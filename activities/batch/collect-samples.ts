@@ -26,7 +26,7 @@ export async function collectSamples(
     // Staleness 0: only what the take's own policy version sampled.
     const sequences = buildSamples(trainable.filter(({ policyVersions }) => policyVersions === version));
     for (const sequence of sequences) {
-      samples.push({ ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt });
+      samples.push({ ...sequence, rewards, companions: [], groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt });
     }
   }
   return samples;
