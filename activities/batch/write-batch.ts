@@ -56,7 +56,8 @@ function encode(samples: Sample[]): Uint8Array {
     logprobs: column(list(new Float32()), samples.map((s) => Array.from(s.logprobs))),
     policy_versions: column(list(new Int32()), samples.map((s) => s.policyVersions)),
     temperature: column(new Float32(), samples.map((s) => s.temperature)),
-    rewards: column(rewards, samples.map((s) => new Map(Object.entries(s.rewards).toSorted()))),
+    rewards: column(rewards, samples.map((s) => entries(s.rewards))),
+    companions: column(list(rewards), samples.map((s) => s.companions.map(entries))),
     group_id: column(new Utf8(), samples.map((s) => s.groupId)),
     trial_id: column(new Utf8(), samples.map((s) => s.trialId)),
     attempt: column(new Int32(), samples.map((s) => s.attempt)),
@@ -65,6 +66,8 @@ function encode(samples: Sample[]): Uint8Array {
   const schema = new Schema(Object.entries(columns).map(([name, vector]) => new Field(name, vector.type, false)));
   return RecordBatchFileWriter.writeAll(new Table(schema, columns)).toUint8Array(true);
 }
+
+const entries = (rewards: Record<string, number>) => new Map(Object.entries(rewards).toSorted());
 
 function column(type: DataType, values: unknown[]): Vector {
   const builder = makeBuilder({ type, nullValues: [null] });
