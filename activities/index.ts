@@ -1,9 +1,11 @@
-import { acquirePool, releasePool } from './acquire-pool.ts';
+import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
 import { awaitGroup } from './await-group.ts';
+import { borrowPool } from './borrow-pool.ts';
 import { awaitPool, checkPool, poolHas } from './check-pool.ts';
 import { closeSandbox } from './close-sandbox.ts';
 import { closeTake } from './close-take.ts';
+import { configureRun } from './configure-run.ts';
 import type { Deps } from './deps.ts';
 import { endGroup } from './end-group.ts';
 import { openGroup } from './open-group.ts';
@@ -11,6 +13,7 @@ import { openTake } from './open-take.ts';
 import { openTrial } from './open-trial.ts';
 import { planBase } from './plan-base.ts';
 import { planEvaluation, planGroups } from './plan-groups.ts';
+import { planEvaluationOnDemand } from './plan-evaluation-on-demand.ts';
 import { prepareRun } from './prepare-run.ts';
 import { beginPublication, endPublication } from './publication.ts';
 import { recordBase, recordVersion } from './record-version.ts';
@@ -26,8 +29,10 @@ export const createActivities = (deps: Deps) => ({
   awaitGroup: awaitGroup(deps),
   awaitPool: awaitPool(deps),
   beginPublication: beginPublication(deps),
+  borrowPool: borrowPool(deps),
   checkPool: checkPool(deps),
   closeTake: closeTake(deps),
+  configureRun: configureRun(deps),
   endGroup: endGroup(deps),
   endPublication: endPublication(deps),
   openGroup: openGroup(deps),
@@ -35,12 +40,14 @@ export const createActivities = (deps: Deps) => ({
   openTrial: openTrial(deps),
   planBase: planBase(deps),
   planEvaluation: planEvaluation(deps),
+  planEvaluationOnDemand: planEvaluationOnDemand(deps),
   planGroups: planGroups(deps),
   poolHas: poolHas(deps),
   prepareRun: prepareRun(deps),
   recordBase: recordBase(deps),
   recordVersion: recordVersion(deps),
   releasePool: releasePool(deps),
+  returnPool: returnPool(deps),
   sealTrial: sealTrial(deps),
   setRunStatus: setRunStatus(deps),
   runAgent: runAgent(deps),

@@ -22,6 +22,12 @@ CREATE TABLE "batches" (
 	CONSTRAINT "batches_run_id_iteration_take_pk" PRIMARY KEY("run_id","iteration","take")
 );
 --> statement-breakpoint
+CREATE TABLE "calls_under_way" (
+	"id" bigserial PRIMARY KEY NOT NULL,
+	"key" text NOT NULL,
+	"until" timestamp with time zone NOT NULL
+);
+--> statement-breakpoint
 CREATE TABLE "calls" (
 	"id" uuid PRIMARY KEY NOT NULL,
 	"seq" bigserial NOT NULL,
@@ -127,6 +133,8 @@ CREATE TABLE "runs" (
 	"status" text DEFAULT 'running' NOT NULL,
 	"reason" text,
 	"next_version" integer DEFAULT 0 NOT NULL,
+	"forked_from" text,
+	"rescores" text,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"ended_at" timestamp with time zone
 );
@@ -163,6 +171,7 @@ ALTER TABLE "groups" ADD CONSTRAINT "groups_run_id_runs_id_fk" FOREIGN KEY ("run
 ALTER TABLE "iterations" ADD CONSTRAINT "iterations_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "policy_versions" ADD CONSTRAINT "policy_versions_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "publications" ADD CONSTRAINT "publications_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "calls_under_way_by_key" ON "calls_under_way" USING btree ("key","id");--> statement-breakpoint
 CREATE INDEX "calls_by_trial" ON "calls" USING btree ("trial_id","attempt","seq");--> statement-breakpoint
 CREATE INDEX "groups_by_take" ON "groups" USING btree ("run_id","iteration","take");--> statement-breakpoint
 CREATE INDEX "trials_by_group" ON "trials" USING btree ("group_id");--> statement-breakpoint

@@ -13,6 +13,10 @@ export const runs = pgTable('runs', {
   reason: text(),
   /** Next policy version to hand out: versions are never reused within a run. */
   nextVersion: integer('next_version').notNull().default(0),
+  /** The policy version of another run that its version 0 is: `{run}@{version}`. */
+  forkedFrom: text('forked_from'),
+  /** The finished take whose batch its only iteration trains on again, under other reward weights: `{run}/{iteration}.{take}`. */
+  rescores: text(),
   createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   endedAt: timestamp('ended_at', { withTimezone: true }),
 });
