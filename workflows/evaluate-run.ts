@@ -1,4 +1,4 @@
-import { CancellationScope, executeChild, ParentClosePolicy, upsertSearchAttributes } from '@temporalio/workflow';
+import { CancelledFailure, CancellationScope, executeChild, ParentClosePolicy, upsertSearchAttributes } from '@temporalio/workflow';
 import type { EvaluationRequest } from '../activities/plan-evaluation-on-demand.ts';
 import { store, waiting } from './activities.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
@@ -30,6 +30,8 @@ export async function evaluateVersion(request: EvaluationRequest): Promise<Evalu
     const { id, plans, deadlineSeconds } = await store.planEvaluationOnDemand({ ...request, version });
     if (!published) await publishVersion({ runId, version });
     await runGroups(runId, version, plans, deadlineSeconds);
+    // Its groups sealed what they had.
+    if (CancellationScope.current().consideredCancelled) throw new CancelledFailure(`${id} was cancelled`);
     return { runId, id, version };
   } finally {
     await CancellationScope.nonCancellable(() => store.returnPool({ runId }));
