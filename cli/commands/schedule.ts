@@ -24,7 +24,7 @@ export function register(root: Command): void {
         const { cron, timezone } = options;
         if (request && options.remove) await schedules.removeSchedule(connected.client, request.runId);
         else if (request && cron !== undefined) await schedules.scheduleEvaluations(connected, request, { cron, timezone });
-        else if (options.remove || cron !== undefined) return command.error('error: which run? (--help shows how)', { exitCode: 2 });
+        else if (options.remove || cron !== undefined) return command.error('error: which run?', { exitCode: 2 });
         const all = await schedules.listSchedules(connected.client);
         console.log(printSchedules(request ? all.filter(({ run }) => run === request.runId) : all, options.json ?? false));
       });
