@@ -1,5 +1,5 @@
 import { beforeAll, expect, test } from 'vitest';
-import { choicesOf } from '../chat/hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 import { startGateway } from '../node.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { withVllm } from '../testing/own-vllm.ts';
