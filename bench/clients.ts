@@ -11,14 +11,14 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { CLIENTS } from '../gateway/clients/all.ts';
-import { besideVllm, differs, firstDifference } from '../gateway/clients/beside-vllm.ts';
+import { clientBesideVllm, differs, firstDifference } from '../gateway/clients/beside-vllm.ts';
 import type { Client } from '../gateway/clients/client.ts';
 import { install } from '../gateway/clients/install.ts';
-import { runClient } from '../gateway/clients/run.ts';
+import { runClient, type Ran } from '../gateway/clients/run.ts';
 import { recordedOf } from '../gateway/clients/session.ts';
-import { Tap } from '../gateway/clients/tap.ts';
 import { play } from '../gateway/clients/toy.ts';
 import type { GatewaySettings } from '../gateway/deps.ts';
 import { startGateway, type NodeGateway } from '../gateway/node.ts';
@@ -31,15 +31,17 @@ import { provenance } from './deployment.ts';
 const { values } = parseArgs({ options: { engine: { type: 'string', default: 'toy' }, only: { type: 'string' }, limit: { type: 'string', default: '240' } } });
 const only = values.only?.split(',');
 const chosen = CLIENTS.filter(({ name }) => !only || only.includes(name));
-const signal = AbortSignal.timeout(3_600_000);
-const GREEDY = { temperature: 0, max_tokens: 8 };
+const signal = untilSignalled();
+const limitMs = 1_000 * Number(values.limit);
+const ADMIN_KEY = 'the bench';
 const rows: string[][] = [];
 const differences: string[] = [];
 
 async function runAll(engine: string, settings: Partial<GatewaySettings>, runOne: (client: Client, gateway: NodeGateway) => Promise<string[]>): Promise<void> {
   const postgres = await TestPostgres.create();
-  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine], databaseUrl: postgres.url, adminKey: 'bench', secret: 'a secret of sixteen characters', settings });
+  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings });
   for (const client of chosen) {
+    if (signal.aborted) break;
     rows.push([client.name, versionOf(client), ...(await runOne(client, gateway).catch((error: unknown) => [`did not run: ${String(error).slice(0, 200)}`]))]);
     console.log(rows.at(-1)?.join(' '));
   }
@@ -47,32 +49,25 @@ async function runAll(engine: string, settings: Partial<GatewaySettings>, runOne
   await postgres.close();
 }
 
-async function run(client: Client, gateway: NodeGateway, url: string, opening: Record<string, unknown>) {
-  const folder = await install(client, signal);
-  const trial = await trialOverHttp({ url: gateway.url, adminKey: 'bench' }, client.name, opening);
-  const { code, output, timedOut, seconds } = await runClient(client, { folder, trialUrl: `${url}/${client.name}`, key: trial.key, limitMs: 1_000 * Number(values.limit) });
-  if (code !== 0) console.log(output.slice(-1_500));
-  return { recorded: recordedOf(await trial.session(), await trial.samples()), exit: timedOut ? 'timed out' : String(code), seconds: seconds.toFixed(0) };
-}
-
 async function besideToy(client: Client, gateway: NodeGateway): Promise<string[]> {
-  const { recorded, exit, seconds } = await run(client, gateway, gateway.url, { sampling: { temperature: 1 } });
-  const { protocols, calls, unfinished, clean, realigned, forked, untrainable, samples, trained, tokens } = recorded;
-  return [protocols.join(' '), exit, ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained].map(String), seconds];
+  const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1 } });
+  const ran = await runClient(client, { folder: await install(client, signal), trialUrl: `${gateway.url}/${client.name}`, key: trial.key, limitMs });
+  const { protocols, calls, unfinished, clean, realigned, forked, untrainable, samples, trained, tokens } = recordedOf(await trial.session(), await trial.samples());
+  return [protocols.join(' '), exitOf(ran), ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained].map(String), ran.seconds.toFixed(0)];
 }
 
-async function besideReal(vllm: string, client: Client, gateway: NodeGateway): Promise<string[]> {
-  const tap = await new Tap(gateway.url).start();
-  try {
-    const { recorded, exit, seconds } = await run(client, gateway, tap.url, { sampling: GREEDY });
-    const compared = await besideVllm(tap.heard, vllm, GREEDY, signal);
-    const others = compared.filter(differs);
-    differences.push(...others.map((each) => `${client.name}, ${each.what}: ${firstDifference(each)}`));
-    const { protocols, calls, unfinished, realigned, forked, tokens } = recorded;
-    return [protocols.join(' '), exit, ...[compared.length, calls, unfinished, realigned, forked, tokens, compared.length - others.length].map(String), seconds];
-  } finally {
-    await tap.stop();
-  }
+async function besideReal(vllm: string, client: Client, { url }: NodeGateway): Promise<string[]> {
+  const folder = await install(client, signal);
+  const { ran, recorded, compared } = await clientBesideVllm(client, { folder, gateway: { url, adminKey: ADMIN_KEY }, vllm, limitMs, signal });
+  const others = compared.filter(differs);
+  differences.push(...others.map((each) => `${client.name}, ${each.what}: ${firstDifference(each)}`));
+  const { protocols, calls, unfinished, realigned, forked, tokens } = recorded;
+  return [protocols.join(' '), exitOf(ran), ...[compared.length, calls, unfinished, realigned, forked, tokens, compared.length - others.length].map(String), ran.seconds.toFixed(0)];
+}
+
+function exitOf({ code, output, timedOut }: Ran): string {
+  if (code !== 0) console.log(output.slice(-1_500));
+  return timedOut ? 'timed out' : String(code);
 }
 
 function versionOf({ install: from }: Client): string {

@@ -26,7 +26,7 @@ export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { 
   const body = new ReadableStream<Uint8Array>({
     start(controller) {
       keepAlive = setInterval(() => {
-        if (isQuiet) controller.enqueue(encoder.encode(KEEP_ALIVE));
+        if (isQuiet) controller.enqueue(encoder.encode(writer.keepAlive?.() ?? KEEP_ALIVE));
         isQuiet = true;
       }, keepAliveMs);
     },
