@@ -5,12 +5,18 @@ import * as schema from './schema.ts';
 
 export type Database = NodePgDatabase<typeof schema> & { $client: pg.Pool };
 
+const CONNECT_MS = 15_000;
 /** No query of ours takes that long: its server was lost without a word, and the connection with it. */
 const SILENT_MS = 60_000;
 
 /** A pool of connections. The caller ends it: `await db.$client.end()`. */
 export function openDatabase(url: string, { maxConnections = 8, settings }: { maxConnections?: number; settings?: string } = {}): Database {
-  const pool = new pg.Pool({ connectionString: url, max: maxConnections, options: settings, connectionTimeoutMillis: 15_000, keepAlive: true, stream: openSocket });
+  return databaseOver({ connectionString: url, max: maxConnections, options: settings, keepAlive: true, stream: openSocket });
+}
+
+/** For a runtime that opens connections in its own way. */
+export function databaseOver(options: pg.PoolConfig): Database {
+  const pool = new pg.Pool({ connectionTimeoutMillis: CONNECT_MS, ...options });
   // An idle connection that the server drops must not end the process; the next query reconnects.
   pool.on('error', () => {});
   // Nor must one that is lost in the middle of a transaction: its queries fail, and say so.

@@ -5,7 +5,8 @@ import { EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { Gather } from './gather.ts';
-import { choicesOf, hide } from './hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
+import { hide } from './hide.ts';
 import { asObject, TokenChunk } from './token-chunk.ts';
 
 const FLUSH_MS = 20;
@@ -25,7 +26,7 @@ export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { 
   const body = new ReadableStream<Uint8Array>({
     start(controller) {
       keepAlive = setInterval(() => {
-        if (isQuiet) controller.enqueue(encoder.encode(KEEP_ALIVE));
+        if (isQuiet) controller.enqueue(encoder.encode(writer.keepAlive?.() ?? KEEP_ALIVE));
         isQuiet = true;
       }, keepAliveMs);
     },
