@@ -4,7 +4,7 @@ import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { closed } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
-import type { Lease } from '../engines/pool.ts';
+import { isAdapter, type Lease } from '../engines/pool.ts';
 import { clientGone, Failure, toFailure } from '../failure.ts';
 import type { Retry } from '../retry/retry.ts';
 import type { Past } from '../token-in/conversations.ts';
@@ -175,7 +175,8 @@ export class Call {
   /** Whether weights of something else than the trial's run sampled any of it. */
   #isForeign({ choices }: Ending): boolean {
     const { runId } = this.trial;
-    return runId !== null && choices.some(({ versions, completion }) => versions && versionSpans(versions, runId, completion?.length ?? 0) === 'foreign');
+    if (runId === null || (this.lease && isAdapter(this.lease))) return false;
+    return choices.some(({ versions, completion }) => versions && versionSpans(versions, runId, completion?.length ?? 0) === 'foreign');
   }
 
   /** A trial without a run takes whatever the engine serves. */
@@ -190,6 +191,7 @@ export class Call {
     try {
       const verdict = await this.#deps.recorder.record(record);
       if (verdict === 'recorded') this.#deps.conversations.add(request.conversation, record);
+      if (verdict === 'recorded' && record.status === 'completed' && record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
       return verdict;
     } catch (error) {
       if (error instanceof Failure) throw error;
