@@ -1,3 +1,4 @@
+import { eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { completeTrial } from './queries/complete-trial.ts';
 import { deleteTrial } from './queries/delete-trial.ts';
@@ -6,7 +7,7 @@ import { readCalls } from './queries/read-calls.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { sealTrial } from './queries/seal-trial.ts';
-import { attempts, batches, groups, runs } from './schema.ts';
+import { attempts, trials } from './schema.ts';
 import { callRecord } from './testing/call-record.ts';
 import { useDatabase } from './testing/use-database.ts';
 
@@ -129,13 +130,10 @@ test('a new attempt begins with what the old one has used', async () => {
 });
 
 test('a deleted trial takes along what a batch was made of', async () => {
-  await store.db.insert(runs).values({ id: 'run', config: {} });
-  const group = { runId: 'run', kind: 'train' as const, iteration: 0, ordinal: 0, agent: 'a', size: 1, task: 't', policyVersion: 0 };
-  await store.db.insert(groups).values([{ ...group, id: 'run/0.1/0', take: 1 }, { ...group, id: 'run/0.2/0', take: 2 }]);
-  await store.db.insert(batches).values({ runId: 'run', iteration: 0, take: 1, sha256: 's', path: 'p', samples: 1, trials: 1 });
-  for (const [trialId, groupId] of [['trained', 'run/0.1/0'], ['spare', 'run/0.2/0']] as const) {
-    await openAttempt(store.db, { trialId, runId: 'run', groupId });
+  for (const trialId of ['trained', 'spare']) {
+    await openAttempt(store.db, { trialId, runId: 'run' });
     await recordCalls(store.db, [call(trialId, 1)]);
+    if (trialId === 'trained') await store.db.update(trials).set({ batchIteration: 0, batchTake: 1 }).where(eq(trials.id, trialId));
     await deleteTrial(store.db, { trialId });
     expect(await findTrial(store.db, trialId)).toBeUndefined();
   }

@@ -31,6 +31,8 @@ const LOGPROBS = [-4.25, -2.5, -0.125, -1, -0.5];
 /** vLLM's wire format, with faults on purpose. Replies and chunks are shaped like vLLM 0.32's. */
 export class FakeEngine extends EngineServer {
   label = 'default';
+  /** LoRA adapters that it has loaded, by name. */
+  adapters: string[] = [];
   fault: Fault = 'none';
   logprobsMode: LogprobsMode = 'processed_logprobs';
   /** Milliseconds before each token. */
@@ -62,9 +64,10 @@ export class FakeEngine extends EngineServer {
     if (path === '/weight_info') return json(response, { weight_version: this.label });
     if (path === '/v1/models') {
       const model = { id: 'policy', object: 'model', created: 7, owned_by: 'vllm', root: '/secret/path', max_model_len: 2048 };
-      return json(response, { object: 'list', data: [model] });
+      return json(response, { object: 'list', data: [model, ...this.adapters.map((id) => ({ ...model, id, parent: 'policy', max_model_len: null }))] });
     }
     const body = JSON.parse(await text(request)) as Record<string, unknown>;
+    if (body.model !== undefined && !['policy', ...this.adapters].includes(String(body.model))) return json(response, error('NotFoundError', `The model ${String(body.model)} does not exist.`, 404), 404);
     const probe = probeReply(path, body, this.logprobsMode);
     if (probe) return json(response, probe);
     const seen = { path, body, aborted: false };
@@ -99,6 +102,7 @@ export class FakeEngine extends EngineServer {
       logprobs: { content: this.#logprobs(0, count) },
       finish_reason: count < WORDS.length ? 'length' : 'stop',
       stop_reason: null,
+      ...this.#versions(count),
       ...(this.fault === 'no_ids' ? {} : { token_ids: IDS.slice(0, count) }),
     };
     const ids = this.fault === 'no_ids' ? {} : { prompt_token_ids: PROMPT };
@@ -135,6 +139,7 @@ export class FakeEngine extends EngineServer {
         delta: { content: WORDS[i] },
         logprobs: { content: this.#logprobs(i, i + 1) },
         finish_reason: last ? (count < WORDS.length ? 'length' : 'stop') : null,
+        ...(last ? this.#versions(count) : {}),
         ...(this.fault === 'no_ids' ? {} : { token_ids: [IDS[i]] }),
         not_yet_known: 1,
       };
@@ -154,6 +159,11 @@ export class FakeEngine extends EngineServer {
       response.write(Buffer.of(byte));
       await new Promise((resolve) => setImmediate(resolve));
     }
+  }
+
+  /** With adapters, the base's label: vLLM knows no other. */
+  #versions(count: number) {
+    return this.adapters.length > 0 ? { weight_versions: [{ version: this.label, start: 0, end: count }] } : {};
   }
 
   #count(body: Record<string, unknown>): number {

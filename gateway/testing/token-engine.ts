@@ -26,6 +26,8 @@ export class TokenEngine extends EngineServer {
   scaleOut = true;
   /** Whether it takes tool calls out of the text. */
   parses = true;
+  /** Whether a chunk of generated text brings the next token of every reply, the last reply first, instead of one token. */
+  together = false;
   /** Milliseconds before each chunk of generated text. */
   pace = 0;
   /** How a route fails: by a status, or by a connection that is cut. */
@@ -113,7 +115,7 @@ export class TokenEngine extends EngineServer {
       index, ...(asText ? { text: decode(ids) } : {}), token_ids: ids, logprobs: logprobs(ids), finish_reason, weight_versions: spans(ids),
     }));
     if (!body.stream) return json(response, { request_id, choices, usage });
-    const chunks = sampled.flatMap(({ ids, finish_reason }, index) => {
+    const chunks = sampled.map(({ ids, finish_reason }, index) => {
       let sent = '';
       return ids.map((id, i) => {
         // Text comes when its characters are whole.
@@ -125,7 +127,9 @@ export class TokenEngine extends EngineServer {
         return { request_id, choices: [{ ...choice, ...(last ? { weight_versions: spans(ids) } : {}) }] };
       });
     });
-    void events(response, [...chunks, { request_id, choices: [], usage }], this.pace);
+    const rows = Array.from({ length: Math.max(...chunks.map((each) => each.length)) }, (_, i) => chunks.flatMap((each) => each[i]?.choices ?? []).toReversed());
+    const sent = this.together ? rows.map((choices) => ({ request_id, choices })) : chunks.flat();
+    void events(response, [...sent, { request_id, choices: [], usage }], this.pace);
   }
 
   #derender(body: Record<string, unknown>, response: ServerResponse): void {

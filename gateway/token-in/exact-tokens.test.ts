@@ -58,6 +58,8 @@ test('an engine without the routes is asked for them at each call, or its drift 
   await trial.chat({ messages: [ask('a summary of it all')] });
   const calls = await trial.calls();
   expect(calls.map((call) => call.continuation)).toEqual([null, 'realigned', 'forked']);
+  const counted = await context.metrics();
+  expect(['clean', 'realigned', 'forked'].map((how) => counted[`trialgate_call_continuations_total{continuation="${how}"}`])).toEqual([0, 1, 1]);
   expect((await context.samplesOf(trial.id)).map((sample) => sample.call_ids)).toEqual(calls.map((call) => [call.id]));
 });
 
