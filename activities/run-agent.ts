@@ -6,6 +6,7 @@ import { findTrial } from '../store/queries/find-trials.ts';
 import { calls } from '../store/schema.ts';
 import { agentsFolder } from './agents-folder.ts';
 import type { Deps } from './deps.ts';
+import { liveGateway } from './live-gateway.ts';
 import { isolation } from './sandbox/isolation.ts';
 import { loadAgent } from './sandbox/load-agent.ts';
 import { runAgent as runInSandbox } from './sandbox/run-agent.ts';
@@ -31,7 +32,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
         task,
         sandbox,
         isolation: await isolation(),
-        baseUrl: `${deps.gatewayUrl}/${trialId}/v1`,
+        baseUrl: `${await liveGateway(deps.gatewayUrls, signal)}/${trialId}/v1`,
         apiKey: attemptKey(deps.secret, trialId, attempt),
         model: 'policy',
         seconds,

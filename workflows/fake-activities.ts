@@ -59,10 +59,6 @@ export class FakeWorld {
         groupSeconds: this.config.deadlines.group,
       }),
       endGroup: async ({ id }: { id: string }) => note(`end ${id}`),
-      openTrial: async ({ trialId, attempt }: { trialId: string; attempt: number }) => {
-        const finished = this.outcomes.get(trialId);
-        return finished ? { finished } : { finished: null, attempt, host: 'host' };
-      },
       sealTrial: async ({ trialId, attempt, outcome }: { trialId: string; attempt: number; outcome: Outcome }) => {
         note(`seal ${trialId} ${attempt} ${outcome}`);
         if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);
@@ -88,6 +84,15 @@ export class FakeWorld {
         return { confirmed };
       },
       closeTake: async ({ iteration, take }: { iteration: number; take: number }) => note(`close ${iteration}.${take}`),
+    };
+  }
+
+  sandboxes() {
+    return {
+      openTrial: async ({ trialId, attempt }: { trialId: string; attempt: number }) => {
+        const finished = this.outcomes.get(trialId);
+        return finished ? { finished } : { finished: null, attempt, host: 'host' };
+      },
     };
   }
 

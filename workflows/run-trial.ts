@@ -5,7 +5,7 @@ import type { OpenedTrial } from '../activities/open-trial.ts';
 import type { AgentEnd } from '../activities/run-agent.ts';
 import type { Sealing } from '../activities/seal-trial.ts';
 import type { Outcome } from '../store/tables/trials.ts';
-import { onHost, store, waiting } from './activities.ts';
+import { onHost, opening, store, waiting } from './activities.ts';
 import { engineTroubleSignal } from './messages.ts';
 
 type Trial = { trialId: string; member: number; group: GroupPlan; limits: GroupLimits; owner: string };
@@ -42,7 +42,7 @@ export async function runTrial(trial: Trial, runCancelled: () => boolean): Promi
 /** Null when no host could: an infrastructure failure. */
 async function openTrial({ trialId, member, group, limits }: Trial, attempt: number): Promise<OpenedTrial | null> {
   try {
-    return await waiting(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
+    return await opening(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
   } catch (error) {
     if (CancellationScope.current().consideredCancelled) throw error;
     await seal({ trialId, attempt }, { outcome: 'infra_error', reason: describe(error) });

@@ -29,7 +29,7 @@ afterAll(async () => {
 /** The real records of runs, takes, groups and trials over an engine pool and a trainer that are not there. */
 function activitiesOver(world: FakeWorld, home: string) {
   const sandboxes = new HostSandboxes(home, 8);
-  const real = createActivities({ db, temporal: environment.client, gatewayUrl: '', home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
+  const real = createActivities({ db, temporal: environment.client, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
   const { prepareRun, openTake, planGroups, openGroup, openTrial, sealTrial, endGroup, closeTake, setRunStatus } = real;
   return { ...world.general(), prepareRun, openTake, planGroups, openGroup, openTrial, sealTrial, endGroup, closeTake, setRunStatus };
 }
@@ -56,7 +56,8 @@ test('a run that failed is resumed in another take, or runs its finished trials 
   };
   const statusOf = async () => (await db.select().from(runs).where(eq(runs.id, 'failed')))[0]?.status;
 
-  await withWorkers(environment, { trialgate: { ...real, setRunStatus }, host: world.host(), gpu: world.gpu() }, async () => {
+  const { openTrial } = real;
+  await withWorkers(environment, { trialgate: { ...real, setRunStatus }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
     const first = await startRun(environment.client, 'failed', config);
     await expect(first.result()).rejects.toThrow();
     expect(await statusOf()).toBe('failed');
