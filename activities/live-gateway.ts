@@ -17,7 +17,7 @@ export async function liveGateway(urls: readonly string[], signal: AbortSignal, 
   }
 }
 
-async function answers(url: string, signal: AbortSignal): Promise<boolean> {
+export async function answers(url: string, signal: AbortSignal): Promise<boolean> {
   try {
     const reply = await fetch(`${url}/health`, { signal: AbortSignal.any([signal, AbortSignal.timeout(3000)]) });
     await reply.body?.cancel();
