@@ -16,7 +16,7 @@ let configure: ReturnType<typeof configureRun>;
 beforeAll(async () => {
   postgres = await TestPostgres.create();
   db = openDatabase(postgres.url);
-  const deps: Deps = { db, temporal: new Client(), gatewayUrl: '', home: '/', secret: '', hostQueue: '', sandboxes: new HostSandboxes('/', 1) };
+  const deps: Deps = { db, temporal: new Client(), gatewayUrls: [], home: '/', secret: '', hostQueue: '', sandboxes: new HostSandboxes('/', 1) };
   configure = configureRun(deps);
 });
 afterAll(async () => {

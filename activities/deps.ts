@@ -6,8 +6,8 @@ import type { HostSandboxes } from './host-sandboxes.ts';
 export type Deps = {
   db: Database;
   temporal: Client;
-  /** Where agents reach the gateway. */
-  gatewayUrl: string;
+  /** Where agents reach the gateways. */
+  gatewayUrls: readonly string[];
   /** The deployment's folder: sandboxes, batches, checkpoints. */
   home: string;
   /** Derives the agents' keys. */

@@ -25,7 +25,7 @@ let deps: Deps;
 beforeAll(async () => {
   [environment, postgres, home] = await Promise.all([startTemporal(), TestPostgres.create(), mkdtemp(join(tmpdir(), 'trialgate-evaluate-'))]);
   db = openDatabase(postgres.url);
-  deps = { db, temporal: environment.client, gatewayUrl: '', home, secret: '', hostQueue: '', sandboxes: new HostSandboxes(home, 1) };
+  deps = { db, temporal: environment.client, gatewayUrls: [], home, secret: '', hostQueue: '', sandboxes: new HostSandboxes(home, 1) };
 });
 beforeEach(async () => {
   for (const table of [groups, replicas, runs]) await db.delete(table);

@@ -11,25 +11,37 @@ const IDLE_MS = 10 * 60_000;
 
 /** The sandboxes that this worker holds. One that nobody comes back to is removed: its workflow was ended from outside. */
 export class HostSandboxes {
+  /** A place is promised before the trial comes here, is taken with its sandbox, and is given back with it. */
+  readonly slots: HostSlots;
   readonly #home: string;
-  readonly #slots: HostSlots;
+  readonly #idleMs: number;
   readonly #held = new Map<string, Entry>();
+  readonly #opening = new Map<string, Promise<void>>();
 
-  constructor(home: string, limit: number) {
+  constructor(home: string, limit: number, idleMs = IDLE_MS) {
     this.#home = home;
-    this.#slots = new HostSlots(limit);
+    this.slots = new HostSlots(limit);
+    this.#idleMs = idleMs;
   }
 
-  /** Waits for a free slot. */
+  /** One that is cancelled, also in its last moment, leaves nothing behind. */
   async open(key: Key, task: Task, signal: AbortSignal): Promise<void> {
-    await this.#slots.take(nameOf(key), signal);
-    try {
-      const sandbox = await createSandbox({ home: this.#home, ...key, task, signal });
-      this.#held.set(nameOf(key), { sandbox, task, idle: this.#closeLater(key) });
-    } catch (error) {
-      this.#slots.release(nameOf(key));
-      throw error;
-    }
+    const name = nameOf(key);
+    // A first try, which Temporal has given up, may still be at it here.
+    while (this.#opening.has(name)) await this.#opening.get(name)?.catch(() => {});
+    const opening = this.#open(key, task, signal).finally(() => this.#opening.delete(name));
+    this.#opening.set(name, opening);
+    await opening;
+  }
+
+  async #open(key: Key, task: Task, signal: AbortSignal): Promise<void> {
+    await this.close(key);
+    const sandbox = await createSandbox({ home: this.#home, ...key, task, signal });
+    this.#held.set(nameOf(key), { sandbox, task, idle: this.#closeLater(key) });
+    this.slots.hold(nameOf(key));
+    if (!signal.aborted) return;
+    await this.close(key);
+    signal.throwIfAborted();
   }
 
   /** Runs `work` in the sandbox; undefined when this worker does not hold it. */
@@ -40,18 +52,18 @@ export class HostSandboxes {
     try {
       return await work(entry);
     } finally {
-      if (this.#held.has(nameOf(key))) entry.idle = this.#closeLater(key);
+      if (this.#held.get(nameOf(key)) === entry) entry.idle = this.#closeLater(key);
     }
   }
 
   async close(key: Key): Promise<void> {
     clearTimeout(this.#held.get(nameOf(key))?.idle);
     if (!this.#held.delete(nameOf(key))) return;
-    await destroySandbox({ home: this.#home, ...key }).finally(() => this.#slots.release(nameOf(key)));
+    await destroySandbox({ home: this.#home, ...key }).finally(() => this.slots.release(nameOf(key)));
   }
 
   #closeLater(key: Key): NodeJS.Timeout {
-    return setTimeout(() => void this.close(key).catch(() => {}), IDLE_MS).unref();
+    return setTimeout(() => void this.close(key).catch(() => {}), this.#idleMs).unref();
   }
 }
 

@@ -6,6 +6,7 @@ import { findTrial } from '../store/queries/find-trials.ts';
 import { calls } from '../store/schema.ts';
 import { agentsFolder } from './agents-folder.ts';
 import type { Deps } from './deps.ts';
+import { answers, liveGateway } from './live-gateway.ts';
 import { isolation } from './sandbox/isolation.ts';
 import { loadAgent } from './sandbox/load-agent.ts';
 import { runAgent as runInSandbox } from './sandbox/run-agent.ts';
@@ -23,26 +24,29 @@ export type AgentTurn = { trialId: string; attempt: number; agent: string };
 export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentEnd> => {
   const { trialId, attempt } = input;
   const agent = await loadAgent(agentsFolder, input.agent);
-  const result = await deps.sandboxes.use(input, ({ sandbox, task }) =>
-    whileHeartbeating(async (signal) =>
-      runInSandbox({
+  const ran = await deps.sandboxes.use(input, ({ sandbox, task }) =>
+    whileHeartbeating(async (signal) => {
+      const gateway = await liveGateway(deps.gatewayUrls, signal);
+      const result = await runInSandbox({
         agent,
         agentsFolder,
         task,
         sandbox,
         isolation: await isolation(),
-        baseUrl: `${deps.gatewayUrl}/${trialId}/v1`,
+        baseUrl: `${gateway}/${trialId}/v1`,
         apiKey: attemptKey(deps.secret, trialId, attempt),
         model: 'policy',
         signal,
-      }),
-    ),
+      });
+      return { result, lostGateway: result.ending === 'agent_error' && !(await answers(gateway, signal)) };
+    }),
   );
-  if (!result) return { outcome: 'infra_error', reason: 'this worker does not hold the sandbox', seconds: {} };
+  if (!ran) return { outcome: 'infra_error', reason: 'this worker does not hold the sandbox', seconds: {} };
+  const { result, lostGateway } = ran;
   const spent = { agent: result.process.seconds };
   const reason = result.reason ?? undefined;
   if (result.ending === 'cancelled') throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
-  if (result.ending === 'infra_error' || (result.ending === 'agent_error' && (await diedOfUs(deps.db, trialId, attempt)))) {
+  if (result.ending === 'infra_error' || (result.ending === 'agent_error' && (lostGateway || (await diedOfUs(deps.db, trialId, attempt))))) {
     await deps.sandboxes.close(input);
     return { outcome: 'infra_error', reason, seconds: spent };
   }

@@ -9,17 +9,19 @@ import { isolation } from '../activities/sandbox/isolation.ts';
 import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
 import { openDatabase, type Database } from '../store/database.ts';
 import { registerSearchAttributes } from './search-attributes.ts';
-import { TASK_QUEUE } from './task-queue.ts';
+import { openingSandboxes } from './sandbox-slots.ts';
+import { SANDBOX_QUEUE, TASK_QUEUE } from './task-queue.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
 export type WorkerSettings = {
   only?: 'workflows' | 'activities';
   temporalAddress: string;
   databaseUrl: string;
-  gatewayUrl: string;
+  gatewayUrls: readonly string[];
   home: string;
   secret: string;
-  maxSandboxes?: number;
+  maxSandboxes: number;
+  sandboxesPerSecond: number;
 };
 
 /** Runs workflows, activities or both until `signal` aborts; then lets what runs end or be cancelled, within seconds. */
@@ -46,7 +48,7 @@ export async function runWorker(settings: WorkerSettings, signal: AbortSignal): 
 }
 
 async function optionsOf(settings: WorkerSettings, temporal: Client, db: Database): Promise<WorkerOptions[]> {
-  const { only, gatewayUrl, home, secret, maxSandboxes = 64 } = settings;
+  const { only, gatewayUrls, home, secret, maxSandboxes, sandboxesPerSecond } = settings;
   const shared = { shutdownGraceTime: '2s', shutdownForceTime: '10s' } satisfies Partial<WorkerOptions>;
   const options: WorkerOptions[] = [];
   if (only !== 'activities') options.push({ ...shared, taskQueue: TASK_QUEUE, workflowBundle: await workflowBundle() });
@@ -55,10 +57,11 @@ async function optionsOf(settings: WorkerSettings, temporal: Client, db: Databas
     const sandboxes = new HostSandboxes(home, maxSandboxes);
     await sweepSandboxes(home);
     console.log((await isolation()).statement);
-    const activities = createActivities({ db, temporal, gatewayUrl, home, secret, hostQueue, sandboxes });
-    const { runAgent, verifyTrial, closeSandbox, ...general } = activities;
+    const activities = createActivities({ db, temporal, gatewayUrls, home, secret, hostQueue, sandboxes });
+    const { openTrial, runAgent, verifyTrial, closeSandbox, ...general } = activities;
     const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
     options.push({ ...shared, ...heartbeats, taskQueue: TASK_QUEUE, activities: general, maxConcurrentActivityTaskExecutions: 200 });
+    options.push({ ...shared, ...heartbeats, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...openingSandboxes(sandboxes.slots, sandboxesPerSecond) });
     options.push({
       ...shared,
       ...heartbeats,

@@ -19,6 +19,20 @@ export const waiting = (limit: string | number) =>
   });
 
 /**
+ * Trials wait in this queue until a host has room for their sandbox. An opening that has begun is waited for when it is
+ * cancelled: what it opened would have nobody to close it.
+ */
+export const opening = (limit: number) =>
+  proxyActivities<Pick<Activities, 'openTrial'>>({
+    taskQueue: 'sandboxes',
+    startToCloseTimeout: limit,
+    scheduleToCloseTimeout: limit,
+    heartbeatTimeout: '20s',
+    cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+    retry: { initialInterval: '1s', maximumInterval: '5s' },
+  });
+
+/**
  * The agent and its verifier run where their sandbox is. They are not retried: a host that is lost takes its
  * sandbox along, and the trial starts anew under its next attempt.
  */

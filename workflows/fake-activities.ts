@@ -79,10 +79,6 @@ export class FakeWorld {
         const [, groupId, member] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
         return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', member: Number(member) };
       },
-      openTrial: async ({ trialId, attempt }: { trialId: string; attempt: number }) => {
-        const finished = this.outcomes.get(trialId);
-        return finished ? { finished } : { finished: null, attempt, host: 'host' };
-      },
       sealTrial: async ({ trialId, attempt, outcome }: { trialId: string; attempt: number; outcome: Outcome }) => {
         note(`seal ${trialId} ${attempt} ${outcome}`);
         if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);
@@ -108,6 +104,15 @@ export class FakeWorld {
         return { confirmed };
       },
       closeTake: async ({ iteration, take }: { iteration: number; take: number }) => note(`close ${iteration}.${take}`),
+    };
+  }
+
+  sandboxes() {
+    return {
+      openTrial: async ({ trialId, attempt }: { trialId: string; attempt: number }) => {
+        const finished = this.outcomes.get(trialId);
+        return finished ? { finished } : { finished: null, attempt, host: 'host' };
+      },
     };
   }
 

@@ -5,7 +5,7 @@ import type { OpenedTrial } from '../activities/open-trial.ts';
 import type { AgentEnd } from '../activities/run-agent.ts';
 import type { Sealing } from '../activities/seal-trial.ts';
 import type { Outcome } from '../store/tables/trials.ts';
-import { onHost, store, waiting } from './activities.ts';
+import { onHost, opening, store, waiting } from './activities.ts';
 import { engineTroubleSignal } from './messages.ts';
 
 /** Why a trial was cut: at the deadline it is verified as it is, else it comes to nothing, for good unless its run was cancelled. */
@@ -65,7 +65,7 @@ const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason
 /** Null when no host could: an infrastructure failure. */
 async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
   try {
-    return await waiting(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
+    return await opening(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
   } catch (error) {
     if (CancellationScope.current().consideredCancelled) throw error;
     await seal({ trialId, attempt }, { outcome: 'infra_error', reason: describe(error) });

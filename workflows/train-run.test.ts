@@ -13,7 +13,7 @@ afterAll(async () => environment?.teardown());
 
 const newId = () => `run${++serial}`;
 const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
-  withWorkers(environment, { trialgate: world.general(), host: world.host(), gpu: world.gpu() }, body);
+  withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
 

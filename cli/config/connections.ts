@@ -8,7 +8,9 @@ import { readSecrets } from './secrets.ts';
 export type Connections = {
   databaseUrl: string;
   temporalAddress: string;
+  /** One of them. */
   gatewayUrl: string;
+  gatewayUrls: string[];
   engines: string[];
   adminKey: string;
   secret: string;
@@ -32,7 +34,10 @@ export function connectionsOf(config: Deployment): Connections {
       return config.temporal_address ?? `${LOOPBACK}:${port(state, 'temporal', config)}`;
     },
     get gatewayUrl() {
-      return config.gateway_url ?? `http://${LOOPBACK}:${port(state, 'gateway', config)}`;
+      return config.gateway_url?.[0] ?? `http://${LOOPBACK}:${port(state, 'gateway', config)}`;
+    },
+    get gatewayUrls() {
+      return config.gateway_url ?? [this.gatewayUrl];
     },
     get engines() {
       return config.engines.length ? config.engines : (state?.engines ?? []);

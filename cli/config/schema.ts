@@ -24,7 +24,7 @@ export const deployment = z.strictObject({
     .regex(/^[^\s:/]+(:\d{1,5})?$|^\[[0-9a-fA-F:]+\](:\d{1,5})?$/, 'an address such as 127.0.0.1:7233')
     .transform((address) => (/:\d+$/.test(address) ? address : `${address}:7233`))
     .optional(),
-  gateway_url: httpUrl.optional(),
+  gateway_url: z.preprocess((value) => (typeof value === 'string' ? [value] : value), z.array(httpUrl, 'a URL, or a list of them').min(1, 'at least one URL')).optional(),
   gateway_host: text,
   gateway_port: port,
   temporal_port: port,
@@ -45,6 +45,7 @@ export const deployment = z.strictObject({
   max_calls_in_flight: z.int('a whole number').min(1, 'at least 1'),
   compat: z.enum(['none', 'verl'], 'none or verl'),
   max_sandboxes: z.int('a whole number').min(1, 'at least 1'),
+  sandboxes_per_second: z.number('a number').positive('more than 0'),
 }) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;
 
 type OptionalKey =

@@ -17,7 +17,7 @@ export const SETTINGS = {
   python: { about: 'Python 3.11 or newer that the installer uses', placeholder: 'PATH' },
   database_url: { about: 'a PostgreSQL that already runs, instead of our own', placeholder: 'URL', secret: true },
   temporal_address: { about: 'a Temporal that already runs, instead of our own', placeholder: 'HOST:PORT' },
-  gateway_url: { about: 'where agents reach the gateway, when not at its host and port', placeholder: 'URL' },
+  gateway_url: { about: 'where agents reach the gateway, when not at its host and port; of several, each attempt gets one that answers', placeholder: 'URL,URL', from: 'list' },
   gateway_host: { about: 'address that the gateway listens on', placeholder: 'HOST', default: '127.0.0.1' },
   gateway_port: { about: 'port of the gateway; 0: any free one', placeholder: 'PORT', default: 8700, from: 'number' },
   temporal_port: { about: 'port of Temporal; 0: any free one', placeholder: 'PORT', default: 7233, from: 'number' },
@@ -38,6 +38,7 @@ export const SETTINGS = {
   max_calls_in_flight: { about: 'calls and streams that one trial may have open at once', placeholder: 'N', default: 256, from: 'number' },
   compat: { about: "`verl`: sessions outside any run also open by their URL alone, for verl-recipe PR 83's client", placeholder: 'WHOSE', default: 'none' },
   max_sandboxes: { about: 'sandboxes that one worker holds at once', placeholder: 'N', default: 64, from: 'number' },
+  sandboxes_per_second: { about: 'sandboxes that one worker opens each second, at most', placeholder: 'N', default: 20, from: 'number' },
 } as const satisfies Record<string, Setting>;
 
 export type SettingKey = keyof typeof SETTINGS;

@@ -54,7 +54,7 @@ const connected = () => ({ client: environment.client, db });
 function during<T>(gpu: Record<string, (input: never) => Promise<unknown>>, body: () => Promise<T>): Promise<T> {
   const world = new FakeWorld();
   const sandboxes = new HostSandboxes(home, 1);
-  const real = createActivities({ db, temporal: environment.client, gatewayUrl: '', home, secret: '', hostQueue: 'host', sandboxes });
+  const real = createActivities({ db, temporal: environment.client, gatewayUrls: [], home, secret: '', hostQueue: 'host', sandboxes });
   const { prepareRun, planBase, openTake, assembleBatch, recordVersion, closeTake, setRunStatus } = real;
   const general = { ...world.general(), prepareRun, planBase, openTake, assembleBatch, recordVersion, closeTake, setRunStatus };
   return withWorkers(environment, { trialgate: general, host: world.host(), gpu: { ...world.gpu(), ...gpu } }, body);

@@ -50,7 +50,8 @@ async function run(settings: Record<string, unknown>, slow: RegExp, body: (handl
     return { outcome: null, seconds: {} };
   };
   const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 2, group_size: 3, ...settings });
-  const activities = { trialgate: recordsOver(world, { db, temporal: environment.client, home: folder.home }), host: world.host(), gpu: world.gpu() };
+  const records = recordsOver(world, { db, temporal: environment.client, home: folder.home });
+  const activities = { trialgate: records, sandboxes: { openTrial: records.openTrial }, host: world.host(), gpu: world.gpu() };
   await withWorkers(environment, activities, async () => {
     const handle = await startRun(environment.client, id, config);
     try {

@@ -47,7 +47,8 @@ test('a run that failed is resumed in another take, or runs its finished trials 
   };
   const statusOf = async () => (await db.select().from(runs).where(eq(runs.id, 'failed')))[0]?.status;
 
-  await withWorkers(environment, { trialgate: { ...real, setRunStatus }, host: world.host(), gpu: world.gpu() }, async () => {
+  const { openTrial } = real;
+  await withWorkers(environment, { trialgate: { ...real, setRunStatus }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
     const first = await startRun(environment.client, 'failed', config);
     await expect(first.result()).rejects.toThrow();
     expect(await statusOf()).toBe('failed');

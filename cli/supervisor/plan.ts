@@ -18,7 +18,10 @@ export type Plan = {
   secret: string;
   databaseUrl: string;
   temporalAddress: string;
+  /** Our own gateway's address, or the first that the configuration names. */
   gatewayUrl: string;
+  /** Those that agents may be given. */
+  gatewayUrls: string[];
   /** Our own vLLM's socket. */
   engineSocket: string;
   engines: string[];
@@ -38,6 +41,7 @@ export async function makePlan(config: Deployment): Promise<Plan> {
   };
   const engineSocket = path.join(socketFolder(config.home), 'engine.sock');
   const reachable = ['0.0.0.0', '::'].includes(config.gateway_host) ? LOOPBACK : config.gateway_host;
+  const ownGateway = `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${ports.gateway}`;
   return {
     config,
     folders,
@@ -48,7 +52,8 @@ export async function makePlan(config: Deployment): Promise<Plan> {
     databaseUrl:
       config.database_url ?? `postgres://trialgate:${secrets.postgres_password}@${LOOPBACK}:${ports.postgres}/trialgate`,
     temporalAddress: config.temporal_address ?? `${LOOPBACK}:${ports.temporal}`,
-    gatewayUrl: config.gateway_url ?? `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${ports.gateway}`,
+    gatewayUrl: config.gateway_url?.[0] ?? ownGateway,
+    gatewayUrls: config.gateway_url ?? [ownGateway],
     engineSocket,
     engines: config.engines.length ? config.engines : [`unix:${engineSocket}`],
   };

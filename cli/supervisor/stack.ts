@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import type { Component } from './component.ts';
-import { componentsOf, type ComponentName } from './components/all.ts';
+import { componentsOf, type ComponentName, type Components } from './components/all.ts';
 import { keepAlive } from './life.ts';
 import { lockDeployment } from './lock.ts';
 import { makePlan, type Plan } from './plan.ts';
@@ -15,6 +15,8 @@ export type StackOptions = {
   config: Deployment;
   /** Which components; all of them without it. */
   only?: readonly ComponentName[];
+  /** What the stack is made of, where it is not the deployment's own. */
+  components?: (plan: Plan) => Components;
   onChange?: (state: StackState) => void;
 };
 
@@ -37,7 +39,7 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
     claim(home);
     await reap(home);
     const plan = await makePlan(options.config);
-    const { components, notes } = componentsOf(plan, options.only);
+    const { components, notes } = options.components?.(plan) ?? componentsOf(plan, options.only);
     const watched = watch(plan, components, notes, options.onChange);
     const stop = async (): Promise<void> => {
       await watched.stop();

@@ -13,7 +13,7 @@ const NO_WEIGHTS = { checkpoint: '', checkpointSha256: '', canary: { token_ids: 
 /** The real records of runs, takes, groups, trials and batches over an engine pool and a trainer that are not there. */
 export function recordsOver(world: FakeWorld, { db, temporal, home }: { db: Database; temporal: Client; home: string }) {
   const sandboxes = new HostSandboxes(home, 64);
-  const real = createActivities({ db, temporal, gatewayUrl: '', home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
+  const real = createActivities({ db, temporal, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
   const { awaitGroup, closeTake, configureRun, endGroup, findOpenTrial, openGroup, openTake, openTrial, planGroups, prepareRun, sealTrial, setRunStatus } = real;
   const fakes = world.general();
   return {

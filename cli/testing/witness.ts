@@ -1,7 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
 import { connectionsOf } from '../config/connections.ts';
-import type { TestDeployment } from './deployment.ts';
+import type { Deployment } from '../config/schema.ts';
 
 const opened = z.object({ api_key: z.string() });
 const reply = z.object({ id: z.string() });
@@ -12,9 +12,10 @@ export class Witness {
   readonly #stop = new AbortController();
   readonly #done: Promise<void>;
 
-  constructor(deployment: TestDeployment) {
-    const { gatewayUrl, adminKey } = connectionsOf(deployment.config);
-    this.#done = this.#ask(gatewayUrl, adminKey);
+  /** `name`: what its sessions are called. */
+  constructor({ config }: { config: Deployment }, { name = 'witness', everyMs = 2000 } = {}) {
+    const { gatewayUrl, adminKey } = connectionsOf(config);
+    this.#done = this.#ask(gatewayUrl, adminKey, { name, everyMs });
   }
 
   /** Ids of the replies that it saw end. */
@@ -24,17 +25,17 @@ export class Witness {
     return this.#seen;
   }
 
-  async #ask(gatewayUrl: string, adminKey: string): Promise<void> {
+  async #ask(gatewayUrl: string, adminKey: string, { name, everyMs }: { name: string; everyMs: number }): Promise<void> {
     for (let serial = 0; !this.#stop.signal.aborted; serial++) {
       try {
-        const { api_key } = opened.parse(await this.#post(`${gatewayUrl}/sessions/witness-${serial}`, adminKey, {}));
+        const { api_key } = opened.parse(await this.#post(`${gatewayUrl}/sessions/${name}-${serial}`, adminKey, {}));
         const messages = [{ role: 'user', content: 'Say one word.' }];
-        const url = `${gatewayUrl}/witness-${serial}/v1/chat/completions`;
+        const url = `${gatewayUrl}/${name}-${serial}/v1/chat/completions`;
         this.#seen.push(reply.parse(await this.#post(url, api_key, { model: 'any', messages, max_tokens: 4 })).id);
       } catch {
         // Nothing answered, or the answer was an error or was cut: that call did not end for this agent.
       }
-      await sleep(2000);
+      await sleep(everyMs);
     }
   }
 

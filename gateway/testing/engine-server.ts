@@ -13,15 +13,16 @@ export abstract class EngineServer {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  async start(): Promise<this> {
+  /** On a free port of the loopback, which it keeps when it is started again, or a Unix socket. */
+  async start(socketPath?: string): Promise<this> {
     const server = createServer((request, response) => {
       response.on('error', () => {});
       // Who asked may be killed at any time.
       this.respond(request, response).catch(() => response.destroy());
     });
-    server.listen(this.#port, '127.0.0.1');
+    server.listen(socketPath === undefined ? { port: this.#port, host: '127.0.0.1' } : { path: socketPath });
     await once(server, 'listening');
-    this.#port = (server.address() as AddressInfo).port;
+    if (socketPath === undefined) this.#port = (server.address() as AddressInfo).port;
     this.#server = server;
     return this;
   }

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
@@ -19,7 +20,7 @@ export class TokenEngine extends EngineServer {
   /** The next replies' texts; ids are misspelled on purpose. An absent end: the reply is cut by its length. */
   script: Line[] = [];
   /** What to say of a request itself, where the script is at its end. */
-  answer: (asked: { messages: ToyMessage[]; tools?: unknown }) => Line = () => ({ text: 'nothing to say' });
+  answer: (asked: { messages: ToyMessage[]; tools?: unknown; answer?: Line }) => Line = () => ({ text: 'nothing to say' });
   /** How many tokens a prompt and its completion may have. */
   context = 100_000;
   /** Which routes it has. */
@@ -32,6 +33,10 @@ export class TokenEngine extends EngineServer {
   pace = 0;
   /** How a route fails: by a status, or by a connection that is cut. */
   fault: (path: string) => number | 'cut' | null = () => null;
+  /** The log-probability of a sampled token. */
+  logprob: (id: number) => number = (id) => -((id % 7) + 1) / 4;
+  /** Routes that it has besides, or instead; undefined: its own one answers. */
+  route: (method: string, path: string, body: Record<string, unknown>) => unknown = () => undefined;
   /** What runs before a route answers; it may change what was asked. */
   before: (asked: Asked) => Promise<void> | void = () => {};
   /** What it was given and gave, in order; with a cue, under its name. */
@@ -44,7 +49,9 @@ export class TokenEngine extends EngineServer {
     if (path === '/health') return json(response, {});
     if (path === '/weight_info') return json(response, { weight_version: this.label });
     if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
-    const body = JSON.parse(await textOf(request)) as Body;
+    const body = JSON.parse((await textOf(request)) || '{}') as Body;
+    const routed = await this.route(request.method ?? '', path, body);
+    if (routed !== undefined) return json(response, routed);
     const probe = probeReply(path, body, 'processed_logprobs');
     if (probe) return json(response, probe);
     await this.before({ path, body, response });
@@ -78,11 +85,12 @@ export class TokenEngine extends EngineServer {
     const sampled = this.#sample(prompt, body.n, body.cue, this.answer(body));
     const choices = sampled.map(({ ids, finish_reason }, index) => {
       const { message, finish } = this.#parse(decode(ids), body.tools, finish_reason);
-      return { index, token_ids: ids, logprobs: logprobs(ids), message, finish_reason: finish };
+      return { index, token_ids: ids, logprobs: this.#logprobs(ids), message, finish_reason: finish };
     });
     const usage = usageOf(prompt, sampled);
-    if (!body.stream) return json(response, { id: 'c', object: 'chat.completion', created: 1, model: 'policy', choices, usage, prompt_token_ids: prompt });
-    const head = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'policy' };
+    const id = `chatcmpl-${randomUUID()}`;
+    if (!body.stream) return json(response, { id, object: 'chat.completion', created: 1, model: 'policy', choices, usage, prompt_token_ids: prompt });
+    const head = { id, object: 'chat.completion.chunk', created: 1, model: 'policy' };
     const opening = choices.map(({ index }) => ({ ...head, choices: [{ index, delta: { role: 'assistant', content: '' }, finish_reason: null }], ...(index === 0 ? { prompt_token_ids: prompt } : {}) }));
     const said = choices.map(({ message, ...choice }) => {
       const { role: _, tool_calls, ...rest } = message;
@@ -98,7 +106,7 @@ export class TokenEngine extends EngineServer {
     const usage = usageOf(prompt, sampled);
     const head = { id: 'c', object: 'text_completion', created: 1, model: 'policy' };
     const choices = sampled.map(({ ids, finish_reason }, index) => ({
-      index, text: decode(ids), token_ids: ids, prompt_token_ids: prompt, finish_reason, logprobs: { token_logprobs: ids.map(logprobOf), tokens: ids.map(String) },
+      index, text: decode(ids), token_ids: ids, prompt_token_ids: prompt, finish_reason, logprobs: { token_logprobs: ids.map(this.logprob), tokens: ids.map(String) },
     }));
     if (!body.stream) return json(response, { ...head, choices, usage });
     void events(response, [...choices.map((choice) => ({ ...head, choices: [choice] })), { ...head, choices: [], usage }]);
@@ -112,7 +120,7 @@ export class TokenEngine extends EngineServer {
     const asText = body.output_mode === 'text';
     const spans = (ids: number[]) => [{ version: this.label, start: 0, end: ids.length }];
     const choices = sampled.map(({ ids, finish_reason }, index) => ({
-      index, ...(asText ? { text: decode(ids) } : {}), token_ids: ids, logprobs: logprobs(ids), finish_reason, weight_versions: spans(ids),
+      index, ...(asText ? { text: decode(ids) } : {}), token_ids: ids, logprobs: this.#logprobs(ids), finish_reason, weight_versions: spans(ids),
     }));
     if (!body.stream) return json(response, { request_id, choices, usage });
     const chunks = sampled.map(({ ids, finish_reason }, index) => {
@@ -123,7 +131,7 @@ export class TokenEngine extends EngineServer {
         const text = soFar.slice(sent.length);
         sent = soFar;
         const last = i === ids.length - 1;
-        const choice = { index, text, token_ids: [id], logprobs: logprobs([id]), finish_reason: last ? finish_reason : null };
+        const choice = { index, text, token_ids: [id], logprobs: this.#logprobs([id]), finish_reason: last ? finish_reason : null };
         return { request_id, choices: [{ ...choice, ...(last ? { weight_versions: spans(ids) } : {}) }] };
       });
     });
@@ -143,7 +151,11 @@ export class TokenEngine extends EngineServer {
       const { message } = this.#parse(text, asked?.tools, choice.finish_reason);
       return { index: choice.index ?? index, message, finish_reason: choice.finish_reason, logprobs: null };
     });
-    json(response, { id: 'd', object: 'chat.completion', created: 1, model: 'policy', choices: derendered, usage });
+    json(response, { id: `chatcmpl-${randomUUID()}`, object: 'chat.completion', created: 1, model: 'policy', choices: derendered, usage });
+  }
+
+  #logprobs(ids: number[]) {
+    return { content: ids.map((id) => ({ token: decode([id]), logprob: this.logprob(id), bytes: bytesOf(id), top_logprobs: [] })) };
   }
 
   #parse(whole: string, tools: unknown, finish: string) {
@@ -164,8 +176,6 @@ export class TokenEngine extends EngineServer {
   }
 }
 
-const logprobOf = (id: number): number => -((id % 7) + 1) / 4;
-const logprobs = (ids: number[]) => ({ content: ids.map((id) => ({ token: decode([id]), logprob: logprobOf(id), bytes: bytesOf(id), top_logprobs: [] })) });
 function usageOf(prompt: number[], sampled: Sampled[]) {
   const completion_tokens = sampled.reduce((sum, { ids }) => sum + ids.length, 0);
   return { prompt_tokens: prompt.length, completion_tokens, total_tokens: prompt.length + completion_tokens };

@@ -9,8 +9,10 @@ import { gpuWorker, worker } from './workers.ts';
 export const COMPONENTS = ['vllm', 'postgres', 'temporal', 'gateway', 'workflow-worker', 'activity-worker', 'gpu-worker'] as const;
 export type ComponentName = (typeof COMPONENTS)[number];
 
+export type Components = { components: Component[]; notes: string[] };
+
 /** The components of this deployment: what the configuration names as already running is not ours to start. */
-export function componentsOf(plan: Plan, only: readonly ComponentName[] = COMPONENTS): { components: Component[]; notes: string[] } {
+export function componentsOf(plan: Plan, only: readonly ComponentName[] = COMPONENTS): Components {
   const { config } = plan;
   const notes: string[] = [];
   const make: Record<ComponentName, () => Component | null> = {

@@ -1,0 +1,29 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const PATIENCE_MS = 30_000;
+const LOOK_EVERY_MS = 500;
+let turn = 0;
+
+/**
+ * One of the gateways, in turn, that answers now. Waits half a minute for one: an attempt that begins without is lost.
+ * @throws Error that names them, when none answers
+ */
+export async function liveGateway(urls: readonly string[], signal: AbortSignal, patienceMs = PATIENCE_MS): Promise<string> {
+  const first = turn++;
+  const inTurn = urls.map((_, i) => urls[(first + i) % urls.length] ?? '');
+  for (const end = Date.now() + patienceMs; ; await sleep(LOOK_EVERY_MS, undefined, { signal })) {
+    for (const url of inTurn) if (await answers(url, signal)) return url;
+    if (Date.now() >= end) throw new Error(`no gateway answers at ${urls.join(', ')}`);
+  }
+}
+
+export async function answers(url: string, signal: AbortSignal): Promise<boolean> {
+  try {
+    const reply = await fetch(`${url}/health`, { signal: AbortSignal.any([signal, AbortSignal.timeout(3000)]) });
+    await reply.body?.cancel();
+    return reply.ok;
+  } catch {
+    signal.throwIfAborted();
+    return false;
+  }
+}

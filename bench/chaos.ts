@@ -1,0 +1,97 @@
+/**
+ * Training runs under random SIGKILLs, SIGSTOPs longer than the heartbeat, full disks and cut connections over every process:
+ * how many finish, how long they take to go on, how much is done again, and whether rules 1, 5, 6, 7 and 11 hold in each.
+ * PostgreSQL, Temporal, gateway, workers, sandboxes, agents, verifiers, supervisor and trainer are real; the engine is a small
+ * process that makes its replies up, and the model has some 50,000 random weights.
+ *
+ * A fault strikes up to 5 s after the run has recovered from the one before. `went on`: seconds from the fault's end (the kill, SIGCONT, the
+ * disk's room, the link's mending) until the store says that the run finished something: a trial, a group, a batch, a train
+ * step, a publication, an iteration, itself. `again`: attempts beyond the first, of all trials or train steps.
+ *
+ *   node bench/chaos.ts --runs 50 --seed 1
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { REPOSITORY } from '../cli/folders.ts';
+import { Random, seedOf } from '../gateway/testing/fuzz/random.ts';
+import { ChaosDeployment } from './chaos/deployment.ts';
+import { deal, faultsOf, nameOf } from './chaos/faults.ts';
+import { oneRun, type Outcome } from './chaos/one-run.ts';
+import { reportOf } from './chaos/report.ts';
+import { SmallDisk } from './chaos/small-disk.ts';
+import { provenance } from './deployment.ts';
+
+const { values } = parseArgs({
+  options: {
+    runs: { type: 'string', default: '50' },
+    seed: { type: 'string', default: '1' },
+    faults: { type: 'string', default: '3' },
+    iterations: { type: 'string', default: '3' },
+    /** Deployments side by side. */
+    beside: { type: 'string', default: '2' },
+    /** Only faults whose names hold this text. */
+    only: { type: 'string', default: '' },
+  },
+});
+const [count, seed, perRun, iterations, beside] = [values.runs, values.seed, values.faults, values.iterations, values.beside].map(Number) as [number, number, number, number, number];
+const interrupted = new AbortController();
+for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
+const { signal } = interrupted;
+
+const start = performance.now();
+const refusal = await SmallDisk.refusal();
+if (refusal !== null) console.log(`no disk can be full here: ${refusal}`);
+const faults = faultsOf({ disks: refusal === null }).filter((fault) => nameOf(fault).includes(values.only));
+const dealt = deal(faults, new Random(seed));
+const plans = Array.from({ length: count }, (_, i) => ({ run: `chaos-${i + 1}`, faults: Array.from({ length: perRun }, () => dealt.next().value) }));
+const outcomes: Outcome[] = [];
+const left: string[] = [];
+
+const lane = async (): Promise<void> => {
+  let deployment: ChaosDeployment | null = null;
+  const drop = async (): Promise<void> => {
+    left.push(...((await deployment?.remove()) ?? []));
+    deployment = null;
+  };
+  try {
+    for (let plan = plans.shift(); plan && !signal.aborted; plan = plans.shift()) {
+      const { run } = plan;
+      const say = (line: string) => console.log(`${elapsed()} ${run}: ${line}`);
+      deployment ??= await ChaosDeployment.create(signal);
+      const outcome = await oneRun(deployment, { ...plan, iterations, random: new Random(seedOf(seed, run)), say }, signal);
+      outcomes.push(outcome);
+      say(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
+      // What went wrong in one is not another's.
+      if (outcome.broken.length > 0 || outcome.ended !== 'completed') await drop();
+    }
+  } finally {
+    await drop();
+  }
+};
+const lanes = await Promise.allSettled(Array.from({ length: Math.min(beside, count) }, lane));
+const failures = lanes.flatMap((each) => (each.status === 'rejected' && !signal.aborted ? [String(each.reason)] : []));
+
+const text = [
+  `${perRun} faults a run, ${iterations} iterations of 2 groups × 4 trials, ${beside} deployments side by side, seed ${seed}; real trainer with a tiny model, fake engine`,
+  ...(refusal === null ? [] : [`without full disks: ${refusal}`]),
+  '',
+  reportOf(outcomes),
+  ...failures.map((each) => `gave up: ${each}`),
+  ...left.map((each) => `left running: ${each}`),
+  `${elapsed()} in all`,
+].join('\n');
+console.log(`\n${text}`);
+if (!signal.aborted) {
+  const folder = join(REPOSITORY, 'bench/results');
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'chaos.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);
+  writeFileSync(join(folder, 'chaos.json'), `${JSON.stringify({ ...provenance(), seed, faults_a_run: perRun, iterations, beside, outcomes }, null, 1)}\n`);
+}
+const holds = outcomes.length === count && outcomes.every(({ ended, broken }) => ended === 'completed' && broken.length === 0) && left.length === 0;
+process.exit(signal.aborted ? 130 : holds ? 0 : 1);
+
+function elapsed(): string {
+  const seconds = Math.floor((performance.now() - start) / 1000);
+  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, '0')}`;
+}

@@ -1,0 +1,126 @@
+import { createHash } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { and, asc, desc, eq, inArray, isNotNull, isNull, ne, or, sql } from 'drizzle-orm';
+import { alias } from 'drizzle-orm/pg-core';
+import { z } from 'zod';
+import { auditRun } from '../../cli/testing/audit-run.ts';
+import type { Database } from '../../store/database.ts';
+import { attempts, batches, calls, policyVersions, publications, trials } from '../../store/schema.ts';
+import { markOf } from './answers.ts';
+import type { EngineEntry } from './engine-log.ts';
+
+export type Audited = { db: Database; runId: string; iterations: number; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
+
+/** Rules 1, 5, 6, 7 and 11 of a run that ended, asked of the store, of the files, and of what its engine and an agent outside saw. Empty: all hold. */
+export async function auditChaos(run: Audited): Promise<string[]> {
+  const { db, runId, iterations, restarted } = run;
+  const found = await Promise.all([
+    auditRun(db, runId, iterations, { restarted }),
+    recordedBeforeAnswered(run),
+    fencedAttempts(run),
+    onlyTheVerifierGivesRewards(run),
+    everyEffectOnce(run),
+    onePoolOneLabel(run),
+  ]);
+  return found.flat();
+}
+
+async function recordedBeforeAnswered({ db, witnessed }: Audited): Promise<string[]> {
+  const rows = await db.select({ response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId)).where(and(eq(calls.status, 'completed'), isNull(trials.runId)));
+  const recorded = new Set(rows.map(({ response }) => reply.parse(JSON.parse(String(response))).id));
+  return witnessed.filter((id) => !recorded.has(id)).map((id) => `rule 1: an agent saw reply ${id} end, and it is not recorded`);
+}
+
+async function fencedAttempts({ db, runId }: Audited): Promise<string[]> {
+  const ofRun = eq(trials.runId, runId);
+  const next = alias(attempts, 'next');
+  const [orphans, overtaken, uncounted, open, unlike] = await Promise.all([
+    db.select({ id: calls.id }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
+      .leftJoin(attempts, and(eq(attempts.trialId, calls.trialId), eq(attempts.attempt, calls.attempt)))
+      .where(and(ofRun, isNull(attempts.attempt))),
+    db.select({ id: calls.id }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
+      .innerJoin(next, and(eq(next.trialId, calls.trialId), eq(next.attempt, sql`${calls.attempt} + 1`)))
+      .where(and(ofRun, eq(calls.status, 'completed'), sql`${calls.endedAt} > ${next.openedAt}`)),
+    // Counted in the transaction that records.
+    db.select({ id: trials.id }).from(trials)
+      .where(and(ofRun, sql`${trials.recorded} <> (select count(*) from ${calls} c where c.trial_id = ${trials.id} and c.attempt = ${trials.attempt})`)),
+    db.select({ id: attempts.trialId }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId)).where(and(ofRun, isNull(attempts.endedAt))),
+    db.select({ id: trials.id }).from(trials)
+      .innerJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+      .where(and(ofRun, sql`${attempts.outcome} is distinct from ${trials.outcome}`)),
+  ]);
+  return [
+    ...orphans.map(({ id }) => `rule 5: call ${id} is of an attempt that was never opened`),
+    ...overtaken.map(({ id }) => `rule 5: call ${id} was recorded after the next attempt was opened`),
+    ...uncounted.map(({ id }) => `rule 5: trial ${id} counts other calls than it has`),
+    ...open.map(({ id }) => `rule 5: an attempt of trial ${id} never ended`),
+    ...unlike.map(({ id }) => `rule 5: trial ${id} and its last attempt differ in their outcome`),
+  ];
+}
+
+/** The bundled agents and verifiers do not fail, and each reply says whether it is right: every reward is known. */
+async function onlyTheVerifierGivesRewards({ db, runId }: Audited): Promise<string[]> {
+  const rows = await db.select().from(trials).where(eq(trials.runId, runId));
+  const ours = await db.select({ id: attempts.trialId }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId))
+    .where(and(eq(trials.runId, runId), inArray(attempts.outcome, ['infra_error', 'cancelled']), eq(attempts.attempt, trials.attempt), isNotNull(trials.rewards)));
+  const faults = ours.map(({ id }) => `rule 6: trial ${id} has a reward though its attempt failed for our reasons`);
+  for (const { id, outcome, reason, rewards, attempt } of rows) {
+    if (outcome !== 'scored') {
+      faults.push(`rule 6: trial ${id} ended as ${outcome}: ${reason}`);
+      continue;
+    }
+    const [last] = await db.select({ response: calls.response }).from(calls)
+      .where(and(eq(calls.trialId, id), eq(calls.attempt, attempt), eq(calls.status, 'completed'))).orderBy(desc(calls.seq)).limit(1);
+    const mark = last ? markOf(String(last.response)) : null;
+    const expected = mark === null ? 'none: its agent was never answered' : mark.right ? 1 : 0;
+    if (rewards?.['reward'] !== expected) faults.push(`rule 6: trial ${id} has the reward ${JSON.stringify(rewards)}, expected ${expected}`);
+  }
+  return faults;
+}
+
+/** Beyond `auditRun`: what the rows name lies on the disk, whole, whatever was full or killed. */
+async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
+  const faults: string[] = [];
+  const files = await db.select().from(batches).where(eq(batches.runId, runId));
+  for (const { path, sha256 } of files) {
+    const found = readOrNull(path);
+    if (found === null || createHash('sha256').update(found).digest('hex') !== sha256) faults.push(`rule 7: batch ${path} is not what its row says`);
+  }
+  const [newest] = await db.select().from(policyVersions).where(eq(policyVersions.runId, runId)).orderBy(desc(policyVersions.version)).limit(1);
+  const said = manifest.safeParse(JSON.parse(String(newest && (readOrNull(join(newest.checkpoint, 'manifest.json')) ?? 'null'))));
+  if (!newest || !said.success || said.data.checkpoint_sha256 !== newest.checkpointSha256) faults.push(`rule 7: the checkpoint of version ${newest?.version} is not what its row says`);
+  for (const [file, sha256] of Object.entries(said.data?.files ?? {})) {
+    const content = readOrNull(join(newest?.checkpoint ?? '', file));
+    if (content === null || createHash('sha256').update(content).digest('hex') !== sha256) faults.push(`rule 7: ${newest?.checkpoint}/${file} is not what its manifest says`);
+  }
+  return faults;
+}
+
+/** What the engine itself logged against what the calls say of it. */
+async function onePoolOneLabel({ db, runId, engine }: Audited): Promise<string[]> {
+  const faults = engine.flatMap(({ fault }) => (fault === undefined ? [] : [`rule 11: the engine: ${fault}`]));
+  const sampled = Map.groupBy(engine.filter(({ serial }) => serial !== undefined), ({ serial }) => serial);
+  const rows = await db.select({ id: calls.id, label: calls.policyLabel, response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
+    .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'))).orderBy(asc(calls.seq));
+  for (const { id, label, response } of rows) {
+    const entries = sampled.get(markOf(String(response))?.serial ?? '') ?? [];
+    const isAsSaid = entries.some((each) => each.label === label && each.salt === encodeURIComponent(label ?? ''));
+    if (!isAsSaid) faults.push(`rule 11: call ${id} says ${label}, its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
+  }
+  const unconfirmed = await db.select({ id: calls.id, version: calls.policyVersion }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
+    .leftJoin(publications, and(eq(publications.runId, trials.runId), eq(publications.version, calls.policyVersion)))
+    .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), or(isNull(publications.version), ne(publications.label, calls.policyLabel))));
+  return [...faults, ...unconfirmed.map(({ id, version }) => `rule 11: call ${id} was sampled from version ${version}, which no replica confirmed`)];
+}
+
+const reply = z.object({ id: z.string() });
+const manifest = z.object({ checkpoint_sha256: z.string(), files: z.record(z.string(), z.string()) });
+
+function readOrNull(file: string): Buffer | null {
+  try {
+    return readFileSync(file);
+  } catch {
+    return null;
+  }
+}

@@ -1,0 +1,134 @@
+import { spawn } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
+import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { resolveConfig } from '../../cli/config/resolve.ts';
+import type { Deployment } from '../../cli/config/schema.ts';
+import { homeFolders, INSTALLS, REPOSITORY } from '../../cli/folders.ts';
+import { down } from '../../cli/supervisor/down.ts';
+import { LOOPBACK } from '../../cli/supervisor/plan.ts';
+import { freePort } from '../../cli/supervisor/ports.ts';
+import { isAlive, type ProcessId } from '../../cli/supervisor/processes.ts';
+import { livingState, readState } from '../../cli/supervisor/state.ts';
+import type { Wiring } from './components.ts';
+import { Link } from './link.ts';
+import { processesOf } from './processes.ts';
+import { SmallDisk } from './small-disk.ts';
+import { writeTinyModel } from './tiny-model.ts';
+
+export const COMPONENTS = ['postgres', 'temporal', 'gateway', 'engine', 'workflow-worker', 'activity-worker', 'gpu-worker'] as const;
+export const LINKS = ['postgres', 'temporal', 'gateway', 'engine'] as const;
+/** In MiB. `home` has Temporal's data, the logs, the sandboxes and the supervisor's state. */
+const DISKS = { home: 384, postgres: 768, checkpoints: 128, batches: 32 };
+export const DISK_NAMES = Object.keys(DISKS) as (keyof typeof DISKS)[];
+export type DiskName = keyof typeof DISKS;
+export type LinkName = (typeof LINKS)[number];
+
+const UP_MS = 180_000;
+
+/** A whole deployment with a small engine, on links that can be cut and, where this machine lets us mount, on disks that can be full. */
+export class ChaosDeployment {
+  readonly config: Deployment;
+  readonly model: string;
+  readonly engineLog: string;
+  readonly links: Record<LinkName, Link>;
+  /** Null where nothing may be mounted. */
+  readonly disks: Record<DiskName, SmallDisk> | null;
+  readonly #folder: string;
+  readonly #env: NodeJS.ProcessEnv;
+  readonly #wires: Wiring;
+
+  private constructor(parts: Pick<ChaosDeployment, 'config' | 'model' | 'engineLog' | 'links' | 'disks'>, own: { folder: string; env: NodeJS.ProcessEnv; wires: Wiring }) {
+    ({ config: this.config, model: this.model, engineLog: this.engineLog, links: this.links, disks: this.disks } = parts);
+    ({ folder: this.#folder, env: this.#env, wires: this.#wires } = own);
+  }
+
+  static async create(signal: AbortSignal): Promise<ChaosDeployment> {
+    const folder = await mkdtemp(join(tmpdir(), 'trialgate-chaos-'));
+    // PostgreSQL and the sandboxes are other users where we are root.
+    await chmod(folder, 0o755);
+    const home = join(folder, 'home');
+    const disks = (await SmallDisk.refusal()) === null ? await mountAll(home) : null;
+    const port = () => freePort(LOOPBACK);
+    const [postgres, temporal, gateway] = [await port(), await port(), await port()];
+    const near = { postgres: await port(), temporal: await port(), gateway: await port(), engine: join(folder, 'engine.sock') };
+    const wires = { postgres: near.postgres, temporal: near.temporal, engine: join(folder, 'run/engine.sock'), engineLog: join(folder, 'engine.jsonl') };
+    const host = LOOPBACK;
+    const links = {
+      postgres: await Link.open(near.postgres, { host, port: postgres }),
+      temporal: await Link.open(near.temporal, { host, port: temporal }),
+      gateway: await Link.open(near.gateway, { host, port: gateway }),
+      engine: await Link.open(near.engine, { path: wires.engine }),
+    };
+    const model = join(folder, 'model');
+    writeTinyModel(model);
+    const env = {
+      PATH: process.env['PATH'],
+      HOME: folder,
+      LANG: 'C.UTF-8',
+      TRIALGATE_HOME: home,
+      TRIALGATE_DEVICE: 'cpu',
+      TRIALGATE_POSTGRES_PORT: String(postgres),
+      TRIALGATE_TEMPORAL_PORT: String(temporal),
+      TRIALGATE_GATEWAY_PORT: String(gateway),
+      TRIALGATE_GATEWAY_URL: `http://${LOOPBACK}:${near.gateway}`,
+      TRIALGATE_ENGINES: JSON.stringify([`unix:${near.engine}`]),
+    };
+    const { config } = resolveConfig({ env, cwd: folder });
+    const deployment = new ChaosDeployment({ config, model, engineLog: wires.engineLog, links, disks }, { folder, env, wires });
+    await deployment.up(signal).catch(async (error: unknown) => {
+      await deployment.remove();
+      throw error;
+    });
+    return deployment;
+  }
+
+  /** Starts its supervisor, as `trialgate up`; returns when all is ready. */
+  async up(signal: AbortSignal): Promise<void> {
+    const log = openSync(join(this.#folder, 'supervisor.log'), 'a');
+    const args = [join(REPOSITORY, 'bench/chaos/supervise.ts'), JSON.stringify(this.#wires)];
+    const child = spawn(INSTALLS.node, args, { cwd: this.#folder, env: this.#env, detached: true, stdio: ['ignore', log, log] });
+    closeSync(log);
+    child.unref();
+    for (const end = Date.now() + UP_MS; livingState(this.config.home)?.status !== 'ready'; await sleep(100, undefined, { signal })) {
+      if (child.exitCode !== null || Date.now() > end) throw new Error(`the stack did not come up: ${readState(this.config.home)?.failure?.message ?? `see ${this.#folder}`}`);
+    }
+  }
+
+  get supervisor(): ProcessId | null {
+    const process = readState(this.config.home)?.supervisor;
+    return process && isAlive(process) ? process : null;
+  }
+
+  /** A component's process; resolves when it serves. */
+  async serving(name: string, signal: AbortSignal): Promise<ProcessId> {
+    for (const end = Date.now() + UP_MS; Date.now() < end; await sleep(100, undefined, { signal })) {
+      const found = livingState(this.config.home)?.components.find((each) => each.name === name);
+      if (found?.status === 'ready' && found.process && isAlive(found.process)) return found.process;
+    }
+    throw new Error(`${name} does not serve again: ${readState(this.config.home)?.components.find((each) => each.name === name)?.detail}`);
+  }
+
+  /** Stops it. Returns what went on running. */
+  async remove(): Promise<string[]> {
+    await down(this.config.home);
+    await Promise.all(Object.values(this.links).map((link) => link.close()));
+    const left = processesOf(this.#folder);
+    for (const disk of Object.values(this.disks ?? {}).toReversed()) await disk.unmount();
+    await rm(this.#folder, { recursive: true, force: true });
+    return left;
+  }
+}
+
+async function mountAll(home: string): Promise<Record<DiskName, SmallDisk>> {
+  const { postgres } = homeFolders(home);
+  await mkdir(home, { recursive: true });
+  return {
+    home: await SmallDisk.mount(home, DISKS.home),
+    postgres: await SmallDisk.mount(postgres, DISKS.postgres),
+    checkpoints: await SmallDisk.mount(join(home, 'checkpoints'), DISKS.checkpoints),
+    batches: await SmallDisk.mount(join(home, 'batches'), DISKS.batches),
+  };
+}

@@ -1,0 +1,77 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { groupOf, send, type ProcessId } from '../../cli/supervisor/processes.ts';
+import type { Random } from '../../gateway/testing/fuzz/random.ts';
+import { COMPONENTS, DISK_NAMES, LINKS, type ChaosDeployment, type DiskName, type LinkName } from './deployment.ts';
+import { familyOf } from './processes.ts';
+
+type Process = (typeof COMPONENTS)[number] | 'supervisor';
+export type Fault =
+  | { kind: 'kill' | 'stop'; at: Process }
+  | { kind: 'full disk'; at: DiskName }
+  | { kind: 'cut'; at: LinkName };
+/** Milliseconds since 1970. */
+export type Struck = { fault: string; began: number; ended: number };
+
+/** Activities heartbeat, and are given up after 20 s without. */
+const STOP_MS = [21_000, 26_000] as const;
+const FULL_MS = [3_000, 10_000] as const;
+const CUT_MS = [0, 8_000] as const;
+
+export const nameOf = ({ kind, at }: Fault): string => `${kind} ${at}`;
+
+export function faultsOf({ disks }: { disks: unknown }): Fault[] {
+  const processes: Process[] = [...COMPONENTS, 'supervisor'];
+  return [
+    ...processes.flatMap((at): Fault[] => [{ kind: 'kill', at }, { kind: 'stop', at }]),
+    ...(disks ? DISK_NAMES : []).map((at): Fault => ({ kind: 'full disk', at })),
+    ...LINKS.map((at): Fault => ({ kind: 'cut', at })),
+  ];
+}
+
+/** Deals all of them in random order, and again: each comes as often as any other. */
+export function* deal(faults: readonly Fault[], random: Random): Generator<Fault, never> {
+  for (;;) {
+    const deck = [...faults];
+    while (deck.length > 0) yield* deck.splice(random.below(deck.length), 1);
+  }
+}
+
+/** Returns when the fault is over: what was stopped goes on, the disk has room, the link is whole. Who was killed is for the supervisor to bring back. */
+export async function strike(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<Struck> {
+  const between = ([least, most]: readonly [number, number]): number => least + random.below(most - least);
+  const leader = fault.kind === 'kill' || fault.kind === 'stop' ? await leaderOf(deployment, fault.at, signal) : null;
+  const began = Date.now();
+  switch (fault.kind) {
+    case 'kill':
+      // What it started in groups of their own, agents among it, is left behind.
+      if (leader) for (const each of fault.at === 'supervisor' ? [leader.pid] : groupOf(leader)) send(each, 'SIGKILL');
+      // Nothing supervises the supervisor but a person.
+      if (fault.at === 'supervisor') await deployment.up(signal);
+      return { fault: nameOf(fault), began, ended: began };
+    case 'stop':
+      await stopFor(leader, fault.at === 'supervisor', between(STOP_MS), signal);
+      break;
+    case 'full disk':
+      await deployment.disks?.[fault.at].fullFor(between(FULL_MS), signal);
+      break;
+    case 'cut': {
+      const link = deployment.links[fault.at];
+      link.cut();
+      await sleep(between(CUT_MS), undefined, { signal }).finally(() => link.mend());
+    }
+  }
+  return { fault: nameOf(fault), began, ended: Date.now() };
+}
+
+async function stopFor(leader: ProcessId | null, alone: boolean, ms: number, signal: AbortSignal): Promise<void> {
+  if (!leader) return;
+  const family = alone ? [leader.pid] : familyOf(leader.pid);
+  for (const each of family) send(each, 'SIGSTOP');
+  await sleep(ms, undefined, { signal }).finally(() => {
+    for (const each of family) send(each, 'SIGCONT');
+  });
+}
+
+async function leaderOf(deployment: ChaosDeployment, at: Process, signal: AbortSignal): Promise<ProcessId | null> {
+  return at === 'supervisor' ? deployment.supervisor : deployment.serving(at, signal);
+}

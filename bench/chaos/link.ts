@@ -1,0 +1,46 @@
+import { once } from 'node:events';
+import { connect, createServer, type NetConnectOpts, type Server, type Socket } from 'node:net';
+
+/** A wire between two processes that can be cut: every connection through it is lost at once, and new ones fail until it is mended. */
+export class Link {
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+  #isCut = false;
+
+  private constructor(upstream: NetConnectOpts) {
+    this.#server = createServer((near) => {
+      if (this.#isCut) return void near.resetAndDestroy();
+      const far = connect(upstream);
+      for (const [one, other] of [[near, far], [far, near]] as const) {
+        this.#sockets.add(one);
+        one.setNoDelay?.(true);
+        one.on('error', () => {});
+        one.on('close', () => void [this.#sockets.delete(one), other.destroy()]);
+        one.pipe(other);
+      }
+    });
+  }
+
+  /** `at`: a port of the loopback, or a Unix socket's path. */
+  static async open(at: number | string, upstream: NetConnectOpts): Promise<Link> {
+    const link = new Link(upstream);
+    link.#server.listen(typeof at === 'number' ? { port: at, host: '127.0.0.1' } : { path: at });
+    await once(link.#server, 'listening');
+    return link;
+  }
+
+  cut(): void {
+    this.#isCut = true;
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  mend(): void {
+    this.#isCut = false;
+  }
+
+  async close(): Promise<void> {
+    this.cut();
+    this.#server.close();
+    await once(this.#server, 'close');
+  }
+}

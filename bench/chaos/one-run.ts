@@ -1,0 +1,170 @@
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { eq } from 'drizzle-orm';
+import { sandboxesFolder } from '../../activities/sandbox/sandboxes-folder.ts';
+import { connectionsOf } from '../../cli/config/connections.ts';
+import { REPOSITORY } from '../../cli/folders.ts';
+import { withDeployment, type Connected } from '../../cli/run/connect.ts';
+import { resumeRun } from '../../cli/run/resume-run.ts';
+import { startRun } from '../../cli/run/start-run.ts';
+import { Witness } from '../../cli/testing/witness.ts';
+import { parseRunConfig } from '../../activities/parse-run-config.ts';
+import type { Random } from '../../gateway/testing/fuzz/random.ts';
+import { openDatabase } from '../../store/database.ts';
+import { runs } from '../../store/schema.ts';
+import { auditChaos } from './audit.ts';
+import type { ChaosDeployment } from './deployment.ts';
+import { readEngineLog } from './engine-log.ts';
+import { nameOf, strike, type Fault, type Struck } from './faults.ts';
+import { progressOf } from './progress.ts';
+import { repeatedOf, type Repeated } from './repeated.ts';
+
+export type Outcome = {
+  run: string;
+  /** `completed`, or how it stood when it was given up. */
+  ended: string;
+  seconds: number;
+  /** `recovered`: seconds from the fault's end to the next thing that the run finished; null: it finished nothing more. */
+  faults: (Struck & { recovered: number | null })[];
+  /** How often it was blocked and a person resumed it. */
+  resumed: string[];
+  repeated: Repeated | null;
+  witnessed: number;
+  /** What should hold and does not. */
+  broken: string[];
+};
+
+export type Plan = { run: string; iterations: number; faults: Fault[]; random: Random; say: (line: string) => void };
+
+const PAUSE_MS = 5_000;
+/** A run that finishes nothing for so long after a fault is given up. */
+const STUCK_MS = 300_000;
+const LOOK_MS = 250;
+
+/** One training run under faults, to its end, and what is then found. */
+export async function oneRun(deployment: ChaosDeployment, { run, iterations, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
+  const db = openDatabase(connectionsOf(deployment.config).databaseUrl, { maxConnections: 4 });
+  const witness = new Witness(deployment, { name: `witness-${run}`, everyMs: 500 });
+  const resumed: string[] = [];
+  const struck: Struck[] = [];
+  const broken: string[] = [];
+  const began = Date.now();
+  const standing = (): Promise<{ status: string; reason: string | null } | null> => db.select().from(runs).where(eq(runs.id, run)).then(([row]) => row ?? null, () => null);
+  const isOver = async (): Promise<boolean> => ['completed', 'failed', 'cancelled'].includes((await standing())?.status ?? '');
+
+  /** Until the run has finished something after `since`, or ended; what blocks it is resumed, as a person would. */
+  const goesOn = async (since: number): Promise<void> => {
+    for (const end = Date.now() + STUCK_MS; Date.now() < end; await sleep(LOOK_MS, undefined, { signal })) {
+      if (deployment.supervisor === null) {
+        broken.push('the supervisor died by itself');
+        await deployment.up(signal);
+      }
+      const now = await standing();
+      if (now?.status === 'blocked') {
+        say(`blocked: ${now.reason}`);
+        resumed.push(now.reason ?? 'no reason');
+        await resume(deployment, run, signal);
+      }
+      const progress = await progressOf(db, run).catch(() => []);
+      if ((progress.at(-1) ?? 0) > since || (await isOver())) return;
+    }
+    throw new Error(`stuck: ${JSON.stringify(await standing())}`);
+  };
+
+  try {
+    await start(deployment, run, iterations);
+    await goesOn(0);
+    for (const fault of faults) {
+      await sleep(random.below(PAUSE_MS), undefined, { signal });
+      if (await isOver()) break;
+      say(nameOf(fault));
+      const one = await strike(deployment, fault, random, signal);
+      struck.push(one);
+      await goesOn(one.ended);
+    }
+    while (!(await isOver())) await goesOn(Date.now());
+  } catch (error) {
+    signal.throwIfAborted();
+    broken.push(error instanceof Error ? error.message : String(error));
+  }
+  try {
+    const witnessed = await witness.stop();
+    const now = await standing();
+    const ended = now?.status === 'completed' ? 'completed' : `${now?.status ?? 'not known'}: ${now?.reason}`;
+    const seconds = (Date.now() - began) / 1000;
+    const restarted = struck.some(({ fault }) => ['kill engine', 'kill supervisor'].includes(fault));
+    const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
+    const progress = await progressOf(db, run).catch(() => []);
+    const recoveries = struck.map((fault) => ({ ...fault, recovered: recoveredAfter(fault, progress) }));
+    broken.push(...(await auditChaos({ db, runId: run, iterations, witnessed, engine, restarted })));
+    const repeated = await withDeployment(deployment.config, async (connected) => {
+      broken.push(...(await leftRunning(connected, run)));
+      return repeatedOf(connected, run);
+    });
+    broken.push(...(await leftSandboxes(deployment, run)));
+    return { run, ended, seconds, faults: recoveries, resumed, repeated, witnessed: witnessed.length, broken };
+  } finally {
+    await db.$client.end();
+  }
+}
+
+function recoveredAfter({ ended }: Struck, progress: number[]): number | null {
+  const next = progress.find((at) => at > ended);
+  return next === undefined ? null : (next - ended) / 1000;
+}
+
+async function start({ config, model }: ChaosDeployment, run: string, iterations: number): Promise<void> {
+  const file = {
+    model,
+    tasks: [join(REPOSITORY, 'tasks/train')],
+    agents: ['oneshot', 'repair'],
+    iterations,
+    groups_per_iteration: 2,
+    group_size: 4,
+    max_prompt_length: 3000,
+    max_attempts: 20,
+    evaluation: { before: false, after: false },
+  };
+  await withDeployment(config, ({ client }) => startRun(client, run, parseRunConfig(file)));
+}
+
+/** Tries until Temporal takes it: a person would too. */
+async function resume({ config }: ChaosDeployment, run: string, signal: AbortSignal): Promise<void> {
+  const bound = AbortSignal.timeout(60_000);
+  for (;;) {
+    try {
+      await withDeployment(config, (connected) => resumeRun(connected, run));
+      return;
+    } catch (error) {
+      if (bound.aborted) throw error;
+      await sleep(1000, undefined, { signal });
+    }
+  }
+}
+
+/** A workflow may end a moment after its run. */
+async function leftRunning({ client }: Connected, run: string): Promise<string[]> {
+  let left: string[] = [];
+  for (let i = 0; i < 40; i++) {
+    left = [];
+    for await (const { workflowId } of client.workflow.list({ query: `WorkflowId STARTS_WITH "${run}" AND ExecutionStatus = "Running"` })) {
+      if (workflowId === run || workflowId.startsWith(`${run}/`)) left.push(workflowId);
+    }
+    if (left.length === 0) return [];
+    await sleep(500);
+  }
+  return left.map((id) => `workflow ${id} goes on after its run`);
+}
+
+async function leftSandboxes({ config }: ChaosDeployment, run: string): Promise<string[]> {
+  const folder = await sandboxesFolder(config.home);
+  let left: string[] = [];
+  for (let i = 0; i < 40; i++) {
+    left = (await readdir(folder).catch(() => [])).filter((name) => name.startsWith(`${run}-`));
+    if (left.length === 0) return [];
+    await sleep(500);
+  }
+  return left.map((name) => `sandbox ${name} is left`);
+}
+

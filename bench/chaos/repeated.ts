@@ -1,0 +1,38 @@
+import type { Client } from '@temporalio/client';
+import { eq, sql } from 'drizzle-orm';
+import type { Database } from '../../store/database.ts';
+import { attempts, trials } from '../../store/schema.ts';
+
+/** How much of a run's work was begun more than once. */
+export type Repeated = { trials: number; attempts: number; trainSteps: number; trainTries: number };
+
+export async function repeatedOf({ db, client }: { db: Database; client: Client }, runId: string): Promise<Repeated> {
+  const [counts] = await db
+    .select({ trials: sql<number>`count(distinct ${trials.id})::int`, attempts: sql<number>`count(*)::int` })
+    .from(attempts)
+    .innerJoin(trials, eq(trials.id, attempts.trialId))
+    .where(eq(trials.runId, runId));
+  return { trials: counts?.trials ?? 0, attempts: counts?.attempts ?? 0, ...(await trainTries(client, runId)) };
+}
+
+/** Train steps, and how often a worker began one, as Temporal's histories tell: whichever workflow of the run asked for it. */
+async function trainTries(client: Client, runId: string): Promise<Pick<Repeated, 'trainSteps' | 'trainTries'>> {
+  let [trainSteps, trainTriesMade] = [0, 0];
+  for await (const { workflowId, runId: execution } of client.workflow.list({ query: `WorkflowId STARTS_WITH "${runId}"` })) {
+    if (workflowId !== runId && !workflowId.startsWith(`${runId}/`)) continue;
+    const { events } = await client.workflow.getHandle(workflowId, execution).fetchHistory();
+    const asked = new Set<string>();
+    for (const { eventId, activityTaskScheduledEventAttributes: scheduled, activityTaskStartedEventAttributes: started } of events ?? []) {
+      if (scheduled?.activityType?.name === 'trainStep') asked.add(String(eventId));
+      if (started && asked.has(String(started.scheduledEventId))) trainTriesMade += started.attempt ?? 1;
+    }
+    trainSteps += asked.size;
+  }
+  return { trainSteps, trainTries: trainTriesMade };
+}
+
+/** Trial attempts beyond the first, of all trials; and the same of train steps. */
+export const sharesOf = ({ trials: each, attempts: made, trainSteps, trainTries: tried }: Repeated): { trials: number; train: number } => ({
+  trials: each === 0 ? 0 : (made - each) / each,
+  train: trainSteps === 0 ? 0 : (tried - trainSteps) / trainSteps,
+});

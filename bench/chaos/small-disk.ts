@@ -1,0 +1,73 @@
+import { execFile } from 'node:child_process';
+import { mkdirSync } from 'node:fs';
+import { mkdtemp, open, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+const MIB = 2 ** 20;
+/** What others delete meanwhile is taken too. */
+const AGAIN_MS = 200;
+
+/** A file system of its own size below a folder, which can be filled to its last byte: what writes to it gets a real ENOSPC. */
+export class SmallDisk {
+  readonly folder: string;
+  readonly #ballast: string;
+
+  private constructor(folder: string) {
+    this.folder = folder;
+    this.#ballast = join(folder, '.ballast');
+  }
+
+  static async mount(folder: string, mib: number): Promise<SmallDisk> {
+    mkdirSync(folder, { recursive: true });
+    await run('mount', ['-t', 'tmpfs', '-o', `size=${mib}m,mode=755`, 'tmpfs', folder]);
+    return new SmallDisk(folder);
+  }
+
+  /** Null where this machine lets us mount; else why it does not. */
+  static async refusal(): Promise<string | null> {
+    const folder = await mkdtemp(join(tmpdir(), 'trialgate-mount-'));
+    try {
+      const disk = await SmallDisk.mount(folder, 1);
+      await disk.unmount();
+      return null;
+    } catch (error) {
+      return error instanceof Error ? (error.message.trim().split('\n').at(-1) ?? error.message) : String(error);
+    } finally {
+      await rm(folder, { recursive: true, force: true });
+    }
+  }
+
+  /** Keeps it full for so long. It has its room again when this returns or is aborted. */
+  async fullFor(ms: number, signal: AbortSignal): Promise<void> {
+    const end = Date.now() + ms;
+    const file = await open(this.#ballast, 'w');
+    try {
+      do {
+        await fill(file);
+        await sleep(AGAIN_MS, undefined, { signal });
+      } while (Date.now() < end);
+    } finally {
+      await file.close();
+      await rm(this.#ballast, { force: true });
+    }
+  }
+
+  async unmount(): Promise<void> {
+    await run('umount', ['-l', this.folder]);
+  }
+}
+
+async function fill(file: Awaited<ReturnType<typeof open>>): Promise<void> {
+  const ballast = Buffer.alloc(MIB);
+  for (let size = MIB; size >= 1; size /= 16) {
+    try {
+      for (;;) await file.write(ballast, 0, size);
+    } catch (error) {
+      if (!(error instanceof Error && 'code' in error && error.code === 'ENOSPC')) throw error;
+    }
+  }
+}

@@ -1,0 +1,15 @@
+/** The supervisor's process of a chaos deployment: as `trialgate supervise`, with other components. Its argument: the wiring. */
+import { resolveConfig } from '../../cli/config/resolve.ts';
+import { untilSignalled } from '../../cli/signals.ts';
+import { stackLog } from '../../cli/supervisor/stack-log.ts';
+import { runSupervisorInForeground } from '../../cli/supervisor/supervise.ts';
+import { chaosComponents, wiring } from './components.ts';
+
+const { config } = resolveConfig();
+const components = chaosComponents(wiring.parse(JSON.parse(process.argv[2] ?? '')));
+const signal = untilSignalled();
+for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
+await runSupervisorInForeground({ config, components, onChange: stackLog() }, signal).catch((error: unknown) => {
+  if (!signal.aborted) throw error;
+});
+process.exit(0);

@@ -1,0 +1,165 @@
+import { Context } from '@temporalio/activity';
+import { ApplicationFailure } from '@temporalio/common';
+import type { WorkflowHandle } from '@temporalio/client';
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { NativeConnection, Worker } from '@temporalio/worker';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { GroupPlan } from '../activities/group-plan.ts';
+import { HostSlots } from '../activities/host-slots.ts';
+import { FakeWorld } from '../workflows/fake-activities.ts';
+import { startTemporal, withWorkers } from '../workflows/testing.ts';
+import { openingSandboxes } from './sandbox-slots.ts';
+import { SANDBOX_QUEUE, TASK_QUEUE } from './task-queue.ts';
+
+let environment: TestWorkflowEnvironment;
+beforeAll(async () => void (environment = await startTemporal()));
+afterAll(async () => environment?.teardown());
+
+type Key = { trialId: string; attempt: number };
+
+/** A host whose sandboxes are places only, with the worker that opens them. */
+class Host {
+  readonly name: string;
+  readonly slots: HostSlots;
+  readonly opened: { trialId: string; at: number }[] = [];
+  readonly held = new Set<string>();
+  mostHeld = 0;
+  allAtOnce = false;
+  open: (key: Key) => Promise<void> = async () => {};
+  agent: () => Promise<void> = async () => {};
+  readonly #perSecond: number;
+
+  constructor(name: string, limit: number, perSecond = 1000) {
+    this.name = name;
+    this.slots = new HostSlots(limit);
+    this.#perSecond = perSecond;
+  }
+
+  #close({ trialId }: Key): void {
+    this.held.delete(trialId);
+    this.slots.release(trialId);
+  }
+
+  activities() {
+    return {
+      runAgent: async (key: Key) => (await this.agent(), this.held.has(key.trialId) ? { outcome: null, seconds: {} } : { outcome: 'infra_error', seconds: {} }),
+      verifyTrial: async (key: Key) => (this.#close(key), { outcome: null, rewards: { reward: 1 }, seconds: {} }),
+      closeSandbox: async (key: Key) => this.#close(key),
+    };
+  }
+
+  /** Its own connection: one process may poll a queue only once over each. */
+  async opening(): Promise<{ worker: Worker; running: Promise<void> }> {
+    const connection = await NativeConnection.connect({ address: environment.address });
+    const openTrial = async (key: Key) => {
+      await this.open(key);
+      this.opened.push({ trialId: key.trialId, at: performance.now() });
+      this.held.add(key.trialId);
+      this.slots.hold(key.trialId);
+      this.mostHeld = Math.max(this.mostHeld, this.held.size);
+      return { finished: null, attempt: key.attempt, host: this.name };
+    };
+    const worker = await Worker.create({ connection, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...openingSandboxes(this.slots, this.#perSecond) });
+    return { worker, running: worker.run().finally(() => connection.close()) };
+  }
+}
+
+async function withHosts<T>(world: FakeWorld, hosts: Host[], body: () => Promise<T>): Promise<T> {
+  const openers = await Promise.all(hosts.map((host) => host.opening()));
+  try {
+    const queues = Object.fromEntries(hosts.map((host) => [host.name, host.activities()]));
+    return await withWorkers(environment, { trialgate: world.general(), ...queues }, body);
+  } finally {
+    openers.forEach(({ worker }) => worker.shutdown());
+    await Promise.all(openers.map(({ running }) => running));
+  }
+}
+
+let serial = 0;
+function startGroup(size: number): Promise<WorkflowHandle> {
+  const id = `slots${++serial}/0.1/0`;
+  const plan: GroupPlan = { id, trialPrefix: `slots${serial}`, runId: `slots${serial}`, kind: 'train', iteration: 0, take: 1, ordinal: 0, size, task: 't', agent: 'a', policyVersion: 0 };
+  return environment.client.workflow.start('rolloutGroup', { workflowId: id, taskQueue: TASK_QUEUE, args: [plan] });
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  for (let i = 0; i < 400 && !condition(); i++) await sleep(25);
+  expect(condition()).toBe(true);
+}
+
+/** Ends only when the host has all its places at once. */
+async function allPlacesOf(host: Host, limit: number): Promise<void> {
+  host.open = async () => {};
+  host.agent = () => until(() => host.allAtOnce || (host.allAtOnce = host.held.size === limit));
+  expect(await (await startGroup(limit)).result()).toEqual(Array(limit).fill('scored'));
+}
+
+test('a full host takes trials, which another has room for', async () => {
+  const [full, free] = [new Host('full', 2), new Host('free', 3)];
+  const release = Promise.withResolvers<void>();
+  full.agent = () => release.promise;
+  await withHosts(new FakeWorld(), [full, free], async () => {
+    const group = await startGroup(14);
+    await until(() => free.opened.length === 12 && free.held.size === 0);
+    expect(full.opened).toHaveLength(2);
+    release.resolve();
+    expect(await group.result()).toEqual(Array(14).fill('scored'));
+  });
+  expect(full.mostHeld).toBeLessThanOrEqual(2);
+  expect(free.mostHeld).toBeLessThanOrEqual(3);
+});
+
+test('a hundred sandboxes start at once, whatever the rate', async () => {
+  const host = new Host('paced', 100, 25);
+  await withHosts(new FakeWorld(), [host], async () => (await startGroup(100)).result());
+  const times = host.opened.map(({ at }) => at).toSorted((a, b) => a - b);
+  expect(times).toHaveLength(100);
+  // One may start at once, and one more that had been asked for; what follows comes every 40 ms.
+  expect((times.at(-1) ?? 0) - (times[0] ?? 0)).toBeGreaterThan(97 * 40 - 200);
+});
+
+test('openings that fail keep their places', async () => {
+  const host = new Host('failing', 2);
+  host.open = async ({ trialId, attempt }) => {
+    if (attempt === 1) throw ApplicationFailure.nonRetryable('the disk is full');
+    if (attempt === 2 && Context.current().info.attempt === 1) throw new Error(`${trialId}: try again`);
+  };
+  await withHosts(new FakeWorld(), [host], async () => {
+    expect(await (await startGroup(6)).result()).toEqual(Array(6).fill('scored'));
+    await allPlacesOf(host, 2);
+  });
+});
+
+test('openings that are cancelled, before or after they had their sandbox, keep their places', async () => {
+  const host = new Host('cancelled', 3);
+  const release = Promise.withResolvers<void>();
+  host.open = async ({ trialId }) => {
+    const context = Context.current();
+    const beat = setInterval(() => context.heartbeat(), 100);
+    // One heeds its cancellation; the others come too late to hear of it.
+    await (trialId.endsWith('-0') ? context.cancelled : release.promise).finally(() => clearInterval(beat));
+  };
+  await withHosts(new FakeWorld(), [host], async () => {
+    const group = await startGroup(5);
+    await until(() => host.slots.free === 0);
+    await group.cancel();
+    await sleep(300);
+    release.resolve();
+    await group.result().catch(() => {});
+    await until(() => host.held.size === 0);
+    await allPlacesOf(host, 3);
+  });
+  expect(host.mostHeld).toBeLessThanOrEqual(3);
+});
+
+test('a worker without a free place cannot be stopped', async () => {
+  const host = new Host('full', 1);
+  host.slots.hold('somebody');
+  const { worker, running } = await host.opening();
+  await sleep(200);
+  worker.shutdown();
+  await running;
+  host.slots.release('somebody');
+  expect(host.slots.free).toBe(1);
+});

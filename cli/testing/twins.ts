@@ -1,0 +1,95 @@
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { readEngineLog } from '../../bench/chaos/engine-log.ts';
+import { writeTinyModel } from '../../bench/chaos/tiny-model.ts';
+import type { Deployment } from '../config/schema.ts';
+import { INSTALLS, REPOSITORY } from '../folders.ts';
+import { environment, type Component } from '../supervisor/component.ts';
+import { healthOf } from '../supervisor/components/engine.ts';
+import { gateway } from '../supervisor/components/gateway.ts';
+import { gpuWorker, worker } from '../supervisor/components/workers.ts';
+import { LOOPBACK, type Plan } from '../supervisor/plan.ts';
+import { freePort } from '../supervisor/ports.ts';
+import { startStack } from '../supervisor/stack.ts';
+import { ComponentProcess } from './component-process.ts';
+import { temporaryDeployment } from './temporary-deployment.ts';
+
+type Pair = readonly [ComponentProcess, ComponentProcess];
+export type Twins = {
+  config: Deployment;
+  plan: Plan;
+  /** A folder with a small model that the trainer can train. */
+  model: string;
+  gatewayUrls: readonly [string, string];
+  engine: Pair;
+  gateway: Pair;
+  workflows: Pair;
+  activities: Pair;
+  gpu: Pair;
+  /** How many replies each engine has sampled. */
+  sampled: () => number[];
+  remove: () => Promise<void>;
+};
+
+/** One PostgreSQL and one Temporal, and two of every process that may be repeated, none of them supervised. The engines are fakes. */
+export async function startTwins(settings: Record<string, string>): Promise<Twins> {
+  const folder = await mkdtemp(join(tmpdir(), 'trialgate-twins-'));
+  await chmod(folder, 0o755);
+  const model = join(folder, 'model');
+  writeTinyModel(model);
+  const ports = [await freePort(LOOPBACK), await freePort(LOOPBACK)] as const;
+  const gatewayUrls = [`http://${LOOPBACK}:${ports[0]}`, `http://${LOOPBACK}:${ports[1]}`] as const;
+  const engines = [join(folder, 'engine-a'), join(folder, 'engine-b')] as const;
+  const deployment = await temporaryDeployment({
+    TRIALGATE_DEVICE: 'cpu',
+    TRIALGATE_ENGINES: JSON.stringify(engines.map((path) => `unix:${path}.sock`)),
+    TRIALGATE_GATEWAY_PORT: String(ports[0]),
+    TRIALGATE_GATEWAY_URL: gatewayUrls.join(','),
+    ...settings,
+  });
+  const { config } = deployment;
+  const stack = await startStack({ config, only: ['postgres', 'temporal'] }, new AbortController().signal);
+  const { plan } = stack;
+  const elsewhere: Plan = { ...plan, ports: { ...plan.ports, gateway: ports[1] }, gatewayUrl: gatewayUrls[1] };
+  const pair = (name: string, a: Component, b: Component): Pair => [
+    new ComponentProcess(a, join(folder, `${name}-a.log`)),
+    new ComponentProcess(b, join(folder, `${name}-b.log`)),
+  ];
+  const pairs = {
+    engine: pair('engine', engine(engines[0]), engine(engines[1])),
+    gateway: pair('gateway', gateway(plan), gateway(elsewhere)),
+    workflows: pair('workflows', worker(plan, 'workflows'), worker(plan, 'workflows')),
+    activities: pair('activities', worker(plan, 'activities'), worker(plan, 'activities')),
+    gpu: pair('gpu', gpuWorker(plan), gpuWorker(plan)),
+  };
+  const all = Object.values(pairs).flat();
+  const remove = async (): Promise<void> => {
+    await Promise.all(all.map((each) => each.stop()));
+    await stack.stop();
+    await deployment.remove();
+    await rm(folder, { recursive: true, force: true });
+  };
+  const sampled = () => engines.map((path) => readEngineLog(`${path}.jsonl`).filter((entry) => entry.serial !== undefined).length);
+  try {
+    await Promise.all(all.map((each) => each.start()));
+    return { config, plan, model, gatewayUrls, ...pairs, sampled, remove };
+  } catch (error) {
+    await remove();
+    throw error;
+  }
+}
+
+function engine(path: string): Component {
+  const [socket, log] = [`${path}.sock`, `${path}.jsonl`];
+  return {
+    name: 'engine',
+    address: `unix:${socket}`,
+    needs: [],
+    launch: () => ({ file: INSTALLS.node, args: [join(REPOSITORY, 'bench/chaos/engine.ts'), socket, log], env: environment({}) }),
+    isReady: async (_pid, signal) => (await healthOf(socket, signal)) === 200,
+    readyWithinMs: 60_000,
+    stopSignal: 'SIGTERM',
+    stopWithinMs: 5_000,
+  };
+}
