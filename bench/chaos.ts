@@ -4,7 +4,7 @@
  * PostgreSQL, Temporal, gateway, workers, sandboxes, agents, verifiers, supervisor and trainer are real; the engine is a small
  * process that makes its replies up, and the model has some 50,000 random weights.
  *
- * A fault strikes up to 5 s after the run has recovered from the one before. `went on`: seconds from the fault's end (the kill, SIGCONT, the
+ * A fault strikes up to 5 s after the run has recovered from the one before; one in four comes with a second one. `went on`: seconds from the fault's end (the kill, SIGCONT, the
  * disk's room, the link's mending) until the store says that the run finished something: a trial, a group, a batch, a train
  * step, a publication, an iteration, itself. `again`: attempts beyond the first, of all trials or train steps.
  *
@@ -16,7 +16,7 @@ import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
 import { Random, seedOf } from '../gateway/testing/fuzz/random.ts';
 import { ChaosDeployment } from './chaos/deployment.ts';
-import { deal, faultsOf, nameOf } from './chaos/faults.ts';
+import { dealTogether, faultsOf, nameOf } from './chaos/faults.ts';
 import { oneRun, type Outcome } from './chaos/one-run.ts';
 import { reportOf } from './chaos/report.ts';
 import { SmallDisk } from './chaos/small-disk.ts';
@@ -43,7 +43,7 @@ const start = performance.now();
 const refusal = await SmallDisk.refusal();
 if (refusal !== null) console.log(`no disk can be full here: ${refusal}`);
 const faults = faultsOf({ disks: refusal === null }).filter((fault) => nameOf(fault).includes(values.only));
-const dealt = deal(faults, new Random(seed));
+const dealt = dealTogether(faults, new Random(seed));
 const plans = Array.from({ length: count }, (_, i) => ({ run: `chaos-${i + 1}`, faults: Array.from({ length: perRun }, () => dealt.next().value) }));
 const outcomes: Outcome[] = [];
 const left: string[] = [];

@@ -17,6 +17,9 @@ const STOP_MS = [21_000, 26_000] as const;
 const FULL_MS = [3_000, 10_000] as const;
 const CUT_MS = [0, 8_000] as const;
 
+const TOGETHER = ' + ';
+export const namesOf = (faults: readonly Fault[]): string => faults.map(nameOf).join(TOGETHER);
+
 export const nameOf = ({ kind, at }: Fault): string => `${kind} ${at}`;
 
 export function faultsOf({ disks }: { disks: unknown }): Fault[] {
@@ -29,15 +32,26 @@ export function faultsOf({ disks }: { disks: unknown }): Fault[] {
 }
 
 /** Deals all of them in random order, and again: each comes as often as any other. */
-export function* deal(faults: readonly Fault[], random: Random): Generator<Fault, never> {
+function* deal(faults: readonly Fault[], random: Random): Generator<Fault, never> {
   for (;;) {
     const deck = [...faults];
     while (deck.length > 0) yield* deck.splice(random.below(deck.length), 1);
   }
 }
 
+/** Of four, one comes with another. */
+export function* dealTogether(faults: readonly Fault[], random: Random): Generator<Fault[], never> {
+  const dealt = deal(faults, random);
+  for (;;) yield Array.from({ length: random.chance(0.25) ? 2 : 1 }, () => dealt.next().value);
+}
+
+export async function strikeTogether(deployment: ChaosDeployment, faults: readonly Fault[], random: Random, signal: AbortSignal): Promise<Struck> {
+  const struck = await Promise.all(faults.map((fault) => strike(deployment, fault, random, signal)));
+  return { fault: namesOf(faults), began: Math.min(...struck.map(({ began }) => began)), ended: Math.max(...struck.map(({ ended }) => ended)) };
+}
+
 /** Returns when the fault is over: what was stopped goes on, the disk has room, the link is whole. Who was killed is for the supervisor to bring back. */
-export async function strike(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<Struck> {
+async function strike(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<Struck> {
   const between = ([least, most]: readonly [number, number]): number => least + random.below(most - least);
   const leader = fault.kind === 'kill' || fault.kind === 'stop' ? await leaderOf(deployment, fault.at, signal) : null;
   const began = Date.now();

@@ -9,11 +9,11 @@ export class Link {
 
   private constructor(upstream: NetConnectOpts) {
     this.#server = createServer((near) => {
-      if (this.#isCut) return void near.resetAndDestroy();
+      if (this.#isCut) return void near.destroy();
       const far = connect(upstream);
       for (const [one, other] of [[near, far], [far, near]] as const) {
         this.#sockets.add(one);
-        one.setNoDelay?.(true);
+        one.setNoDelay(true);
         one.on('error', () => {});
         one.on('close', () => void [this.#sockets.delete(one), other.destroy()]);
         one.pipe(other);

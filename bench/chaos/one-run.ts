@@ -16,7 +16,7 @@ import { runs } from '../../store/schema.ts';
 import { auditChaos } from './audit.ts';
 import type { ChaosDeployment } from './deployment.ts';
 import { readEngineLog } from './engine-log.ts';
-import { nameOf, strike, type Fault, type Struck } from './faults.ts';
+import { namesOf, strikeTogether, type Fault, type Struck } from './faults.ts';
 import { progressOf } from './progress.ts';
 import { repeatedOf, type Repeated } from './repeated.ts';
 
@@ -35,7 +35,8 @@ export type Outcome = {
   broken: string[];
 };
 
-export type Plan = { run: string; iterations: number; faults: Fault[]; random: Random; say: (line: string) => void };
+/** `faults`: those that strike at once, one after the other. */
+export type Plan = { run: string; iterations: number; faults: Fault[][]; random: Random; say: (line: string) => void };
 
 const PAUSE_MS = 5_000;
 /** A run that finishes nothing for so long after a fault is given up. */
@@ -75,11 +76,11 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, fau
   try {
     await start(deployment, run, iterations);
     await goesOn(0);
-    for (const fault of faults) {
+    for (const together of faults) {
       await sleep(random.below(PAUSE_MS), undefined, { signal });
       if (await isOver()) break;
-      say(nameOf(fault));
-      const one = await strike(deployment, fault, random, signal);
+      say(namesOf(together));
+      const one = await strikeTogether(deployment, together, random, signal);
       struck.push(one);
       await goesOn(one.ended);
     }
@@ -93,7 +94,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, fau
     const now = await standing();
     const ended = now?.status === 'completed' ? 'completed' : `${now?.status ?? 'not known'}: ${now?.reason}`;
     const seconds = (Date.now() - began) / 1000;
-    const restarted = struck.some(({ fault }) => ['kill engine', 'kill supervisor'].includes(fault));
+    const restarted = struck.some(({ fault }) => /kill (engine|supervisor)/.test(fault));
     const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
     const progress = await progressOf(db, run).catch(() => []);
     const recoveries = struck.map((fault) => ({ ...fault, recovered: recoveredAfter(fault, progress) }));

@@ -14,7 +14,8 @@ export function reportOf(outcomes: Outcome[]): string {
     const recovered = faults.flatMap((fault) => fault.recovered ?? []);
     return [name, `${faults.length}`, `${recovered.length}`, seconds(median(recovered)), seconds(worst(recovered))];
   };
-  const names = [...new Set(struck.map(({ fault }) => fault))].toSorted();
+  const kindOf = (fault: string): string => (fault.includes(' + ') ? 'two at once' : fault);
+  const names = [...new Set(struck.map(({ fault }) => kindOf(fault)))].toSorted();
   const shares = outcomes.flatMap(({ repeated }) => (repeated ? [sharesOf(repeated)] : []));
   const [trials, steps] = [shares.map((share) => share.trials), shares.map((share) => share.train)];
   const broken = outcomes.flatMap((each) => each.broken.map((what) => `${each.run}: ${what}`));
@@ -22,7 +23,7 @@ export function reportOf(outcomes: Outcome[]): string {
   return [
     table(
       ['fault', 'count', 'went on', 'median s', 'worst s'],
-      [...names.map((name) => row(name, struck.filter(({ fault }) => fault === name))), row('all', struck)],
+      [...names.map((name) => row(name, struck.filter(({ fault }) => kindOf(fault) === name))), row('all', struck)],
     ),
     '',
     table(
