@@ -15,8 +15,6 @@ export class Rollouts {
   readonly running = new Map<string, GroupPlan>();
   readonly #take: TakeInput;
   readonly #started = new Set<string>();
-  /** Those of earlier executions, whose workflows are no children of this one. */
-  readonly #adopted = new Set<string>();
   #isDirty = true;
 
   constructor(take: TakeInput) {
@@ -65,14 +63,17 @@ export class Rollouts {
 
   #start(plan: GroupPlan): void {
     this.#started.add(plan.id);
-    void startGroup(plan).then(
-      (isOurs) => {
-        if (isOurs) this.ended({ id: plan.id, outcomes: [] });
-        else this.#adopted.add(plan.id);
-      },
+    void this.#follow(plan);
+  }
+
+  async #follow(plan: GroupPlan): Promise<void> {
+    try {
+      // One that an earlier execution started is no child of this one: its end is a signal.
+      if (await startGroup(plan)) this.ended({ id: plan.id, outcomes: [] });
+    } catch {
       // Its row stays open: the deadline ends the wait for it.
-      () => void (this.#isDirty = true),
-    );
+      this.#isDirty = true;
+    }
   }
 
   /** Ends all that runs: what this execution started is cancelled with its scope, the rest is told to. Bounded: hosts may be lost. */

@@ -39,7 +39,7 @@ const POOL_LIMIT = '24h';
 export async function trainRun(runFile: unknown, progress: RunProgress = {}): Promise<RunStatusReport> {
   const runId = workflowInfo().workflowId;
   let rollouts: Rollouts | undefined;
-  const status = new RunStatus(runId, (end) => rollouts?.ended(end));
+  const status = new RunStatus(runId, (group) => rollouts?.ended(group));
   const { report } = status;
   const operator = new Operator(runId, status);
   const mended = mendWhenAsked(runId);
