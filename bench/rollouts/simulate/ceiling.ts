@@ -1,0 +1,53 @@
+import { SIGMA } from './durations.ts';
+import type { Rules } from './rules.ts';
+
+export const CEILING = `The ceiling is proved, for many trials, of every scheduler that steps at an even pace, takes at most 64 trials a step, fills slots in order (so that when
+within a version's time a trial starts has nothing to do with how long it will take), and cuts none before it is stale. With L from step to step, a trial
+has between s L - c and (s + 1) L - c until no step may take it (c = train + publish). F, G, M of a window w: the share of trials that end within
+it, their time, and all trials' time up to it. Useful slot-time: G/M grows with w, so it is at most G/M at the longest window, and at most
+G/F/L since a step takes no more than 64; the best L is the ceiling. Samples: F/M falls with w past its peak, so they are at most 64 F/M at
+the shortest window, and 64/L.`;
+
+export type Ceiling = { useful: number; rate: number };
+
+export function ceiling({ slots, groupsPerStep, groupSize, maxStaleness, trainTime, publishTime, deadline }: Rules): Ceiling {
+  const batch = groupsPerStep * groupSize;
+  const busy = trainTime + publishTime;
+  const most: Ceiling = { useful: 0, rate: 0 };
+  for (let pace = busy + 0.01; pace < 2 * deadline; pace += 0.01) {
+    const sampling = slots * (pace - publishTime);
+    const longest = within((maxStaleness + 1) * pace - busy, deadline);
+    const useful = Math.min((sampling * longest.time) / longest.spent, (batch * longest.time) / longest.share) / (slots * pace);
+    most.useful = Math.max(most.useful, useful);
+    most.rate = Math.max(most.rate, Math.min((sampling * densest(maxStaleness * pace - busy, (maxStaleness + 1) * pace - busy, deadline)) / pace, batch / pace));
+  }
+  return most;
+}
+
+/** The largest F/M between two windows. It has one peak. */
+function densest(shortest: number, longest: number, deadline: number): number {
+  let most = 0;
+  for (let window = Math.max(shortest, 0.01); window <= longest; window += 0.01) {
+    const { share, spent } = within(window, deadline);
+    if (share / spent < most) break;
+    most = share / spent;
+  }
+  return most;
+}
+
+/** F, G and M for log-normal durations with median 1 that are cut at the deadline. */
+export function within(window: number, deadline: number): { share: number; time: number; spent: number } {
+  const cut = Math.min(window, deadline);
+  if (cut <= 0) return { share: 0, time: 0, spent: 0 };
+  const ended = normalBelow(Math.log(cut) / SIGMA);
+  const time = Math.exp(SIGMA ** 2 / 2) * normalBelow(Math.log(cut) / SIGMA - SIGMA);
+  const rest = (1 - ended) * cut;
+  return window >= deadline ? { share: 1, time: time + rest, spent: time + rest } : { share: ended, time, spent: time + rest };
+}
+
+/** The standard normal's distribution, to 1e-7 (Abramowitz and Stegun 26.2.17). */
+export function normalBelow(z: number): number {
+  const t = 1 / (1 + 0.231_641_9 * Math.abs(z));
+  const tail = ((((1.330_274_429 * t - 1.821_255_978) * t + 1.781_477_937) * t - 0.356_563_782) * t + 0.319_381_53) * t * (Math.exp(-(z * z) / 2) / Math.sqrt(2 * Math.PI));
+  return z >= 0 ? 1 - tail : tail;
+}
