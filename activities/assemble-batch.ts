@@ -7,6 +7,8 @@ import type { TrainStepInput } from './gpu-contract.ts';
 import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
 import type { RunConfig } from './run-config.ts';
+import { batchMetrics } from './batch/batch-metrics.ts';
+import { chooseTrials, type TakeKey } from './batch/choose-trials.ts';
 import { collectSamples } from './batch/collect-samples.ts';
 import { writeBatch } from './batch/write-batch.ts';
 
@@ -23,11 +25,12 @@ export const assembleBatch =
       .select()
       .from(batches)
       .where(and(eq(batches.runId, runId), eq(batches.iteration, iteration), eq(batches.take, take)));
-    const { sha256, path, samples, trials } = made ?? (await writeSamples(deps, config, input));
+    if (!made) await chooseTrials(deps.db, input, config.groups_per_iteration);
+    const { sha256, path, samples, trials, metrics } = made ?? (await writeSamples(deps, config, input));
     return deps.db.transaction(async (tx) => {
       const [found] = await tx.select().from(iterations).where(here).for('update');
       const row = requireOpenTake(found, `${iteration}.${take}`);
-      await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples, trials }).onConflictDoNothing();
+      await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples, trials, metrics }).onConflictDoNothing();
       let version = row.trainedVersion;
       if (version === null) {
         const [run] = await tx
@@ -44,7 +47,7 @@ export const assembleBatch =
         .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, row.policyVersion)));
       if (!parent) throw new Error(`run ${runId} has no policy version ${row.policyVersion}`);
       const { optim, clip_ratio_low, clip_ratio_high, norm_adv_by_std_in_grpo, loss_agg_mode, ppo_epochs } = config;
-      const { ppo_mini_batch_size, reward_weights, keep_checkpoints, seed, max_response_length } = config;
+      const { ppo_mini_batch_size, rollout_is_threshold, reward_weights, keep_checkpoints, seed, max_response_length } = config;
       return {
         samples,
         parentVersion: row.policyVersion,
@@ -63,6 +66,7 @@ export const assembleBatch =
             loss_agg_mode,
             ppo_epochs,
             ppo_mini_batch_size,
+            rollout_is_threshold,
             reward_weights,
             keep_checkpoints,
             seed,
@@ -73,11 +77,17 @@ export const assembleBatch =
     });
   };
 
-async function writeSamples(deps: Deps, config: RunConfig, take: { runId: string; iteration: number; take: number }) {
-  const samples = await collectSamples(deps.db, config, take);
+async function writeSamples(deps: Deps, config: RunConfig, take: TakeKey) {
+  const { runId, iteration, take: number } = take;
+  const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, number));
+  const [row] = await deps.db.select().from(iterations).where(here);
+  const collected = await collectSamples(deps.db, config, take, requireOpenTake(row, `${iteration}.${number}`).policyVersion);
+  const { samples } = collected;
   if (samples.length === 0) {
-    const message = `iteration ${take.iteration} has no trainable sample: look at its trials with "trialgate show ${take.runId}"`;
+    const message = `iteration ${iteration} has no trainable sample: look at its trials with "trialgate show ${runId}"`;
     throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
   }
-  return { ...(await writeBatch(join(deps.home, 'batches'), samples)), samples: samples.length, trials: new Set(samples.map((sample) => sample.trialId)).size };
+  const metrics = await batchMetrics(deps.db, config, take, collected);
+  const file = await writeBatch(join(deps.home, 'batches'), samples);
+  return { ...file, samples: samples.length, trials: new Set(samples.map((sample) => sample.trialId)).size, metrics };
 }

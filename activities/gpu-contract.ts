@@ -36,6 +36,7 @@ export type TrainerSettings = Pick<
   | 'loss_agg_mode'
   | 'ppo_epochs'
   | 'ppo_mini_batch_size'
+  | 'rollout_is_threshold'
   | 'reward_weights'
   | 'keep_checkpoints'
   | 'seed'

@@ -1,16 +1,19 @@
 import { acquirePool, releasePool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
 import { awaitGroup } from './await-group.ts';
-import { awaitPool, checkPool, poolHas } from './check-pool.ts';
+import { awaitPool, missingVersion, poolHas } from './check-pool.ts';
 import { closeSandbox } from './close-sandbox.ts';
 import { closeTake } from './close-take.ts';
+import { configureRun } from './configure-run.ts';
 import type { Deps } from './deps.ts';
 import { endGroup } from './end-group.ts';
+import { findOpenTrial } from './find-open-trial.ts';
 import { openGroup } from './open-group.ts';
 import { openTake } from './open-take.ts';
 import { openTrial } from './open-trial.ts';
 import { planBase } from './plan-base.ts';
-import { planEvaluation, planGroups } from './plan-groups.ts';
+import { planEvaluation } from './plan-evaluation.ts';
+import { planGroups } from './plan-groups.ts';
 import { prepareRun } from './prepare-run.ts';
 import { beginPublication, endPublication } from './publication.ts';
 import { recordBase, recordVersion } from './record-version.ts';
@@ -26,10 +29,12 @@ export const createActivities = (deps: Deps) => ({
   awaitGroup: awaitGroup(deps),
   awaitPool: awaitPool(deps),
   beginPublication: beginPublication(deps),
-  checkPool: checkPool(deps),
   closeTake: closeTake(deps),
+  configureRun: configureRun(deps),
   endGroup: endGroup(deps),
   endPublication: endPublication(deps),
+  findOpenTrial: findOpenTrial(deps),
+  missingVersion: missingVersion(deps),
   openGroup: openGroup(deps),
   openTake: openTake(deps),
   openTrial: openTrial(deps),

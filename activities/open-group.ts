@@ -4,23 +4,35 @@ import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
+import type { RunConfig } from './run-config.ts';
 
-export type GroupLimits = { maxAttempts: number; trialSeconds: number; groupSeconds: number };
+export type GroupLimits = {
+  maxAttempts: number;
+  trialSeconds: number;
+  groupSeconds: number;
+  /** Trials that must have ended before the group counts as ended. */
+  quorum: number;
+  stragglers: RunConfig['stragglers'];
+};
 
-/** Writes the group's row. A group of a superseded take is refused: it has nothing left to do. */
+/** Writes the group's row, if its plan did not. A group of a superseded take is refused: it has nothing left to do. */
 export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupLimits> => {
-  const { id, runId, kind, iteration, take, ordinal, task, policyVersion } = plan;
+  const { id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion } = plan;
   if (iteration !== null && take !== null) {
     const [row] = await deps.db
       .select({ status: iterations.status })
       .from(iterations)
       .where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take)));
-    requireOpenTake(row, id);
+    // One that outlives its iteration goes on when that is done.
+    if (row?.status !== 'done') requireOpenTake(row, id);
   }
   await deps.db
     .insert(groups)
-    .values({ id, runId, kind, iteration, take, ordinal, task, policyVersion })
+    .values({ id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion })
     .onConflictDoUpdate({ target: groups.id, set: { endedAt: null } });
   const config = await readRun(deps.db, runId);
-  return { maxAttempts: config.max_attempts, trialSeconds: config.deadlines.trial, groupSeconds: config.deadlines.group };
+  const limits = { maxAttempts: config.max_attempts, trialSeconds: config.deadlines.trial, groupSeconds: config.deadlines.group };
+  if (kind === 'eval') return { ...limits, quorum: size, stragglers: 'wait' };
+  if (config.over_sampling > 0) return { ...limits, quorum: config.group_size, stragglers: 'cancel' };
+  return { ...limits, quorum: config.group_quorum ?? size, stragglers: config.stragglers };
 };

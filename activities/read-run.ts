@@ -1,11 +1,11 @@
 import { eq } from 'drizzle-orm';
-import type { Database } from '../store/database.ts';
+import type { Executor } from '../store/queries/transaction.ts';
 import { TrialgateError } from '../store/errors.ts';
 import { runs } from '../store/schema.ts';
 import { runConfig, type RunConfig } from './run-config.ts';
 
 /** The resolved settings of a run. */
-export async function readRun(db: Database, runId: string): Promise<RunConfig> {
+export async function readRun(db: Executor, runId: string): Promise<RunConfig> {
   const [run] = await db.select({ config: runs.config }).from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);
   return runConfig.parse(run.config);

@@ -17,11 +17,11 @@ export type AgentEnd = {
   reason?: string;
   seconds: Record<string, number>;
 };
-export type AgentTurn = { trialId: string; attempt: number; seconds: number; agent: string };
+export type AgentTurn = { trialId: string; attempt: number; agent: string };
 
 /** Runs the agent where its sandbox is. It knows a base URL, a key and its task, nothing else. */
 export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentEnd> => {
-  const { trialId, attempt, seconds } = input;
+  const { trialId, attempt } = input;
   const agent = await loadAgent(agentsFolder, input.agent);
   const result = await deps.sandboxes.use(input, ({ sandbox, task }) =>
     whileHeartbeating(async (signal) =>
@@ -34,7 +34,6 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
         baseUrl: `${deps.gatewayUrl}/${trialId}/v1`,
         apiKey: attemptKey(deps.secret, trialId, attempt),
         model: 'policy',
-        seconds,
         signal,
       }),
     ),

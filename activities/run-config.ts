@@ -22,6 +22,20 @@ export const runConfig = z.strictObject({
   iterations: z.int().min(0),
   groups_per_iteration: count.default(8),
   group_size: z.int().min(2).default(8),
+  /** How many steps before a step's starting version the oldest of a sample's trained tokens may have been sampled. 0: on-policy. */
+  max_staleness: z.int().min(0).default(0),
+  /** Groups that run at once; absent: as many as `max_staleness` allows. */
+  max_concurrent_groups: count.nullable().default(null),
+  /** Trials that must have ended before a group counts as ended; absent: all. */
+  group_quorum: count.nullable().default(null),
+  /** What becomes of the others then: they have until the group's deadline, are cut, or go on and count for a later step. */
+  stragglers: z.enum(['wait', 'cancel', 'carry_over']).default('wait'),
+  /** Trials started beyond `group_size`: the first `group_size` to end are used. It favours short trials, and no weight mends that. */
+  over_sampling: z.int().min(0).default(0),
+  /** Dynamic sampling (DAPO, arXiv 2503.14476): groups whose rewards are all equal are replaced, up to so many a batch. */
+  filter_groups: z.strictObject({ enable: z.boolean().default(false), max_replaced: z.int().min(0).default(16) }).prefault({}),
+  /** A task is left out after so many groups in a row without one valid reward. */
+  quarantine_after: count.default(2),
   /** In tokens. A call whose prompt is longer is refused and its trial ends as `truncated`. */
   max_prompt_length: count.default(512),
   /** In tokens, a call. */
@@ -42,6 +56,8 @@ export const runConfig = z.strictObject({
     .prefault({}),
   clip_ratio_low: fraction.default(0.2),
   clip_ratio_high: z.number().min(0).default(0.2),
+  /** Largest weight of a token that an older policy sampled (truncated importance sampling). */
+  rollout_is_threshold: z.number().positive().default(2),
   loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).default('token-mean'),
   norm_adv_by_std_in_grpo: z.boolean().default(true),
   ppo_epochs: count.default(1),
@@ -63,6 +79,8 @@ export const runConfig = z.strictObject({
       samples: count.default(16),
       /** Before the first iteration. */
       before: z.boolean().default(true),
+      /** Before each iteration whose number is a multiple of it; absent: never. */
+      every: count.nullable().default(null),
       /** After the last one. */
       after: z.boolean().default(true),
     })
@@ -74,6 +92,11 @@ export const runConfig = z.strictObject({
   /** How many of the newest checkpoints stay on disk. */
   keep_checkpoints: z.int().min(2).default(2),
   seed: z.int().default(0),
+}).superRefine((config, context) => {
+  const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
+  if (config.stragglers === 'carry_over' && config.max_staleness === 0) refuse('stragglers', 'carry_over needs max_staleness 1 or more: what goes on past its step is older than the next one');
+  if ((config.group_quorum ?? 0) > config.group_size) refuse('group_quorum', `at most the group_size, which is ${config.group_size}`);
+  if (config.over_sampling > 0 && config.group_quorum !== null) refuse('group_quorum', 'with over_sampling the quorum is the group_size');
 });
 
 export type RunConfig = z.output<typeof runConfig>;

@@ -11,6 +11,7 @@ export type Sealing = {
   rewards?: Record<string, number>;
   seconds?: Record<string, number>;
   host?: string;
+  final?: boolean;
 };
 
 /** Ends an attempt. An `infra_error` leaves the trial open to the next one; every other outcome is final. */

@@ -64,7 +64,7 @@ async function wallSeconds(db: Database, iteration: number): Promise<number> {
   return ((end?.getTime() ?? Number.NaN) - (takes[iteration]?.openedAt.getTime() ?? Number.NaN)) / 1000;
 }
 
-const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, after: false } });
+const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, every: null, after: false } });
 const rows = await withStack(async (connected, stack, signal) => {
   await startRun(connected.client, RUN, config);
   await watchRun(connected, RUN, signal);

@@ -74,7 +74,7 @@ async function trialTimes(db: Database, iteration: number) {
 
 const QUANTILES = [0, 0.1, 0.5, 0.9, 1];
 
-const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, after: false } });
+const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, every: null, after: false } });
 const parts = await withStack(async ({ client, db, ...connected }, _, signal) => {
   const timer = setInterval(() => looks.push({ at: Date.now(), seconds: processorSeconds() }), LOOK_MS);
   await startRun(client, RUN, config);

@@ -21,24 +21,27 @@ export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
 /** OpenAI's clients send a bearer, Anthropic's a header of their own. */
 const keyOf = (headers: Headers): string => bearer(headers) || (headers.get('x-api-key') ?? '');
 
-/** Throws for a key that proves no attempt of the trial, and asks for the trial only then. */
-export async function refuseStrangers(deps: GatewayDeps, named: string | undefined, headers: Headers): Promise<void> {
+/** What a request's URL and key say: its trial, and the attempt of it that the key proves. */
+export type Claim = { trialId: string | null; attempt: number | null };
+
+export function claimOf({ secret }: GatewayDeps, named: string | undefined, headers: Headers): Claim {
   const key = keyOf(headers);
-  const trialId = named ?? trialOfKey(deps.secret, key);
-  if (trialId === null || attemptOfKey(deps.secret, trialId, key) === null) await openTrialOf(deps, named, headers);
+  const trialId = named ?? trialOfKey(secret, key);
+  return { trialId, attempt: trialId === null ? null : attemptOfKey(secret, trialId, key) };
 }
 
 /**
  * The trial whose open attempt the request's key proves (rule 5); without a trial in the URL, the one that the key names. The
  * recording transaction checks the fence again. `keyed`: also where the URL alone would do.
  */
-export async function openTrialOf(deps: GatewayDeps, named: string | undefined, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
-  const key = keyOf(headers);
-  const trialId = named ?? trialOfKey(deps.secret, key);
+export const openTrialOf = (deps: GatewayDeps, named: string | undefined, headers: Headers, { keyed = false } = {}): Promise<TrialNow> =>
+  openClaimed(deps, claimOf(deps, named, headers), headers, { keyed });
+
+export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven }: Claim, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
   if (trialId === null) throw unauthorized("the URL names no trial: send the trial's own key, or use its base URL");
   const trial = isTrialId(trialId) && (await patiently(deps, () => deps.trials.find(trialId)));
   if (!trial) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
-  const attempt = attemptOfKey(deps.secret, trialId, key) ?? (keyed ? null : attemptOfUrl(deps, trial, headers));
+  const attempt = proven ?? (keyed ? null : attemptOfUrl(deps, trial, headers));
   if (attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);
   if (attempt !== trial.attempt) {
     throw closed(`attempt ${attempt} of trial ${trialId} is closed: attempt ${trial.attempt} is the current one`);

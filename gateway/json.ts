@@ -10,7 +10,7 @@ const MAX_DEPTH = 500;
 export function parseObject(text: string): JsonObject | null {
   try {
     const value: unknown = JSON.parse(text);
-    return isObject(value) && !isTooDeep(value, text.length) ? value : null;
+    return isObject(value) && !isTooDeep(value, text) ? value : null;
   } catch {
     return null;
   }
@@ -18,22 +18,24 @@ export function parseObject(text: string): JsonObject | null {
 
 /** The JSON object that a request's body holds. The original, not a copy: every field of it passes through. */
 export function parseBody(bytes: Uint8Array): JsonObject {
+  let text: string;
   let value: unknown;
   try {
-    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes));
+    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    value = JSON.parse(text);
   } catch (error) {
     throw badRequest(`the body is not JSON: ${error instanceof Error ? error.message : String(error)}`);
   }
   if (!isObject(value)) throw badRequest('the body must be a JSON object');
-  if (isTooDeep(value, bytes.byteLength)) throw badRequest(`the body is nested deeper than ${MAX_DEPTH} levels`);
+  if (isTooDeep(value, text)) throw badRequest(`the body is nested deeper than ${MAX_DEPTH} levels`);
   return value;
 }
 
 export const badRequest = (message: string) => new Failure(400, 'invalid_request', message, { retryable: false });
 
-/** `length`: of its text; each level takes two characters of it. */
-function isTooDeep(value: JsonObject, length: number): boolean {
-  if (length < 2 * MAX_DEPTH) return false;
+/** Looks into what has enough brackets to be so alone. */
+function isTooDeep(value: JsonObject, text: string): boolean {
+  if (!hasBrackets(text, MAX_DEPTH)) return false;
   let level: object[] = [value];
   for (let depth = 0; level.length > 0; depth++) {
     if (depth >= MAX_DEPTH) return true;
@@ -42,4 +44,12 @@ function isTooDeep(value: JsonObject, length: number): boolean {
     level = below;
   }
   return false;
+}
+
+function hasBrackets(text: string, atLeast: number): boolean {
+  let count = 0;
+  for (const bracket of ['{', '[']) {
+    for (let at = text.indexOf(bracket); at >= 0 && count < atLeast; at = text.indexOf(bracket, at + 1)) count++;
+  }
+  return count >= atLeast;
 }

@@ -18,8 +18,15 @@ CREATE TABLE "batches" (
 	"path" text NOT NULL,
 	"samples" integer NOT NULL,
 	"trials" integer NOT NULL,
+	"metrics" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	CONSTRAINT "batches_run_id_iteration_take_pk" PRIMARY KEY("run_id","iteration","take")
+);
+--> statement-breakpoint
+CREATE TABLE "calls_under_way" (
+	"id" bigserial PRIMARY KEY NOT NULL,
+	"key" text NOT NULL,
+	"until" timestamp with time zone NOT NULL
 );
 --> statement-breakpoint
 CREATE TABLE "calls" (
@@ -65,7 +72,12 @@ CREATE TABLE "groups" (
 	"take" integer,
 	"ordinal" integer NOT NULL,
 	"task" text NOT NULL,
+	"agent" text NOT NULL,
+	"size" integer NOT NULL,
 	"policy_version" integer NOT NULL,
+	"dropped" text,
+	"batch_iteration" integer,
+	"batch_take" integer,
 	"opened_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"ended_at" timestamp with time zone
 );
@@ -112,6 +124,14 @@ CREATE TABLE "publications" (
 	CONSTRAINT "publications_run_id_version_replica_pk" PRIMARY KEY("run_id","version","replica")
 );
 --> statement-breakpoint
+CREATE TABLE "quarantined_tasks" (
+	"run_id" text NOT NULL,
+	"task" text NOT NULL,
+	"reason" text NOT NULL,
+	"at" timestamp with time zone DEFAULT now() NOT NULL,
+	CONSTRAINT "quarantined_tasks_run_id_task_pk" PRIMARY KEY("run_id","task")
+);
+--> statement-breakpoint
 CREATE TABLE "replicas" (
 	"url" text PRIMARY KEY NOT NULL,
 	"pool" text DEFAULT 'deployment' NOT NULL,
@@ -127,6 +147,7 @@ CREATE TABLE "runs" (
 	"status" text DEFAULT 'running' NOT NULL,
 	"reason" text,
 	"next_version" integer DEFAULT 0 NOT NULL,
+	"resumed_at" timestamp with time zone,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"ended_at" timestamp with time zone
 );
@@ -148,6 +169,8 @@ CREATE TABLE "trials" (
 	"exhausted" text,
 	"attempt_opened_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"policy_version" integer,
+	"batch_iteration" integer,
+	"batch_take" integer,
 	"outcome" text,
 	"rewards" jsonb,
 	"reported_reward" double precision,
@@ -163,7 +186,10 @@ ALTER TABLE "groups" ADD CONSTRAINT "groups_run_id_runs_id_fk" FOREIGN KEY ("run
 ALTER TABLE "iterations" ADD CONSTRAINT "iterations_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "policy_versions" ADD CONSTRAINT "policy_versions_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
 ALTER TABLE "publications" ADD CONSTRAINT "publications_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+ALTER TABLE "quarantined_tasks" ADD CONSTRAINT "quarantined_tasks_run_id_runs_id_fk" FOREIGN KEY ("run_id") REFERENCES "public"."runs"("id") ON DELETE cascade ON UPDATE no action;--> statement-breakpoint
+CREATE INDEX "calls_under_way_by_key" ON "calls_under_way" USING btree ("key","id");--> statement-breakpoint
 CREATE INDEX "calls_by_trial" ON "calls" USING btree ("trial_id","attempt","seq");--> statement-breakpoint
+CREATE INDEX "groups_by_batch" ON "groups" USING btree ("run_id","batch_iteration","batch_take");--> statement-breakpoint
 CREATE INDEX "groups_by_take" ON "groups" USING btree ("run_id","iteration","take");--> statement-breakpoint
 CREATE INDEX "trials_by_group" ON "trials" USING btree ("group_id");--> statement-breakpoint
 CREATE INDEX "trials_by_run" ON "trials" USING btree ("run_id");--> statement-breakpoint

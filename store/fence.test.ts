@@ -140,7 +140,7 @@ test('a new attempt begins with what the old one has used', async () => {
 
 test('a deleted trial takes along what a batch was made of', async () => {
   await db.insert(runs).values({ id: 'run', config: {} });
-  const group = { runId: 'run', kind: 'train' as const, iteration: 0, ordinal: 0, task: 't', policyVersion: 0 };
+  const group = { runId: 'run', kind: 'train' as const, iteration: 0, ordinal: 0, agent: 'a', size: 1, task: 't', policyVersion: 0 };
   await db.insert(groups).values([{ ...group, id: 'run/0.1/0', take: 1 }, { ...group, id: 'run/0.2/0', take: 2 }]);
   await db.insert(batches).values({ runId: 'run', iteration: 0, take: 1, sha256: 's', path: 'p', samples: 1, trials: 1 });
   for (const [trialId, groupId] of [['trained', 'run/0.1/0'], ['spare', 'run/0.2/0']] as const) {

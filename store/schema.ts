@@ -6,6 +6,7 @@ export * from './tables/groups.ts';
 export * from './tables/iterations.ts';
 export * from './tables/policy-versions.ts';
 export * from './tables/publications.ts';
+export * from './tables/quarantined-tasks.ts';
 export * from './tables/replicas.ts';
 export * from './tables/runs.ts';
 export * from './tables/trials.ts';

@@ -22,11 +22,12 @@ export const waiting = (limit: string | number) =>
  * The agent and its verifier run where their sandbox is. They are not retried: a host that is lost takes its
  * sandbox along, and the trial starts anew under its next attempt.
  */
-export const onHost = (taskQueue: string, seconds: number) =>
+export const onHost = (taskQueue: string) =>
   proxyActivities<Activities>({
     taskQueue,
     scheduleToStartTimeout: '60s',
-    startToCloseTimeout: (seconds + 60) * 1000,
+    // The workflow's own timers end an agent, the heartbeat a lost host.
+    startToCloseTimeout: '7d',
     heartbeatTimeout: '20s',
     cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     retry: { maximumAttempts: 1 },

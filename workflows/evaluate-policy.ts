@@ -9,5 +9,5 @@ export type EvaluationInput = { runId: string; policyVersion: number; deadlineSe
 export async function evaluatePolicy({ runId, policyVersion, deadlineSeconds }: EvaluationInput): Promise<void> {
   const plans = await store.planEvaluation({ runId, policyVersion });
   await getExternalWorkflowHandle(runId).signal(phaseSignal, { phase: 'evaluation', groups: plans.length });
-  await runGroups(runId, policyVersion, plans, deadlineSeconds);
+  await runGroups(runId, plans, deadlineSeconds);
 }

@@ -1,5 +1,6 @@
 import { sleep } from '@temporalio/activity';
 import type { GroupPlan } from '../activities/group-plan.ts';
+import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import type { PublishInput, ReplicaReport } from '../activities/gpu-contract.ts';
 import { runConfig } from '../activities/run-config.ts';
 import type { Activities } from '../activities/index.ts';
@@ -13,7 +14,10 @@ export class FakeWorld {
   readonly outcomes = new Map<string, Outcome>();
   readonly takes = new Map<number, number>();
   config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 2, groups_per_iteration: 2, group_size: 2 });
+  readonly planned = new Set<string>();
+  readonly ended = new Set<string>();
   poolWhole = true;
+  published = 0;
   blockedReason = '';
   runAgent: (input: AgentInput) => Promise<Awaited<ReturnType<Activities['runAgent']>>> = async () => ({ outcome: null, seconds: {} });
   trainStep: () => Promise<void> = async () => {};
@@ -45,9 +49,12 @@ export class FakeWorld {
         this.takes.set(iteration, take);
         return { take, superseded: [] };
       },
-      planGroups: async (input: { runId: string; iteration: number; take: number; policyVersion: number }) => {
-        note(`sample ${input.iteration} from ${input.policyVersion}`);
-        return plans(`${input.runId}/${input.iteration}.${input.take}`, 'train', input.policyVersion);
+      planGroups: async (input: TakeInput & { reopen: boolean }): Promise<Rollout> => {
+        const all = plans(`${input.runId}/${input.iteration}.${input.take}`, 'train', input.policyVersion);
+        if (!this.planned.has(all[0]?.id ?? '')) note(`sample ${input.iteration} from ${input.policyVersion}`);
+        for (const { id } of all) this.planned.add(id);
+        const open = all.filter(({ id }) => !this.ended.has(id));
+        return { open, stale: [], eligible: all.length - open.length, wanted: all.length, isReady: open.length === 0 };
       },
       planEvaluation: async (input: { runId: string; policyVersion: number }) => {
         note(`evaluate ${input.policyVersion}`);
@@ -57,8 +64,21 @@ export class FakeWorld {
         maxAttempts: this.config.max_attempts,
         trialSeconds: this.config.deadlines.trial,
         groupSeconds: this.config.deadlines.group,
+        quorum: this.config.group_quorum ?? this.config.group_size,
+        stragglers: this.config.stragglers,
       }),
-      endGroup: async ({ id }: { id: string }) => note(`end ${id}`),
+      endGroup: async ({ id }: { id: string }) => {
+        if (!this.ended.has(id)) note(`end ${id}`);
+        this.ended.add(id);
+      },
+      awaitGroup: async ({ id }: { id: string }) => {
+        while (!this.ended.has(id)) await sleep(50);
+      },
+      configureRun: async ({ changes }: { changes: Record<string, unknown> }) => (this.config = runConfig.parse({ ...this.config, ...changes })),
+      findOpenTrial: async ({ trialId }: { trialId: string }) => {
+        const [, groupId, member] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
+        return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', member: Number(member) };
+      },
       openTrial: async ({ trialId, attempt }: { trialId: string; attempt: number }) => {
         const finished = this.outcomes.get(trialId);
         return finished ? { finished } : { finished: null, attempt, host: 'host' };
@@ -68,7 +88,7 @@ export class FakeWorld {
         if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);
       },
       poolHas: async () => true,
-      checkPool: async () => this.poolWhole,
+      missingVersion: async () => (this.poolWhole ? null : this.published),
       awaitPool: async () => {
         while (!this.poolWhole) await sleep(100);
       },
@@ -84,7 +104,7 @@ export class FakeWorld {
       endPublication: async ({ version, reports }: { version: number; reports: ReplicaReport[] }) => {
         const confirmed = reports.filter((report) => report.ok).length;
         note(`publish ${version} ${confirmed}`);
-        if (confirmed > 0) this.poolWhole = true;
+        if (confirmed > 0) Object.assign(this, { poolWhole: true, published: version });
         return { confirmed };
       },
       closeTake: async ({ iteration, take }: { iteration: number; take: number }) => note(`close ${iteration}.${take}`),

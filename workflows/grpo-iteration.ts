@@ -2,32 +2,28 @@ import { getExternalWorkflowHandle, upsertSearchAttributes } from '@temporalio/w
 import { gpu, store } from './activities.ts';
 import { phaseSignal } from './messages.ts';
 import { publish } from './publish-version.ts';
-import { runGroups } from './run-groups.ts';
-import type { Deadlines } from './train-run.ts';
 
 export type IterationInput = {
   runId: string;
   iteration: number;
   take: number;
-  policyVersion: number;
-  deadlines: Deadlines;
+  /** Seconds that a train step may take. */
+  trainSeconds: number;
+  /** What the rollout took, in seconds. */
+  seconds: Record<string, number>;
 };
 
-/** One take of one iteration: sample groups from the policy, train on them, publish what came out. Returns the new version. */
+/** What a take makes of its groups: a batch, a train step, a version in every engine. Returns the new version. */
 export async function grpoIteration(input: IterationInput): Promise<number> {
-  const { runId, iteration, take, policyVersion, deadlines } = input;
+  const { runId, iteration, take } = input;
   const run = getExternalWorkflowHandle(runId);
-  const seconds: Record<string, number> = {};
+  const seconds = { ...input.seconds };
 
-  await enter('rollout');
-  const plans = await store.planGroups({ runId, iteration, take, policyVersion });
-  await run.signal(phaseSignal, { phase: 'rollout', groups: plans.length });
-  await timed('rollout', () => runGroups(runId, policyVersion, plans, deadlines.iteration));
-
+  await enter('batch');
   const batch = await timed('batch', () => store.assembleBatch({ runId, iteration, take }));
 
   await enter('train');
-  const step = await timed('train', () => gpu(deadlines.train).trainStep(batch.step));
+  const step = await timed('train', () => gpu(input.trainSeconds).trainStep(batch.step));
   const { version } = batch.step;
   const { parentVersion } = batch;
   await store.recordVersion({ runId, iteration, take, version, parentVersion, batchSha256: batch.step.batch_sha256, step });
@@ -40,7 +36,7 @@ export async function grpoIteration(input: IterationInput): Promise<number> {
 
   async function enter(phase: string): Promise<void> {
     upsertSearchAttributes({ TrialgatePhase: [phase] });
-    if (phase !== 'rollout') await run.signal(phaseSignal, { phase });
+    await run.signal(phaseSignal, { phase });
   }
   async function timed<T>(phase: string, work: () => Promise<T>): Promise<T> {
     const start = Date.now();

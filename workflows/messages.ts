@@ -3,9 +3,12 @@ import type { Outcome } from '../store/tables/trials.ts';
 
 export type GroupEnd = { id: string; outcomes: Outcome[] };
 
+/** Times are ISO 8601. */
+export type GroupStatus = { id: string; task: string; state: 'running' | 'ended'; since: string };
+
 export type RunStatusReport = {
   run: string;
-  /** `preparing`, `waiting for engines`, `evaluation`, `rollout`, `train`, `publish`, `blocked`, `completed`. */
+  /** `preparing`, `waiting for engines`, `evaluation`, `rollout`, `batch`, `train`, `publish`, `paused`, `blocked`, `completed`. */
   phase: string;
   iteration: number;
   iterations: number;
@@ -14,16 +17,29 @@ export type RunStatusReport = {
   groups_ended: number;
   groups: number;
   trials: Partial<Record<Outcome, number>>;
-  /** Why it is blocked, and what it waits for. */
+  /** What it waits for, and until when at most. */
+  waits_for: string | null;
+  until: string | null;
+  /** Those that this iteration began, or that run on from earlier ones. */
+  members: GroupStatus[];
+  /** Why it is blocked. */
   reason: string | null;
 };
 
 /** `temporal workflow query --type status`. */
 export const statusQuery = defineQuery<RunStatusReport>('status');
-/** Goes on after a person mended what blocked the run. */
+/** Goes on after a person mended what blocked the run, or before a pause is over. */
 export const resumeUpdate = defineUpdate<string>('resume');
 /** Ends the run after the iteration that is under way. */
 export const stopUpdate = defineUpdate<string>('stop');
+/** Starts no more groups and no train step for so many seconds: a day, unless told. What runs goes on. */
+export const pauseUpdate = defineUpdate<string, [{ seconds?: number }]>('pause');
+/** Changes settings of the run file from the next use of each on. A bad value is refused. */
+export const configureUpdate = defineUpdate<string, [Record<string, unknown>]>('configure');
+/** Ends a trial now; nothing trains on it. */
+export const skipUpdate = defineUpdate<string, [{ trial: string }]>('skip');
+/** Gives a trial, and with it its group, more time. */
+export const extendUpdate = defineUpdate<string, [{ trial: string; seconds: number }]>('extend');
 
 /** A group tells its run that it ended; its row in the store says so too. */
 export const groupEndedSignal = defineSignal<[GroupEnd]>('groupEnded');
@@ -31,3 +47,8 @@ export const groupEndedSignal = defineSignal<[GroupEnd]>('groupEnded');
 export const phaseSignal = defineSignal<[{ phase: string; groups?: number }]>('phase');
 /** A trial lost its engine: whoever owns the pool looks after it. */
 export const engineTroubleSignal = defineSignal('engineTrouble');
+/** To a group: its deadline is now. */
+export const cutSignal = defineSignal('cut');
+/** To a group, of one of its trials. */
+export const skipSignal = defineSignal<[{ member: number }]>('skip');
+export const extendSignal = defineSignal<[{ member: number; seconds: number }]>('extend');

@@ -1,30 +1,73 @@
-import { CancellationScope, getExternalWorkflowHandle, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
-import { groupEndedSignal } from './messages.ts';
-import { runTrial } from './run-trial.ts';
+import { cutSignal, extendSignal, groupEndedSignal, skipSignal } from './messages.ts';
+import { runTrial, type TrialRun } from './run-trial.ts';
 
 /**
- * The G trials of one task, side by side. It may outlive the iteration that started it, so its end is a row in the
- * store and a signal to the run, not only a result.
+ * The G trials of one task, side by side, until all have ended, its quorum or its deadline. It may outlive the iteration that started
+ * it, so its end is a row in the store and a signal to the run, not only a result.
  */
 export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   const limits = await store.openGroup(group);
   const owner = workflowInfo().parent?.workflowId ?? group.runId;
-  const root = CancellationScope.current();
-  const outcomes = await CancellationScope.withTimeout(limits.groupSeconds * 1000, () =>
-    Promise.all(
-      Array.from({ length: group.size }, (_, member) => {
-        const trialId = `${group.trialPrefix}-${member}`;
-        return runTrial({ trialId, member, group, limits, owner }, () => root.consideredCancelled);
-      }),
-    ),
-  );
-  await CancellationScope.nonCancellable(async () => {
+  const trials: TrialRun[] = Array.from({ length: group.size }, (_, member) => ({
+    trialId: `${group.trialPrefix}-${member}`, member, group, limits, owner,
+    scope: new CancellationScope(), cut: null, outcome: null, deadline: null,
+  }));
+  let deadline = Date.now() + limits.groupSeconds * 1000;
+  const running = () => trials.filter(({ outcome }) => outcome === null);
+  const cut = (which: TrialRun[], as: TrialRun['cut']) => {
+    for (const trial of which) {
+      trial.cut ??= as;
+      trial.scope.cancel();
+    }
+  };
+  setHandler(cutSignal, () => void (deadline = 0));
+  setHandler(skipSignal, ({ member }) => cut(running().filter((trial) => trial.member === member), 'skipped'));
+  setHandler(extendSignal, ({ member, seconds }) => {
+    const trial = running().find((each) => each.member === member);
+    if (!trial) return;
+    trial.deadline = Math.max(trial.deadline ?? 0, Date.now()) + seconds * 1000;
+    deadline = Math.max(deadline, trial.deadline);
+  });
+
+  const ends = trials.map(async (trial) => {
+    trial.outcome = await runTrial(trial);
+    return trial.outcome;
+  });
+  const all = Promise.all(ends);
+  // One that broke the workflow's own rules ends the group; its error comes with `await all`.
+  all.catch(() => void (deadline = 0));
+  const hasEnded = () => running().length === 0;
+  const isAt = (count: number) => trials.length - running().length >= count;
+  try {
+    let told = false;
+    for (let until = deadline; !hasEnded() && Date.now() < until; until = deadline) {
+      setCurrentDetails(`${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`);
+      const goal = told || limits.stragglers === 'wait' ? trials.length : limits.quorum;
+      await condition(() => isAt(goal) || deadline !== until, until - Date.now());
+      if (told || limits.stragglers === 'wait' || !isAt(limits.quorum)) continue;
+      told = true;
+      if (limits.stragglers === 'cancel') cut(running(), 'dropped');
+      else await tell();
+    }
+    cut(running(), 'deadline');
+    await all;
+  } catch (error) {
+    if (!isCancellation(error)) throw error;
+    cut(running(), 'run');
+  }
+  return CancellationScope.nonCancellable(async () => {
+    const outcomes = await all;
+    await tell(outcomes);
+    return outcomes;
+  });
+
+  async function tell(outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<void> {
     await store.endGroup({ id: group.id });
     // The run may have ended meanwhile: the row in the store stands.
     await getExternalWorkflowHandle(group.runId).signal(groupEndedSignal, { id: group.id, outcomes }).catch(() => {});
-  });
-  return outcomes;
+  }
 }

@@ -1,4 +1,4 @@
-import { CancellationScope, getExternalWorkflowHandle, isCancellation, sleep, type ExternalWorkflowHandle } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, sleep, type ExternalWorkflowHandle } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { GroupLimits } from '../activities/open-group.ts';
 import type { OpenedTrial } from '../activities/open-trial.ts';
@@ -8,39 +8,62 @@ import type { Outcome } from '../store/tables/trials.ts';
 import { onHost, store, waiting } from './activities.ts';
 import { engineTroubleSignal } from './messages.ts';
 
-type Trial = { trialId: string; member: number; group: GroupPlan; limits: GroupLimits; owner: string };
+/** Why a trial was cut: at the deadline it is verified as it is, else it comes to nothing, for good unless its run was cancelled. */
+type Cut = 'deadline' | 'dropped' | 'skipped' | 'run';
+export type TrialRun = {
+  readonly trialId: string;
+  readonly member: number;
+  readonly group: GroupPlan;
+  readonly limits: GroupLimits;
+  readonly owner: string;
+  /** Cancelled when it is cut. */
+  readonly scope: CancellationScope;
+  cut: Cut | null;
+  outcome: Outcome | null;
+  /** Of the current attempt's agent, in milliseconds since the epoch. */
+  deadline: number | null;
+};
 /** One that was not opened has no host. */
 type Attempt = Pick<Sealing, 'trialId' | 'attempt' | 'host'>;
 type Opened = Required<Attempt>;
 type Ending = Omit<Sealing, keyof Attempt>;
 
+const REASONS: Record<Cut, string> = {
+  deadline: 'the group reached its deadline',
+  dropped: 'enough trials of the group had ended',
+  skipped: 'skipped by a person',
+  run: 'the run was cancelled',
+};
+
 /**
  * One trial: open (with its sandbox) → agent → verify → seal, under a new attempt after each failure that is not its own.
- * Its scope is cancelled at the group's deadline (it ends as `truncated`) or with the run (`cancelled`).
+ * Its scope is cancelled when it is cut.
  */
-export async function runTrial(trial: Trial, runCancelled: () => boolean): Promise<Outcome> {
+export async function runTrial(trial: TrialRun): Promise<Outcome> {
   const { trialId, group, limits } = trial;
   let attempt = 1;
   try {
-    for (let tries = 1; ; tries++, attempt++) {
-      const opened = await openTrial(trial, attempt);
-      if (opened?.finished) return opened.finished;
-      attempt = opened?.attempt ?? attempt;
-      const outcome = opened ? await runAttempt(trial, { trialId, attempt, host: opened.host }, runCancelled) : 'infra_error';
-      if (outcome !== 'infra_error' || tries >= limits.maxAttempts) return outcome;
-      await mendPool(getExternalWorkflowHandle(trial.owner), group.runId);
-      await sleep(1000 * 2 ** Math.min(tries, 5));
-    }
+    return await trial.scope.run(async () => {
+      for (let tries = 1; ; tries++, attempt++) {
+        const opened = await openTrial(trial, attempt);
+        if (opened?.finished) return opened.finished;
+        attempt = opened?.attempt ?? attempt;
+        const outcome = opened ? await runAttempt(trial, { trialId, attempt, host: opened.host }) : 'infra_error';
+        if (outcome !== 'infra_error' || tries >= limits.maxAttempts) return outcome;
+        await mendPool(getExternalWorkflowHandle(trial.owner), group.runId);
+        await sleep(1000 * 2 ** Math.min(tries, 5));
+      }
+    });
   } catch (error) {
     if (!isCancellation(error)) throw error;
-    const outcome = runCancelled() ? 'cancelled' : 'truncated';
-    await seal({ trialId, attempt }, { outcome, reason: 'cut between two attempts' });
-    return outcome;
+    return seal({ trialId, attempt }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
   }
 }
 
+const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason: REASONS[cut ?? 'run'], final: cut === 'dropped' || cut === 'skipped' });
+
 /** Null when no host could: an infrastructure failure. */
-async function openTrial({ trialId, member, group, limits }: Trial, attempt: number): Promise<OpenedTrial | null> {
+async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
   try {
     return await waiting(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
   } catch (error) {
@@ -50,27 +73,53 @@ async function openTrial({ trialId, member, group, limits }: Trial, attempt: num
   }
 }
 
-async function runAttempt({ group, limits }: Trial, attempt: Opened, runCancelled: () => boolean): Promise<Outcome> {
+async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
   const { host, ...key } = attempt;
-  const here = onHost(host, limits.trialSeconds);
+  const here = onHost(host);
   let end: AgentEnd;
   try {
-    end = await here.runAgent({ ...key, seconds: limits.trialSeconds, agent: group.agent });
+    end = await withinDeadline(trial, () => here.runAgent({ ...key, agent: trial.group.agent }));
   } catch (error) {
     // A worker that shuts down cancels its activities too: only this scope tells whether the trial was cut.
     if (!CancellationScope.current().consideredCancelled) return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });
-    if (runCancelled()) return abandon(attempt, { outcome: 'cancelled', reason: 'the run was cancelled' });
-    end = { outcome: 'truncated', reason: 'the group reached its deadline', seconds: {} };
+    if (trial.cut !== 'deadline') return abandon(attempt, cancelled(trial));
+    end = { outcome: 'truncated', reason: REASONS.deadline, seconds: {} };
   }
   const { outcome, reason } = end;
   if (outcome === 'infra_error') return abandon(attempt, { ...end, outcome });
   try {
     // What a cut trial left behind is still verified, past the deadline too.
-    const verdict = await CancellationScope.nonCancellable(() => here.verifyTrial({ ...key, seconds: limits.trialSeconds }));
+    const verdict = await CancellationScope.nonCancellable(() => here.verifyTrial({ ...key, seconds: trial.limits.trialSeconds }));
     const seconds = { ...end.seconds, ...verdict.seconds };
     return await seal(attempt, { reason, ...verdict, outcome: verdict.outcome ?? outcome ?? 'scored', seconds });
   } catch (error) {
     return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });
+  }
+}
+
+/** Lets the agent run until the trial's deadline, which a person may move; then it has used up its time, and what it left is verified. */
+async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Promise<AgentEnd> {
+  trial.deadline = Date.now() + trial.limits.trialSeconds * 1000;
+  let isOver = false;
+  const agent = new CancellationScope();
+  const running = agent.run(run);
+  const watch = new CancellationScope();
+  void watch
+    .run(async () => {
+      for (let until = trial.deadline ?? 0; Date.now() < until; until = trial.deadline ?? 0) {
+        await condition(() => trial.deadline !== until, until - Date.now());
+      }
+      isOver = true;
+      agent.cancel();
+    })
+    .catch(() => {});
+  try {
+    return await running;
+  } catch (error) {
+    if (!isOver || CancellationScope.current().consideredCancelled || !isCancellation(error)) throw error;
+    return { outcome: 'agent_error', reason: 'the agent used up its time', seconds: { agent: trial.limits.trialSeconds } };
+  } finally {
+    watch.cancel();
   }
 }
 
@@ -84,7 +133,7 @@ async function abandon(attempt: Opened, ending: Ending): Promise<Outcome> {
   return CancellationScope.nonCancellable(async () => {
     const outcome = await seal(attempt, ending);
     const { host, ...key } = attempt;
-    const closing = onHost(host, 0).closeSandbox(key).catch(() => {});
+    const closing = onHost(host).closeSandbox(key).catch(() => {});
     // A host that is lost never answers, and a trial that is to be tried again does not wait for it.
     if (outcome === 'cancelled') await closing;
     return outcome;

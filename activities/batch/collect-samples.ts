@@ -1,39 +1,81 @@
-import { and, asc, eq } from 'drizzle-orm';
+import { and, asc, eq, inArray } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
-import { buildSamples } from '../../store/samples/build-samples.ts';
+import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
 import { groups, trials } from '../../store/schema.ts';
+import { readLineage } from '../rollout/lineage.ts';
 import type { RunConfig } from '../run-config.ts';
+import type { TakeKey } from './choose-trials.ts';
 import type { Sample } from './sample.ts';
 
-/** The samples of one take, in an order that does not depend on who finished first. */
-export async function collectSamples(
-  db: Database,
-  config: RunConfig,
-  take: { runId: string; iteration: number; take: number },
-): Promise<Sample[]> {
+export type Trial = typeof trials.$inferSelect;
+export type Collected = {
+  samples: Sample[];
+  /** Of trials that are trained on otherwise: too old, or sampled by a version that is no ancestor. */
+  stale: Sample[];
+  /** Steps that each sample lags behind. */
+  staleness: number[];
+  trials: Trial[];
+};
+
+/** The samples of the trials that a take's batch is made of, in an order that does not depend on who finished first. */
+export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<Collected> {
+  const marked = and(eq(trials.runId, take.runId), eq(trials.batchIteration, take.iteration), eq(trials.batchTake, take.take));
   const members = await db
-    .select({ trial: trials, version: groups.policyVersion })
+    .select({ trial: trials })
     .from(trials)
     .innerJoin(groups, eq(groups.id, trials.groupId))
-    .where(and(eq(groups.runId, take.runId), eq(groups.iteration, take.iteration), eq(groups.take, take.take)))
-    .orderBy(asc(groups.ordinal), asc(trials.member));
-  const samples: Sample[] = [];
-  for (const { trial, version } of members) {
+    .where(marked)
+    .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.member));
+  const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
+  const earlier = await readEarlier(db, config, members.map(({ trial }) => trial));
+  const collected: Collected = { samples: [], stale: [], staleness: [], trials: members.map(({ trial }) => trial) };
+  for (const { trial } of members) {
     const rewards = rewardsOf(trial, config);
     if (rewards === null || trial.groupId === null) continue;
     const trainable = await readTrainableCalls(db, { trialId: trial.id, attempt: trial.attempt });
-    // Staleness 0: only what the take's own policy version sampled.
-    const sequences = buildSamples(trainable.filter(({ policyVersions }) => policyVersions === version));
-    for (const sequence of sequences) {
-      samples.push({ ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt });
+    for (const sequence of buildSamples(trainable)) {
+      const sample = { ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt, companions: earlier.get(trial.groupId) ?? [] };
+      const age = ageOf(sequence, ages);
+      if (age === null) collected.stale.push(sample);
+      else {
+        collected.samples.push(sample);
+        collected.staleness.push(age);
+      }
     }
   }
-  return samples;
+  return collected;
+}
+
+/** Steps between the step's starting version and the oldest that sampled a trained token; null: more than the run allows. */
+function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number>): number | null {
+  let oldest = 0;
+  for (const version of new Set(policyVersions)) {
+    if (version === null) continue;
+    const age = ages.get(version);
+    if (age === undefined) return null;
+    oldest = Math.max(oldest, age);
+  }
+  return oldest;
+}
+
+/** The rewards of trials of the same groups that an earlier batch trained: a group has one baseline. */
+async function readEarlier(db: Database, config: RunConfig, members: Trial[]): Promise<Map<string, Record<string, number>[]>> {
+  const ids = [...new Set(members.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
+  const earlier = new Map<string, Record<string, number>[]>();
+  if (config.stragglers !== 'carry_over' || ids.length === 0) return earlier;
+  const own = new Set(members.map(({ id }) => id));
+  const all = await db.select().from(trials).where(inArray(trials.groupId, ids)).orderBy(asc(trials.member));
+  for (const trial of all) {
+    const rewards = rewardsOf(trial, config);
+    if (own.has(trial.id) || trial.batchIteration === null || trial.groupId === null || rewards === null) continue;
+    earlier.set(trial.groupId, [...(earlier.get(trial.groupId) ?? []), rewards]);
+  }
+  return earlier;
 }
 
 /** Null: this trial is not trained on. Only the verifier's numbers count; a run may choose 0 for trials that were cut. */
-function rewardsOf(trial: typeof trials.$inferSelect, config: RunConfig): Record<string, number> | null {
+export function rewardsOf(trial: Trial, config: RunConfig): Record<string, number> | null {
   if (trial.outcome === 'scored') return trial.rewards;
   if (trial.outcome !== 'truncated' && trial.outcome !== 'agent_error') return null;
   const treatment = config[trial.outcome];

@@ -5,5 +5,7 @@ export type Sample = TokenSample & {
   rewards: Record<string, number>;
   groupId: string;
   trialId: string;
+  /** Rewards of the group's trials that an earlier batch trained: part of its baseline. */
+  companions: Record<string, number>[];
   attempt: number;
 };

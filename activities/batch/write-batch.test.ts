@@ -21,7 +21,7 @@ const sample = (trialId: string): Sample => ({
   groupId: 'r/0.1/0',
   trialId,
   attempt: 2,
-  callIds: ['c'],
+  callIds: ['c'], companions: [],
 });
 
 test('the same samples make another file, or the name is not the content', async () => {

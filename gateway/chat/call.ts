@@ -153,8 +153,8 @@ export class Call {
     this.#deps.counters[as] += 1;
     this.#unfollow();
     this.#idle.stop();
-    // What is still under way to the engine is of no use any more.
-    this.#controller.abort(OVER);
+    // What is still under way to the engine is of no use any more; a reply that is whole was read to its end.
+    if (as !== 'completed') this.#controller.abort(OVER);
     this.lease?.leave();
     this.onEnd();
   }

@@ -2,7 +2,7 @@ import { Hono } from 'hono';
 import { outlineOf } from '../../store/calls/outline.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import { replayCall } from '../../store/queries/replay-call.ts';
-import { openTrialOf, refuseStrangers } from '../auth.ts';
+import { claimOf, openClaimed, openTrialOf } from '../auth.ts';
 import { allowance } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
 import { dispatch } from '../chat/dispatch.ts';
@@ -42,11 +42,12 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     app.on('POST', pathsOf(protocol), async (c) => {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut };
-      const named = c.req.param('trial');
-      await refuseStrangers(deps, named, headers);
+      const claim = claimOf(deps, c.req.param('trial'), headers);
+      // A stranger is refused before its body is read.
+      if (claim.attempt === null) await openClaimed(deps, claim, headers);
       const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
       // What the trial has used of its budgets changes while a slow body comes.
-      const trial = await openTrialOf(deps, named, headers);
+      const trial = await openClaimed(deps, claim, headers);
       const leave = admit(trial);
       try {
         const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };

@@ -14,6 +14,8 @@ export type Sealing = {
   /** Seconds by phase. */
   seconds?: Record<string, number>;
   host?: string;
+  /** Of a trial that is `cancelled` for good: nobody will try it again. */
+  final?: boolean;
 };
 
 /** Nothing can be said of the trial itself after these: whoever goes on with the run tries it again. */
@@ -25,7 +27,7 @@ const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
  * Throws `attempt_closed` for any attempt but the current one.
  */
 export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
-  const { trialId, attempt, outcome, rewards, reason, seconds, host } = input;
+  const { trialId, attempt, outcome, rewards, reason, seconds, host, final = false } = input;
   return db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
@@ -39,7 +41,7 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     const now = new Date();
     await tx.update(attempts).set({ outcome, reason, seconds, host, endedAt: now }).where(thisAttempt);
     const ended = { status: 'completed' as const, reason: reason ?? null, completedAt: trial.completedAt ?? now };
-    const sealed = UNFINISHED.includes(outcome) ? ended : { ...ended, outcome, rewards, sealedAt: now };
+    const sealed = UNFINISHED.includes(outcome) && !final ? ended : { ...ended, outcome, rewards, sealedAt: now };
     const [after] = await tx.update(trials).set(sealed).where(eq(trials.id, trialId)).returning();
     return after ?? trial;
   });

@@ -3,6 +3,7 @@ import type { Database } from '../database.ts';
 import { trials } from '../schema.ts';
 
 export type Transaction = Parameters<Parameters<Database['transaction']>[0]>[0];
+export type Executor = Database | Transaction;
 export type Trial = typeof trials.$inferSelect;
 
 /** The trial's row, locked against recording and sealing until the transaction ends. */

@@ -1,4 +1,4 @@
-import { integer, pgTable, primaryKey, text, timestamp } from 'drizzle-orm/pg-core';
+import { integer, jsonb, pgTable, primaryKey, text, timestamp } from 'drizzle-orm/pg-core';
 import { runs } from './runs.ts';
 
 /** The immutable file that one train step read: `batches/{sha256}.arrow`. */
@@ -13,6 +13,8 @@ export const batches = pgTable(
     samples: integer().notNull(),
     /** How many trials they come from. */
     trials: integer().notNull(),
+    /** What it is made of, and what was left out (docs/show.md). */
+    metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   },
   (t) => [primaryKey({ columns: [t.runId, t.iteration, t.take] })],

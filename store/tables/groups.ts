@@ -3,6 +3,10 @@ import { runs } from './runs.ts';
 
 export const GROUP_KINDS = ['train', 'eval'] as const;
 
+/** Why an ended group is in no batch: its rewards were all equal, it was older than the run allows, or nothing in it was valid. */
+export const DROPPED = ['no_spread', 'stale', 'failed'] as const;
+export type Dropped = (typeof DROPPED)[number];
+
 /** The trials of one task in one take. Its id is its workflow's id: `{run}/{iteration}.{take}/{ordinal}`. */
 export const groups = pgTable(
   'groups',
@@ -15,9 +19,18 @@ export const groups = pgTable(
     take: integer(),
     ordinal: integer().notNull(),
     task: text().notNull(),
+    agent: text().notNull(),
+    /** Trials: G in GRPO, and those of `over_sampling`. */
+    size: integer().notNull(),
+    /** What its first tokens are sampled from. */
     policyVersion: integer('policy_version').notNull(),
+    dropped: text({ enum: DROPPED }),
+    /** The take whose batch it is in; void when that take is superseded. */
+    batchIteration: integer('batch_iteration'),
+    batchTake: integer('batch_take'),
     openedAt: timestamp('opened_at', { withTimezone: true }).notNull().defaultNow(),
+    /** When it came to its quorum, its end or its deadline. A straggler that is carried over may outlive it. */
     endedAt: timestamp('ended_at', { withTimezone: true }),
   },
-  (t) => [index('groups_by_take').on(t.runId, t.iteration, t.take)],
+  (t) => [index('groups_by_batch').on(t.runId, t.batchIteration, t.batchTake), index('groups_by_take').on(t.runId, t.iteration, t.take)],
 );

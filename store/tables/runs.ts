@@ -13,6 +13,8 @@ export const runs = pgTable('runs', {
   reason: text(),
   /** Next policy version to hand out: versions are never reused within a run. */
   nextVersion: integer('next_version').notNull().default(0),
+  /** When a person last let it go on: what failed before counts no more. */
+  resumedAt: timestamp('resumed_at', { withTimezone: true }),
   createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   endedAt: timestamp('ended_at', { withTimezone: true }),
 });

@@ -45,6 +45,9 @@ export const trials = pgTable(
     exhausted: text({ enum: EXHAUSTED }),
     attemptOpenedAt: timestamp('attempt_opened_at', { withTimezone: true }).notNull().defaultNow(),
     policyVersion: integer('policy_version'),
+    /** The take whose batch has its samples; void when that take is superseded. */
+    batchIteration: integer('batch_iteration'),
+    batchTake: integer('batch_take'),
     outcome: text({ enum: OUTCOMES }),
     /** Named rewards between 0 and 1, written by the verifier's activity alone. */
     rewards: jsonb().$type<Record<string, number>>(),

@@ -1,0 +1,55 @@
+import { and, eq, inArray, isNotNull } from 'drizzle-orm';
+import type { Database } from '../../store/database.ts';
+import { calls, groups, trials } from '../../store/schema.ts';
+import { weightedReward } from '../reward.ts';
+import type { RunConfig } from '../run-config.ts';
+import type { TakeKey } from './choose-trials.ts';
+import { rewardsOf, type Collected, type Trial } from './collect-samples.ts';
+import type { Sample } from './sample.ts';
+
+/**
+ * What a batch is made of, and what was left out of it since the one before. `*_tokens`: trained tokens a trial, mean; `*_reward`: mean.
+ * Used and dropped side by side show what a quorum, over-sampling or staleness favours.
+ */
+export async function batchMetrics(db: Database, config: RunConfig, take: TakeKey, collected: Collected): Promise<Record<string, number>> {
+  const { samples, stale, staleness } = collected;
+  const usedIds = new Set(samples.map(({ trialId }) => trialId));
+  const used = collected.trials.filter(({ id }) => usedIds.has(id));
+  const left = [...collected.trials.filter(({ id }) => !usedIds.has(id)), ...(await readDropped(db, take))];
+  const continued = await db
+    .select({ continuation: calls.continuation })
+    .from(calls)
+    .innerJoin(trials, and(eq(trials.id, calls.trialId), eq(trials.attempt, calls.attempt)))
+    .where(and(inArray(trials.id, [...usedIds]), eq(calls.status, 'completed'), isNotNull(calls.continuation)));
+  const drifted = continued.filter(({ continuation }) => continuation === 'realigned').length;
+  return {
+    groups: new Set(samples.map(({ groupId }) => groupId)).size,
+    samples_per_trial: samples.length / Math.max(1, usedIds.size),
+    drifted_calls: continued.length === 0 ? 0 : drifted / continued.length,
+    stale_samples: stale.length,
+    staleness_mean: mean(staleness),
+    staleness_max: Math.max(0, ...staleness),
+    used_trials: used.length,
+    used_tokens: mean(tokensByTrial(samples)),
+    used_reward: mean(used.map((trial) => rewardOf(trial, config))),
+    dropped_trials: left.length,
+    dropped_tokens: mean(left.map(({ usedTokens }) => usedTokens)),
+    dropped_reward: mean(left.filter(({ rewards }) => rewards !== null).map((trial) => rewardOf(trial, config))),
+  };
+}
+
+/** Trials of this take's own groups that no batch will have: their groups were dropped, or went on without them. */
+async function readDropped(db: Database, { runId, iteration, take }: TakeKey): Promise<Trial[]> {
+  const own = and(eq(groups.runId, runId), eq(groups.iteration, iteration), eq(groups.take, take), isNotNull(groups.dropped));
+  return (await db.select({ trial: trials }).from(trials).innerJoin(groups, eq(groups.id, trials.groupId)).where(own)).map(({ trial }) => trial);
+}
+
+const rewardOf = (trial: Trial, config: RunConfig): number => weightedReward(rewardsOf(trial, config) ?? trial.rewards ?? {}, config.reward_weights);
+
+function tokensByTrial(samples: readonly Sample[]): number[] {
+  const tokens = new Map<string, number>();
+  for (const { trialId, lossMask } of samples) tokens.set(trialId, (tokens.get(trialId) ?? 0) + lossMask.reduce((sum, bit) => sum + bit, 0));
+  return [...tokens.values()];
+}
+
+const mean = (values: readonly number[]): number => (values.length === 0 ? 0 : values.reduce((sum, value) => sum + value, 0) / values.length);

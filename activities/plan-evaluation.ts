@@ -1,0 +1,24 @@
+import type { Deps } from './deps.ts';
+import type { GroupPlan } from './group-plan.ts';
+import { readRun } from './read-run.ts';
+import { listTasks } from './tasks/list-tasks.ts';
+
+/** The held-out tasks, each sampled `evaluation.samples` times from one policy version. */
+export const planEvaluation =
+  (deps: Deps) =>
+  async (input: { runId: string; policyVersion: number }): Promise<GroupPlan[]> => {
+    const config = await readRun(deps.db, input.runId);
+    const tasks = await listTasks(config.evaluation.tasks);
+    return tasks.map((task, ordinal) => ({
+      ...input,
+      kind: 'eval',
+      iteration: null,
+      take: null,
+      id: `${input.runId}/eval@${input.policyVersion}/${ordinal}`,
+      trialPrefix: `${input.runId}-eval.${input.policyVersion}-${ordinal}`,
+      ordinal,
+      size: config.evaluation.samples,
+      task,
+      agent: config.agents[ordinal % config.agents.length] ?? '',
+    }));
+  };

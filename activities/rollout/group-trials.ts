@@ -1,0 +1,31 @@
+import { and, desc, eq, type SQL } from 'drizzle-orm';
+import type { Executor } from '../../store/queries/transaction.ts';
+import { attempts, groups, trials, type Outcome } from '../../store/schema.ts';
+
+export type GroupTrial = { id: string; groupId: string; task: string; outcome: Outcome | null; rewards: Record<string, number> | null; reason: string | null };
+
+/** The trials of some groups. One that no attempt finished has the outcome of its last one. */
+export async function readGroupTrials(db: Executor, which: SQL | undefined): Promise<GroupTrial[]> {
+  const rows = await db
+    .select({ id: trials.id, groupId: groups.id, task: groups.task, outcome: trials.outcome, rewards: trials.rewards, last: attempts.outcome, reason: attempts.reason })
+    .from(groups)
+    .innerJoin(trials, eq(trials.groupId, groups.id))
+    .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .where(which)
+    .orderBy(desc(groups.endedAt), trials.member);
+  return rows.map(({ last, ...row }) => ({ ...row, outcome: row.outcome ?? last }));
+}
+
+/** Failed for a reason that is not the agent's. */
+export const isFailure = ({ outcome }: GroupTrial): boolean => outcome === 'infra_error' || outcome === 'verifier_error';
+
+/** What most of them said, numbers apart. */
+export function commonReason(rows: readonly GroupTrial[]): string {
+  const counts = new Map<string, { times: number; reason: string }>();
+  for (const { reason, outcome } of rows) {
+    const said = reason ?? outcome ?? 'unknown';
+    const kind = said.replace(/[0-9a-f]{8,}|\d+/g, '#');
+    counts.set(kind, { times: (counts.get(kind)?.times ?? 0) + 1, reason: said });
+  }
+  return [...counts.values()].toSorted((a, b) => b.times - a.times)[0]?.reason ?? 'unknown';
+}

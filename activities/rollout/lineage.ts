@@ -1,0 +1,15 @@
+import { sql } from 'drizzle-orm';
+import type { Executor } from '../../store/queries/transaction.ts';
+import { policyVersions } from '../../store/schema.ts';
+
+/** How many steps each version lies before `version`, as far as `limit` steps back. What is not in it belongs to no ancestor, or is too old. */
+export async function readLineage(db: Executor, input: { runId: string; version: number; limit: number }): Promise<Map<number, number>> {
+  const { runId, version, limit } = input;
+  const { rows } = await db.execute<{ version: number; distance: number }>(sql`
+    with recursive lineage (version, parent, distance) as (
+      select version, parent_version, 0 from ${policyVersions} where run_id = ${runId} and version = ${version}
+      union all
+      select v.version, v.parent_version, l.distance + 1 from ${policyVersions} as v join lineage l on v.run_id = ${runId} and v.version = l.parent where l.distance < ${limit}
+    ) select version, distance from lineage`);
+  return new Map([[version, 0], ...rows.map((row): [number, number] => [row.version, row.distance])]);
+}
