@@ -1,36 +1,40 @@
 import { SIGMA } from './durations.ts';
 import type { Rules } from './rules.ts';
 
-export const CEILING = `The ceiling is proved, for many trials, of every scheduler that steps at an even pace, takes at most 64 trials a step, fills slots in order (so that when
-within a version's time a trial starts has nothing to do with how long it will take), and cuts none before it is stale. With L from step to step, a trial
-has between s L - c and (s + 1) L - c until no step may take it (c = train + publish). F, G, M of a window w: the share of trials that end within
-it, their time, and all trials' time up to it. Useful slot-time: G/M grows with w, so it is at most G/M at the longest window, and at most
-G/F/L since a step takes no more than 64; the best L is the ceiling. Samples: F/M falls with w past its peak, so they are at most 64 F/M at
-the shortest window, and 64/L.`;
+export const CEILING = `The ceilings are proved, for many trials, of every scheduler that steps at an even pace, takes at most 64 trials a step in the order in which they
+started, leaves none out and cuts none before it is stale. With L from step to step, a trial has between s L - c and (s + 1) L - c until no step
+may take it (c = train + publish). F, G, M of a window w: the share of trials that end within it, their time, and all trials' time up to it.
+Not knowing durations, a scheduler cannot choose which trial has the long window. Useful slot-time: G/M grows with w, so it is at most G/M at the
+longest window, and at most G/F/L since a step takes no more than 64; the best L is the ceiling. Samples: at most 64 F/M at the best window, and
+64/L. Knowing durations, it may give each trial the window it likes: what ends in time has the longest, and what is lost costs the shortest
+(nothing like it bounds samples: short ones are cheap). The oracle
+that was searched for steps unevenly, and may pass the first ceiling by that.`;
 
 export type Ceiling = { useful: number; rate: number };
 
-export function ceiling({ slots, groupsPerStep, groupSize, maxStaleness, trainTime, publishTime, deadline }: Rules): Ceiling {
+export function ceiling(rules: Rules, knowing: boolean): Ceiling {
+  const { slots, groupsPerStep, groupSize, maxStaleness, trainTime, publishTime, deadline } = rules;
   const batch = groupsPerStep * groupSize;
   const busy = trainTime + publishTime;
   const most: Ceiling = { useful: 0, rate: 0 };
   for (let pace = busy + 0.01; pace < 2 * deadline; pace += 0.01) {
     const sampling = slots * (pace - publishTime);
-    const longest = within((maxStaleness + 1) * pace - busy, deadline);
-    const useful = Math.min((sampling * longest.time) / longest.spent, (batch * longest.time) / longest.share) / (slots * pace);
+    const [shortest, longest] = [maxStaleness * pace - busy, (maxStaleness + 1) * pace - busy];
+    const inTime = within(longest, deadline);
+    const spent = knowing ? inTime.time + (1 - inTime.share) * Math.max(0, shortest) : inTime.spent;
+    const useful = Math.min((sampling * inTime.time) / spent, (batch * inTime.time) / inTime.share) / (slots * pace);
     most.useful = Math.max(most.useful, useful);
-    most.rate = Math.max(most.rate, Math.min((sampling * densest(maxStaleness * pace - busy, (maxStaleness + 1) * pace - busy, deadline)) / pace, batch / pace));
+    most.rate = Math.max(most.rate, Math.min((sampling * densest(Math.max(shortest, 0), longest, deadline, knowing)) / pace, batch / pace));
   }
   return most;
 }
 
-/** The largest F/M between two windows. It has one peak. */
-function densest(shortest: number, longest: number, deadline: number): number {
+/** The most trials an hour of one slot, over the windows that a trial may have. */
+function densest(shortest: number, longest: number, deadline: number, knowing: boolean): number {
   let most = 0;
   for (let window = Math.max(shortest, 0.01); window <= longest; window += 0.01) {
-    const { share, spent } = within(window, deadline);
-    if (share / spent < most) break;
-    most = share / spent;
+    const { share, time, spent } = within(window, deadline);
+    most = Math.max(most, share / (knowing ? time + (1 - share) * shortest : spent));
   }
   return most;
 }

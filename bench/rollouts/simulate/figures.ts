@@ -1,5 +1,4 @@
-import type { Durations } from './durations.ts';
-import { SIGMA } from './durations.ts';
+import { SIGMA, type Durations } from './durations.ts';
 import type { Trial } from './group.ts';
 import type { Rules } from './rules.ts';
 import { Simulation, type Pace } from './simulation.ts';

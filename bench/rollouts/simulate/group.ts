@@ -15,13 +15,15 @@ export type Trial = {
 
 export type Group = {
   readonly ordinal: number;
+  /** What the engines had when it was planned. */
+  readonly version: number;
   /** As `running` and `accepted` of rule 10 count it. */
   state: 'running' | 'eligible' | 'consumed' | 'dropped';
   trials: Trial[];
 };
 
-export function makeGroup(ordinal: number, durations: readonly number[], deadline: number): Group {
-  const group: Group = { ordinal, state: 'running', trials: [] };
+export function makeGroup(ordinal: number, version: number, durations: readonly number[], deadline: number): Group {
+  const group: Group = { ordinal, version, state: 'running', trials: [] };
   group.trials = durations.map((duration) => ({
     group,
     duration: Math.min(duration, deadline),
@@ -42,7 +44,7 @@ export const isOpen = ({ state }: Trial): boolean => state === 'queued' || state
 export function cloneGroups(groups: readonly Group[]): { groups: Group[]; copyOf: (trial: Trial) => Trial } {
   const copies = new Map<Trial, Trial>();
   const cloned = groups.map((group) => {
-    const copy: Group = { ordinal: group.ordinal, state: group.state, trials: [] };
+    const copy: Group = { ...group, trials: [] };
     for (const trial of group.trials) {
       const twin = { ...trial, group: copy };
       copy.trials.push(twin);

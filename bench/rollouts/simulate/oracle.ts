@@ -21,14 +21,14 @@ might leave trials out would train on nothing but short ones.) Its choice is mad
 export function oracleRules(rules: Rules): Rules {
   const { groupsPerStep, groupSize, maxStaleness } = rules;
   const trials = groupsPerStep * groupSize;
-  return { ...rules, groupsPerStep: trials, groupSize: 1, quorum: 1, maxConcurrentGroups: (maxStaleness + 1) * trials, stragglers: 'carry_over', count: 'trials', lastCall: 0, patience: 0 };
+  return { ...rules, groupsPerStep: trials, groupSize: 1, quorum: 1, maxConcurrentGroups: (maxStaleness + 1) * trials, stragglers: 'carry_over', count: 'trials', lastCall: 0, patience: 0, ageOf: 'first token', endsStale: 'all' };
 }
 
 /** The most of `objective` that the search finds, also among starts that wait for the step under way. */
 export function consultOracle(rules: Rules, seed: number, objective: Objective, steps: number): Figures {
   let best: Figures | undefined;
-  for (const startsFresh of [false, true]) {
-    const held = { ...oracleRules(rules), startsFresh };
+  for (const holds of ['nothing', 'trials'] as const) {
+    const held = { ...oracleRules(rules), holds };
     let figures = measure(held, new Durations(seed, 1), { steps });
     for (let round = 0; round < ROUNDS; round++) {
       // Dinkelbach: the best ratio is the price of time at which the best sum is 0.

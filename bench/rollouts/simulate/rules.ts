@@ -24,10 +24,12 @@ export type Rules = {
   lastCall: number;
   /** How long a step that could start waits for running trials that it would make stale. */
   patience: number;
-  /** Whether a trial ends, and gives its slot back, when no later step may take it. */
-  endsStale: boolean;
-  /** Whether a free slot stays free while a step is trained and published, so that its next trial has the version after it. */
-  startsFresh: boolean;
+  /** Whose version says how old a trial is: its own first token's, or what the engines had when its group was planned. */
+  ageOf: 'first token' | 'group';
+  /** Which running trials end, and give their slots back, when no later step may take them: all, or those of groups that no step has taken yet. */
+  endsStale: 'all' | 'untaken groups';
+  /** What does not start while a step is trained and published, so that what starts next has the version after it. */
+  holds: 'nothing' | 'groups' | 'trials';
   /** A trial is cut then, and trained on with its reward. */
   deadline: number;
   trainTime: number;
@@ -48,8 +50,9 @@ export const synchronous: Rules = {
   overSampling: 0,
   lastCall: 0,
   patience: 0,
-  endsStale: true,
-  startsFresh: false,
+  ageOf: 'first token',
+  endsStale: 'all',
+  holds: 'nothing',
   deadline: 20,
   trainTime: 0.25,
   publishTime: 0.05,

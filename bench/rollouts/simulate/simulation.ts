@@ -63,8 +63,9 @@ export class Simulation {
 
   /** Running trials that the next step would make stale. */
   atLimit(): Trial[] {
-    const oldest = this.version + 1 - this.rules.maxStaleness;
-    return this.running.filter(({ version }) => version < oldest);
+    const { maxStaleness, ageOf } = this.rules;
+    const oldest = this.version + 1 - maxStaleness;
+    return this.running.filter(({ version, group }) => (ageOf === 'group' ? group.version : version) < oldest);
   }
 
   /** To the next thing that happens, and all that follows from it at once. */
@@ -125,14 +126,14 @@ export class Simulation {
 
   /** Starts what may start: groups by rule 10, their trials on free slots. */
   #pump(): void {
-    const { slots, groupSize, overSampling, startsFresh, deadline } = this.rules;
-    for (let capacity = this.#capacity(); capacity >= 1; capacity--) {
-      const group = makeGroup(this.#opened, this.durations.of(this.#opened).slice(0, groupSize + overSampling), deadline);
+    const { slots, groupSize, overSampling, holds, deadline } = this.rules;
+    for (let capacity = holds !== 'nothing' && this.isTraining ? 0 : this.#capacity(); capacity >= 1; capacity--) {
+      const group = makeGroup(this.#opened, this.version, this.durations.of(this.#opened).slice(0, groupSize + overSampling), deadline);
       this.#opened += 1;
       this.groups.push(group);
       this.#queue.push(...group.trials);
     }
-    const isHeld = this.#trainer.doing === 'publish' || (startsFresh && this.isTraining);
+    const isHeld = this.#trainer.doing === 'publish' || (holds === 'trials' && this.isTraining);
     while (!isHeld && this.running.length < slots) {
       const next = this.#queue.shift();
       if (!next) break;
@@ -203,15 +204,18 @@ export class Simulation {
 
   /** What no step after the one that starts now may take. */
   #dropStale(): void {
-    const { maxStaleness, endsStale } = this.rules;
+    const { maxStaleness, endsStale, ageOf } = this.rules;
     const oldest = this.version + 1 - maxStaleness;
     for (const group of this.groups) {
+      const isTaken = group.state === 'consumed';
       for (const trial of group.trials) {
-        if (trial.state === 'queued' || trial.version >= oldest) continue;
-        if (trial.state === 'running' && endsStale) this.#leaveSlot(trial, 'stale');
+        const isByGroup = ageOf === 'group' && !isTaken;
+        if (isByGroup ? group.version >= oldest : trial.state === 'queued' || trial.version >= oldest) continue;
+        if (trial.state === 'queued') this.#cut(trial);
+        else if (trial.state === 'running' && (endsStale === 'all' || !isTaken)) this.#leaveSlot(trial, 'stale');
         else if (trial.state === 'ended') trial.state = 'stale';
         else continue;
-        this.settled(trial, 0);
+        if (trial.startedAt >= 0) this.settled(trial, 0);
       }
       if ((group.state === 'running' || group.state === 'eligible') && !group.trials.some(isOpen)) {
         group.state = countOf(group, 'ended') > 0 ? 'eligible' : 'dropped';
