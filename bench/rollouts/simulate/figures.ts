@@ -24,7 +24,7 @@ export const QUANTILES = [0.5, 0.75, 0.9, 0.95, 0.99, 1];
 /** The standard normal's quantiles of these. */
 const Z = [0, 0.674_49, 1.281_55, 1.644_85, 2.326_35, Number.POSITIVE_INFINITY];
 
-const bandOf = (duration: number): number => Z.findIndex((z) => duration <= Math.exp(SIGMA * z));
+export const bandOf = (duration: number): number => Z.findIndex((z) => duration <= Math.exp(SIGMA * z));
 
 /** Runs `steps` steps after `warmUp`, and counts what settles in them. */
 export function measure(rules: Rules, durations: Durations, { steps = 400, warmUp = 20, pace }: { steps?: number; warmUp?: number; pace?: Pace } = {}): Figures {
