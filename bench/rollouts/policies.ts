@@ -1,7 +1,14 @@
 import type { RunConfig } from '../../activities/run-config.ts';
 import { synchronous, type Rules } from './simulate/rules.ts';
 
-export type Policy = { name: string; about: string; staleness: number; rules: Rules };
+export type Policy = {
+  name: string;
+  about: string;
+  staleness: number;
+  rules: Rules;
+  /** Whether a run file can say it: the others are simulated alone. */
+  runs: boolean;
+};
 
 const QUORUM = 6;
 
@@ -28,9 +35,11 @@ const asynchronous: [string, string, Partial<Rules>][] = [
   ['carry-over, patience 4', '4 medians', { ...best, patience: 4 }],
 ];
 
+const SAYABLE = new Set(['synchronous', 'cancel', 'over-sampling', 'wait', 'carry-over, by groups']);
+
 export function policiesAt(staleness: number): Policy[] {
   const list = staleness === 0 ? onPolicy : asynchronous;
-  return list.map(([name, about, rules]) => ({ name, about, staleness, rules: { ...synchronous, maxStaleness: staleness, ...rules } }));
+  return list.map(([name, about, rules]) => ({ name, about, staleness, runs: SAYABLE.has(name), rules: { ...synchronous, maxStaleness: staleness, ...rules } }));
 }
 
 /** The same as a run file says it; what a run file cannot say is left as the run does it. */

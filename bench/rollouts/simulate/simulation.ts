@@ -134,9 +134,8 @@ export class Simulation {
       this.#queue.push(...group.trials);
     }
     const isHeld = this.#trainer.doing === 'publish' || (holds === 'trials' && this.isTraining);
-    while (!isHeld && this.running.length < slots) {
-      const next = this.#queue.shift();
-      if (!next) break;
+    const free = isHeld ? 0 : slots - this.running.length;
+    for (const next of this.#queue.splice(0, free)) {
       Object.assign(next, { state: 'running', version: this.version, startedAt: this.engineNow });
       this.running.push(next);
     }
