@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
 
 /** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
-const overHttp = globSync('gateway/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').match(/useGateway\(|new TestGateway/));
+const overHttp = globSync('gateway/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').match(/use(Token)?Gateways?\(|new TestGateway/));
 
 export default defineConfig({
   test: {

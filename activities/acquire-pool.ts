@@ -2,6 +2,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray, isNotNull, ne } from 'drizzle-orm';
 import { DEPLOYMENT_POOL, replicas, runs } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
+import { isRunning } from './is-running.ts';
 import { readRun } from './read-run.ts';
 
 /** An engine pool belongs to one run at a time. Busy: retried until its owner ends or the activity's deadline passes. */
@@ -40,26 +41,27 @@ async function telling<T>(deps: Deps, runId: string, work: () => Promise<T>): Pr
   }
 }
 
-/** Gives the pool to whoever waits. Engines that only this run's file named are forgotten. */
+/** What a run does at its end. An evaluation on demand that still uses the pool gives it back instead. */
 export const releasePool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
-  await deps.db.delete(replicas).where(and(eq(replicas.runId, input.runId), ne(replicas.pool, DEPLOYMENT_POOL)));
-  await deps.db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, input.runId));
+  if (!(await isRunning(deps, `${input.runId}/publish`))) await letGo(deps, input.runId);
 };
+
+/** What an evaluation on demand does at its end. A run that is under way keeps its pool. */
+export const returnPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
+  if (!(await isRunning(deps, input.runId))) await letGo(deps, input.runId);
+};
+
+/** Gives the pool to whoever waits. Engines that only this run's file named are forgotten. */
+async function letGo({ db }: Deps, runId: string): Promise<void> {
+  await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
+  await db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, runId));
+}
 
 /** A run that was terminated could not let go of its pool; what it was publishing then comes to its end first. */
 async function releaseDeadOwners(deps: Deps, runId: string, pool: string): Promise<void> {
   const owned = and(eq(replicas.pool, pool), isNotNull(replicas.runId), ne(replicas.runId, runId));
   for (const { owner } of await deps.db.selectDistinct({ owner: replicas.runId }).from(replicas).where(owned)) {
     if (owner === null || (await isRunning(deps, owner)) || (await isRunning(deps, `${owner}/publish`))) continue;
-    await releasePool(deps)({ runId: owner });
-  }
-}
-
-async function isRunning(deps: Deps, workflowId: string): Promise<boolean> {
-  try {
-    return (await deps.temporal.workflow.getHandle(workflowId).describe()).status.name === 'RUNNING';
-  } catch (error) {
-    if (error instanceof Error && error.name === 'WorkflowNotFoundError') return false;
-    throw error;
+    await letGo(deps, owner);
   }
 }

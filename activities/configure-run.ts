@@ -1,20 +1,39 @@
-import { ApplicationFailure } from '@temporalio/common';
 import { eq } from 'drizzle-orm';
 import { TrialgateError } from '../store/errors.ts';
 import { runs } from '../store/schema.ts';
+import { checkRun } from './check-run.ts';
 import type { Deps } from './deps.ts';
+import { mergeSettings } from './merge-settings.ts';
 import { parseRunConfig } from './parse-run-config.ts';
-import { readRun } from './read-run.ts';
-import type { RunConfig } from './run-config.ts';
+import { refusing } from './refusal.ts';
+import { resolvePaths } from './resolve-paths.ts';
+import { runConfig, type RunConfig } from './run-config.ts';
 
-/** Placeholder until the branch `operate` brings it. */
-export const configureRun = (deps: Deps) => async (input: { runId: string; changes: Record<string, unknown> }): Promise<RunConfig> => {
-  try {
-    const config = parseRunConfig({ ...(await readRun(deps.db, input.runId)), ...input.changes });
-    await deps.db.update(runs).set({ config }).where(eq(runs.id, input.runId));
-    return config;
-  } catch (error) {
-    if (!(error instanceof TrialgateError)) throw error;
-    throw ApplicationFailure.create({ type: error.code, message: error.message, nonRetryable: true });
+/** What a run is, and what makes the trials of one group alike, stays as it was. */
+const FIXED = ['model', 'tasks', 'agents', 'engines', 'seed', 'sampling', 'max_prompt_length', 'max_response_length'];
+
+/** Changes settings of a run and returns all of them. One bad value and nothing is changed: the failure (`bad_input`) says which. */
+export const configureRun = (deps: Deps) => (input: { runId: string; changes: Record<string, unknown> }): Promise<RunConfig> =>
+  refusing(() =>
+    deps.db.transaction(async (tx) => {
+      const { runId, changes } = input;
+      refuse(runId, changes);
+      const [run] = await tx.select({ config: runs.config }).from(runs).where(eq(runs.id, runId)).for('update');
+      if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);
+      const config = resolvePaths(parseRunConfig(mergeSettings(runConfig.parse(run.config), changes), 'the change'));
+      if ('evaluation' in changes) await checkRun(config);
+      await tx.update(runs).set({ config }).where(eq(runs.id, runId));
+      return config;
+    }),
+  );
+
+/** Through Temporal's CLI anything may come. */
+function refuse(runId: string, changes: unknown): void {
+  if (changes === null || typeof changes !== 'object' || Array.isArray(changes) || Object.keys(changes).length === 0) {
+    throw new TrialgateError('bad_input', `expected settings such as {"optim": {"lr": 1e-5}}, found ${JSON.stringify(changes)}`);
   }
-};
+  const fixed = FIXED.filter((key) => key in changes);
+  if (fixed.length === 0) return;
+  const names = fixed.map((key) => `\`${key}\``).join(', ');
+  throw new TrialgateError('bad_input', `${names} cannot change while a run is under way: fork it instead (trialgate fork ${runId}@VERSION)`);
+}

@@ -10,7 +10,7 @@ import type { RunConfig } from './run-config.ts';
 type Group = typeof groups.$inferSelect;
 
 /** Ends a group, and says whether a batch may use it. A task whose groups keep failing goes into quarantine. */
-export const endGroup = (deps: Deps) => async (input: { id: string }): Promise<void> => {
+export const endGroup = (deps: Pick<Deps, 'db'>) => async (input: { id: string }): Promise<void> => {
   await deps.db.transaction(async (tx) => {
     const [group] = await tx.select().from(groups).where(and(eq(groups.id, input.id), isNull(groups.endedAt))).for('update');
     if (!group) return;

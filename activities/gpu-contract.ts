@@ -36,13 +36,14 @@ export type TrainerSettings = Pick<
   | 'loss_agg_mode'
   | 'ppo_epochs'
   | 'ppo_mini_batch_size'
-  | 'rollout_is_threshold'
   | 'reward_weights'
   | 'keep_checkpoints'
   | 'seed'
 > & {
   /** The divisor of `seq-mean-token-sum-norm`, as in verl. */
   loss_scale_factor: number;
+  /** Caps the importance weight of stale tokens, as verl's `rollout_is_threshold`; at least 1. */
+  rollout_is_threshold: number;
 };
 
 export type TrainStepResult = Checkpoint & { step_key: string; reused: boolean };

@@ -1,7 +1,8 @@
-import { acquirePool, releasePool } from './acquire-pool.ts';
+import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
 import { awaitGroup } from './await-group.ts';
 import { awaitPool, missingVersion, poolHas } from './check-pool.ts';
+import { borrowPool } from './borrow-pool.ts';
 import { closeSandbox } from './close-sandbox.ts';
 import { closeTake } from './close-take.ts';
 import { configureRun } from './configure-run.ts';
@@ -14,6 +15,7 @@ import { openTrial } from './open-trial.ts';
 import { planBase } from './plan-base.ts';
 import { planEvaluation } from './plan-evaluation.ts';
 import { planGroups } from './plan-groups.ts';
+import { planEvaluationOnDemand } from './plan-evaluation-on-demand.ts';
 import { prepareRun } from './prepare-run.ts';
 import { beginPublication, endPublication } from './publication.ts';
 import { recordBase, recordVersion } from './record-version.ts';
@@ -29,6 +31,7 @@ export const createActivities = (deps: Deps) => ({
   awaitGroup: awaitGroup(deps),
   awaitPool: awaitPool(deps),
   beginPublication: beginPublication(deps),
+  borrowPool: borrowPool(deps),
   closeTake: closeTake(deps),
   configureRun: configureRun(deps),
   endGroup: endGroup(deps),
@@ -40,12 +43,14 @@ export const createActivities = (deps: Deps) => ({
   openTrial: openTrial(deps),
   planBase: planBase(deps),
   planEvaluation: planEvaluation(deps),
+  planEvaluationOnDemand: planEvaluationOnDemand(deps),
   planGroups: planGroups(deps),
   poolHas: poolHas(deps),
   prepareRun: prepareRun(deps),
   recordBase: recordBase(deps),
   recordVersion: recordVersion(deps),
   releasePool: releasePool(deps),
+  returnPool: returnPool(deps),
   sealTrial: sealTrial(deps),
   setRunStatus: setRunStatus(deps),
   runAgent: runAgent(deps),

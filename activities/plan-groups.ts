@@ -34,7 +34,7 @@ export type Rollout = {
  * with trials that nobody finished run again, after what failed them was mended.
  */
 export const planGroups =
-  (deps: Deps) =>
+  (deps: Pick<Deps, 'db'>) =>
   async (input: TakeInput & { reopen?: boolean }): Promise<Rollout> => {
     const { runId, iteration, take, policyVersion } = input;
     const config = await readRun(deps.db, runId);

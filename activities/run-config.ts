@@ -57,7 +57,7 @@ export const runConfig = z.strictObject({
   clip_ratio_low: fraction.default(0.2),
   clip_ratio_high: z.number().min(0).default(0.2),
   /** Largest weight of a token that an older policy sampled (truncated importance sampling). */
-  rollout_is_threshold: z.number().positive().default(2),
+  rollout_is_threshold: z.number().min(1).default(2),
   loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).default('token-mean'),
   norm_adv_by_std_in_grpo: z.boolean().default(true),
   ppo_epochs: count.default(1),

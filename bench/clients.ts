@@ -1,68 +1,96 @@
 /**
  * Other people's agents and SDKs against the gateway, each with a home of its own: what they asked, and what the record has of it.
  * `toy` is an engine that says what each needs to hear to use its tools and come to its end; `vllm` is the real one with SmolLM2, whose
- * text at such prompts is nonsense, with replies of a few tokens.
+ * text at such prompts is nonsense, with replies of a few tokens at temperature 0 and without token-in: what each client was answered is
+ * compared with what vLLM itself answers to the same requests.
  *
  *   node bench/clients.ts --engine toy
  *   node bench/clients.ts --engine vllm --only mini-swe-agent,langgraph,aider
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { CLIENTS } from '../gateway/clients/all.ts';
+import { clientBesideVllm, differs, firstDifference } from '../gateway/clients/beside-vllm.ts';
 import type { Client } from '../gateway/clients/client.ts';
 import { install } from '../gateway/clients/install.ts';
-import { runClient } from '../gateway/clients/run.ts';
+import { runClient, type Ran } from '../gateway/clients/run.ts';
 import { recordedOf } from '../gateway/clients/session.ts';
 import { play } from '../gateway/clients/toy.ts';
-import { startGateway } from '../gateway/node.ts';
+import type { GatewaySettings } from '../gateway/deps.ts';
+import { startGateway, type NodeGateway } from '../gateway/node.ts';
 import { withVllm } from '../gateway/testing/own-vllm.ts';
 import { TokenEngine } from '../gateway/testing/token-engine.ts';
 import { trialOverHttp } from '../gateway/testing/trial-over-http.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { provenance } from './deployment.ts';
 
-const { values } = parseArgs({ options: { engine: { type: 'string', default: 'toy' }, only: { type: 'string' }, limit: { type: 'string', default: '120' } } });
+const { values } = parseArgs({ options: { engine: { type: 'string', default: 'toy' }, only: { type: 'string' }, limit: { type: 'string', default: '240' } } });
 const only = values.only?.split(',');
 const chosen = CLIENTS.filter(({ name }) => !only || only.includes(name));
-const signal = AbortSignal.timeout(3_600_000);
+const signal = untilSignalled();
+const limitMs = 1_000 * Number(values.limit);
+const ADMIN_KEY = 'the bench';
 const rows: string[][] = [];
+const differences: string[] = [];
 
-async function runAll(engine: string, before: (client: Client) => void, sampling: Record<string, number>): Promise<void> {
+async function runAll(engine: string, settings: Partial<GatewaySettings>, runOne: (client: Client, gateway: NodeGateway) => Promise<string[]>): Promise<void> {
   const postgres = await TestPostgres.create();
-  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine], databaseUrl: postgres.url, adminKey: 'bench', secret: 'a secret of sixteen characters' });
+  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings });
   for (const client of chosen) {
-    before(client);
-    rows.push([client.name, versionOf(client), ...(await runOne(client, gateway.url, sampling).catch((error: unknown) => [`did not run: ${String(error).slice(0, 200)}`]))]);
+    if (signal.aborted) break;
+    rows.push([client.name, versionOf(client), ...(await runOne(client, gateway).catch((error: unknown) => [`did not run: ${String(error).slice(0, 200)}`]))]);
     console.log(rows.at(-1)?.join(' '));
   }
   await gateway.close();
   await postgres.close();
 }
 
-async function runOne(client: Client, url: string, sampling: Record<string, number>): Promise<string[]> {
-  const folder = await install(client, signal);
-  const trial = await trialOverHttp({ url, adminKey: 'bench' }, client.name, { sampling });
-  const ran = await runClient(client, { folder, trialUrl: `${url}/${client.name}`, key: trial.key, limitMs: 1_000 * Number(values.limit) });
-  if (ran.code !== 0) console.log(ran.output.slice(-1_500));
+async function besideToy(client: Client, gateway: NodeGateway): Promise<string[]> {
+  const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1 } });
+  const ran = await runClient(client, { folder: await install(client, signal), trialUrl: `${gateway.url}/${client.name}`, key: trial.key, limitMs });
   const { protocols, calls, unfinished, clean, realigned, forked, untrainable, samples, trained, tokens } = recordedOf(await trial.session(), await trial.samples());
-  return [protocols.join(' '), ran.timedOut ? 'timed out' : String(ran.code), ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained].map(String), ran.seconds.toFixed(0)];
+  return [protocols.join(' '), exitOf(ran), ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained].map(String), ran.seconds.toFixed(0)];
 }
 
-const versionOf = ({ install: from }: Client): string => /[^=@]+$/.exec('npm' in from ? from.npm : (from.pip[0] ?? ''))?.[0] ?? '';
+async function besideReal(vllm: string, client: Client, { url }: NodeGateway): Promise<string[]> {
+  const folder = await install(client, signal);
+  const { ran, recorded, compared } = await clientBesideVllm(client, { folder, gateway: { url, adminKey: ADMIN_KEY }, vllm, limitMs, signal });
+  const others = compared.filter(differs);
+  differences.push(...others.map((each) => `${client.name}, ${each.what}: ${firstDifference(each)}`));
+  const { protocols, calls, unfinished, realigned, forked, tokens } = recorded;
+  return [protocols.join(' '), exitOf(ran), ...[compared.length, calls, unfinished, realigned, forked, tokens, compared.length - others.length].map(String), ran.seconds.toFixed(0)];
+}
+
+function exitOf({ code, output, timedOut }: Ran): string {
+  if (code !== 0) console.log(output.slice(-1_500));
+  return timedOut ? 'timed out' : String(code);
+}
+
+function versionOf({ install: from }: Client): string {
+  if ('own' in from) return String((JSON.parse(readFileSync(join(REPOSITORY, 'node_modules', from.own, 'package.json'), 'utf8')) as { version: unknown }).version);
+  return /[^=@]+$/.exec('npm' in from ? from.npm : (from.pip[0] ?? ''))?.[0] ?? '';
+}
 
 if (values.engine === 'vllm') {
-  const room = ['--max-model-len', '8192'];
-  await withVllm((url) => runAll(url, () => {}, { temperature: 1, max_tokens: 16 }), signal, room);
+  await withVllm((url) => runAll(url, { tokenIn: false }, (client, gateway) => besideReal(url, client, gateway)), signal, ['--max-model-len', '65536'], 3);
 } else {
   const engine = await new TokenEngine().start();
-  await runAll(engine.url, (client) => play(engine, client), { temperature: 1 });
+  await runAll(engine.url, {}, (client, gateway) => {
+    play(engine, client);
+    return besideToy(client, gateway);
+  });
   await engine.stop();
 }
-const head = ['client', 'version', 'protocols', 'exit', 'calls', 'unfinished', 'clean', 'realigned', 'forked', 'untrainable', 'samples', 'tokens', 'trained', 'seconds'];
-const text = `${JSON.stringify(provenance(), null, 2)}\n\nengine: ${values.engine}\n\n${table(head, rows)}\n`;
+const FIGURES = {
+  toy: ['calls', 'unfinished', 'clean', 'realigned', 'forked', 'untrainable', 'samples', 'tokens', 'trained'],
+  vllm: ['answered', 'recorded', 'unfinished', 'realigned', 'forked', 'tokens', 'equal to vLLM'],
+};
+const figures = values.engine === 'vllm' ? FIGURES.vllm : FIGURES.toy;
+const text = `${[JSON.stringify(provenance(), null, 2), `engine: ${values.engine}`, table(['client', 'version', 'protocols', 'exit', ...figures, 'seconds'], rows), ...differences].join('\n\n')}\n`;
 console.log(text);
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
 writeFileSync(join(REPOSITORY, `bench/results/clients${values.engine === 'toy' ? '' : `-${values.engine}`}.txt`), text);

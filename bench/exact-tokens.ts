@@ -14,6 +14,7 @@ import { startGateway } from '../gateway/node.ts';
 import { UndiciConnection } from '../gateway/node/engine-connection.ts';
 import { converse, type Line } from '../gateway/testing/converse.ts';
 import { detokenize } from '../gateway/testing/detokenize.ts';
+import { withVllm } from '../gateway/testing/own-vllm.ts';
 import { recordFaults } from '../gateway/testing/record-faults.ts';
 import { TokenEngine } from '../gateway/testing/token-engine.ts';
 import { decode as toyDecode } from '../gateway/testing/toy-tokenizer.ts';
@@ -21,7 +22,7 @@ import { trialOverHttp } from '../gateway/testing/trial-over-http.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import { table } from '../cli/show/table.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
-import { provenance, withStack } from './deployment.ts';
+import { provenance } from './deployment.ts';
 
 const { values } = parseArgs({
   options: {
@@ -32,12 +33,14 @@ const { values } = parseArgs({
   },
 });
 const [count, steps, concurrency] = [values.conversations, values.steps, values.concurrency].map(Number) as [number, number, number];
-const ADMIN = 'bench';
+const [ADMIN, SECRET] = ['bench', 'a secret of sixteen characters'];
+/** Left to itself, so small a model calls no tool. Its grammar makes such a call untrainable; its ids are what the next turn goes on from. */
+const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };
 const sampleCount = z.object({ samples: z.array(z.unknown()) });
 
 /** Where conversations go, and how their ids become text. */
 type Place = { gateway: string; adminKey: string; decode: (ids: number[]) => string | Promise<string>; toy?: TokenEngine };
-const total = { conversations: 0, calls: 0, samples: 0, mismatches: 0 };
+const total = { conversations: 0, calls: 0, callingTools: 0, samples: 0, mismatches: 0 };
 const faults: string[] = [];
 
 async function converseAt({ gateway, adminKey, decode, toy }: Place, seed: number): Promise<void> {
@@ -47,12 +50,13 @@ async function converseAt({ gateway, adminKey, decode, toy }: Place, seed: numbe
   const more = () => (toy ? { cue: { lines, log: id } } : { max_tokens: 8, temperature: 1 });
   const chat = (body: Record<string, unknown>) => trial.chat({ ...more(), ...body });
   const complete = (body: Record<string, unknown>) => trial.complete({ ...more(), ...body });
-  const said = await converse(seed, { chat, complete, say: (next) => (lines = next), steps, tools: toy !== undefined });
+  const said = await converse(seed, { chat, complete, say: (next) => (lines = next), steps, ...(toy ? {} : { forcing: FORCING }) });
   const samples = await trial.samples();
   const found = await recordFaults({ steps: said, session: await trial.session(), samples, decode, generated: toy?.logs.get(id) });
   toy?.logs.delete(id);
   total.conversations += 1;
   total.calls += said.length;
+  total.callingTools += said.filter(({ tools }) => tools).length;
   total.samples += sampleCount.parse(samples).samples.length;
   if (found.length > 0) total.mismatches += 1;
   for (const fault of found) console.log(`seed ${seed}: ${fault}`);
@@ -77,7 +81,7 @@ async function onToy(): Promise<void> {
   try {
     for (const parses of [true, false]) {
       const engine = Object.assign(await new TokenEngine().start(), { parses });
-      const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN, secret: 'a secret of sixteen characters' });
+      const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET });
       const half = Math.ceil(count / 2);
       await converseAll({ gateway: gateway.url, adminKey: ADMIN, decode: toyDecode, toy: engine }, parses ? 0 : half, parses ? half : count);
       await gateway.close();
@@ -88,21 +92,28 @@ async function onToy(): Promise<void> {
   }
 }
 
+/** It takes tool calls out of the text. */
 async function onVllm(): Promise<void> {
-  await withStack(async (_, stack, signal) => {
-    const engine = new UndiciConnection(stack.plan.engines[0] ?? '');
-    const decode = (tokens: number[]) => detokenize(engine, tokens, signal);
-    await converseAll({ gateway: stack.plan.gatewayUrl, adminKey: stack.plan.adminKey, decode }, 0, count);
+  const interrupted = new AbortController();
+  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
+  const postgres = await TestPostgres.create();
+  const converseWith = async (url: string) => {
+    const engine = new UndiciConnection(url);
+    const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET, settings: { holdMs: 60_000 } });
+    const decode = (tokens: number[]) => detokenize(engine, tokens, interrupted.signal);
+    await converseAll({ gateway: gateway.url, adminKey: ADMIN, decode }, 0, count);
+    await gateway.close();
     await engine.close();
-  });
+  };
+  await withVllm(converseWith, interrupted.signal).finally(() => postgres.close());
 }
 
 const start = performance.now();
 await (values.engine === 'vllm' ? onVllm() : onToy());
 const seconds = (performance.now() - start) / 1000;
 const text = table(
-  ['engine', 'conversations', 'calls', 'samples', 'mismatches', 'seconds', 'calls/s'],
-  [[values.engine, ...[total.conversations, total.calls, total.samples, total.mismatches].map(String), seconds.toFixed(0), (total.calls / seconds).toFixed(0)]],
+  ['engine', 'conversations', 'calls', 'calling tools', 'samples', 'mismatches', 'seconds', 'calls/s'],
+  [[values.engine, ...[total.conversations, total.calls, total.callingTools, total.samples, total.mismatches].map(String), seconds.toFixed(0), (total.calls / seconds).toFixed(0)]],
 );
 console.log([text, ...faults].join('\n'));
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });

@@ -4,6 +4,8 @@ import { Failure } from './failure.ts';
 export type Allowance = {
   /** How many more tokens may be sampled; null without a budget. */
   tokensLeft: number | null;
+  /** How much longer replies may take, and why they end then; null without a budget. */
+  timeLeft: { ms: number; failure: Failure } | null;
   /** What is used up, and whether the agent hears it for the first time. */
   refusal: { failure: Failure; first: boolean } | null;
 };
@@ -20,7 +22,8 @@ export function allowance(trial: TrialNow, inFlight: number): Allowance {
     : seconds !== undefined && trial.seconds >= seconds ? `${seconds} seconds`
     : null;
   const tokensLeft = tokens === undefined ? null : Math.max(tokens - trial.usedTokens, 1);
-  if (out === null) return { tokensLeft, refusal: null };
-  const failure = new Failure(429, 'budget_exhausted', `the trial's budget of ${out} is used up`, { retryable: false });
-  return { tokensLeft, refusal: { failure, first: trial.exhausted === null } };
+  const timeLeft = seconds === undefined ? null : { ms: 1000 * Math.max(seconds - trial.seconds, 0), failure: usedUp(`${seconds} seconds`) };
+  return { tokensLeft, timeLeft, refusal: out === null ? null : { failure: usedUp(out), first: trial.exhausted === null } };
 }
+
+const usedUp = (what: string) => new Failure(429, 'budget_exhausted', `the trial's budget of ${what} is used up`, { retryable: false });

@@ -1,3 +1,5 @@
+import type { Continuation } from '../store/schema.ts';
+
 /** Calls since this process started. Each is counted by itself: accepted = completed + failed + cancelled + inFlight shows none lost. */
 export class Counters {
   accepted = 0;
@@ -5,12 +7,14 @@ export class Counters {
   failed = 0;
   cancelled = 0;
   inFlight = 0;
+  /** Of those that completed and were not their trial's first, by how they go on from an earlier one. */
+  readonly continuations: Record<Continuation, number> = { clean: 0, realigned: 0, forked: 0 };
 }
 
 type EngineLoad = { engine: string; inFlight: number; escapes: number };
 
 /** Prometheus' text format. */
-export function asMetrics({ accepted, completed, failed, cancelled, inFlight }: Counters, engines: readonly EngineLoad[]): string {
+export function asMetrics({ accepted, completed, failed, cancelled, inFlight, continuations }: Counters, engines: readonly EngineLoad[]): string {
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -22,6 +26,9 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight }: 
     '# HELP trialgate_calls_in_flight Calls under way.',
     '# TYPE trialgate_calls_in_flight gauge',
     `trialgate_calls_in_flight ${inFlight}`,
+    '# HELP trialgate_call_continuations_total Calls that completed after others of their trial, by how they go on: clean (by its ids), realigned (by its text: it drifted), forked (from none).',
+    '# TYPE trialgate_call_continuations_total counter',
+    ...Object.entries(continuations).map(([how, count]) => `trialgate_call_continuations_total{continuation="${how}"} ${count}`),
     '# HELP trialgate_engine_calls_in_flight Calls that this process has given to an engine.',
     '# TYPE trialgate_engine_calls_in_flight gauge',
     ...engines.map((each) => `trialgate_engine_calls_in_flight{engine=${JSON.stringify(each.engine)}} ${each.inFlight}`),

@@ -1,5 +1,5 @@
 import type { TrialNow } from '../store/queries/find-trials.ts';
-import { readCalls } from '../store/queries/read-calls.ts';
+import { readCall } from '../store/queries/read-call.ts';
 import type { ModelRequest } from './chat/request.ts';
 import type { GatewayDeps } from './deps.ts';
 import { isObject } from './json.ts';
@@ -10,8 +10,8 @@ import { onlyChoice } from './protocols/said.ts';
 export async function withPrevious<R extends ModelRequest>(deps: GatewayDeps, { id: trialId, attempt }: TrialNow, request: R): Promise<R> {
   const { previous } = request;
   if (!previous) return request;
-  const calls = previous.callId === null ? [] : await patiently(deps, () => readCalls(deps.db, { trialId, attempt }));
-  const call = calls.find(({ id }) => id === previous.callId);
+  const { callId: id } = previous;
+  const call = id === null ? undefined : await patiently(deps, () => readCall(deps.db, { trialId, attempt, id }));
   // A spent budget's empty reply was an answer too, and it is recorded as failed.
   const message = call?.httpStatus === 200 ? onlyChoice(call.response ?? {}).message : null;
   if (!call || !isObject(message)) throw previous.unknown();

@@ -148,6 +148,8 @@ CREATE TABLE "runs" (
 	"reason" text,
 	"next_version" integer DEFAULT 0 NOT NULL,
 	"resumed_at" timestamp with time zone,
+	"forked_from" text,
+	"rescores" text,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"ended_at" timestamp with time zone
 );

@@ -1,5 +1,4 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openDatabase, type Database } from './database.ts';
+import { expect, test } from 'vitest';
 import { disownCalls } from './queries/disown-calls.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { openAttempt } from './queries/open-attempt.ts';
@@ -7,18 +6,9 @@ import { readTrainableCalls } from './queries/read-trainable-calls.ts';
 import { readCalls } from './queries/read-calls.ts';
 import { recordCalls, type CallRecord } from './queries/record-calls.ts';
 import { callRecord } from './testing/call-record.ts';
-import { TestPostgres } from './testing/postgres.ts';
+import { useDatabase } from './testing/use-database.ts';
 
-let postgres: TestPostgres;
-let db: Database;
-beforeAll(async () => {
-  postgres = await TestPostgres.create();
-  db = openDatabase(postgres.url);
-}, 60_000);
-afterAll(async () => {
-  await db.$client.end();
-  await postgres.close();
-});
+const store = useDatabase();
 
 const sampled = { completionTokenIds: Int32Array.of(2), logprobs: Float32Array.of(-1) };
 /** A call with two replies. */
@@ -30,31 +20,31 @@ function twoReplies(given: Parameters<typeof callRecord>[0]): CallRecord {
 
 test('a call that is taken back still uses up its trial’s budgets, or is given back twice', async () => {
   const at = { trialId: 'used', attempt: 1 };
-  await openAttempt(db, at);
+  await openAttempt(store.db, at);
   const [late, kept, failed] = [twoReplies(at), twoReplies(at), callRecord({ ...at, status: 'failed', choice: sampled })];
-  await recordCalls(db, [late, kept, failed]);
-  expect(await findTrial(db, 'used')).toMatchObject({ usedCalls: 2, usedTokens: 5 });
-  for (let i = 0; i < 2; i++) await disownCalls(db, [late.id, failed.id]);
-  expect(await findTrial(db, 'used')).toMatchObject({ recorded: 5, usedCalls: 1, usedTokens: 2 });
-  await openAttempt(db, { trialId: 'used', attempt: 2 });
-  await disownCalls(db, [kept.id]);
-  expect(await findTrial(db, 'used')).toMatchObject({ attempt: 2, usedCalls: 0, usedTokens: 0 });
+  await recordCalls(store.db, [late, kept, failed]);
+  expect(await findTrial(store.db, 'used')).toMatchObject({ usedCalls: 2, usedTokens: 5 });
+  for (let i = 0; i < 2; i++) await disownCalls(store.db, [late.id, failed.id]);
+  expect(await findTrial(store.db, 'used')).toMatchObject({ recorded: 5, usedCalls: 1, usedTokens: 2 });
+  await openAttempt(store.db, { trialId: 'used', attempt: 2 });
+  await disownCalls(store.db, [kept.id]);
+  expect(await findTrial(store.db, 'used')).toMatchObject({ attempt: 2, usedCalls: 0, usedTokens: 0 });
 });
 
 test('the further replies of a call lose what is empty in its request', async () => {
   const at = { trialId: 'empty', attempt: 1 };
-  await openAttempt(db, at);
+  await openAttempt(store.db, at);
   const request = { messages: [{ role: 'user', content: 'x' }], stop: null, tools: [], user: '' };
-  await recordCalls(db, [twoReplies({ ...at, request })]);
-  expect((await readCalls(db, at)).map((call) => call.request)).toEqual([request, request]);
+  await recordCalls(store.db, [twoReplies({ ...at, request })]);
+  expect((await readCalls(store.db, at)).map((call) => call.request)).toEqual([request, request]);
 });
 
 test('the further replies of a call that is taken back are trained on', async () => {
   const at = { trialId: 'trial', attempt: 1 };
-  await openAttempt(db, at);
+  await openAttempt(store.db, at);
   const call = twoReplies(at);
-  await recordCalls(db, [call]);
-  expect(await readTrainableCalls(db, at)).toHaveLength(2);
-  await disownCalls(db, [call.id]);
-  expect(await readTrainableCalls(db, at)).toEqual([]);
+  await recordCalls(store.db, [call]);
+  expect(await readTrainableCalls(store.db, at)).toHaveLength(2);
+  await disownCalls(store.db, [call.id]);
+  expect(await readTrainableCalls(store.db, at)).toEqual([]);
 });

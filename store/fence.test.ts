@@ -1,5 +1,5 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openDatabase, type Database } from './database.ts';
+import { eq } from 'drizzle-orm';
+import { expect, test } from 'vitest';
 import { completeTrial } from './queries/complete-trial.ts';
 import { deleteTrial } from './queries/delete-trial.ts';
 import { openAttempt } from './queries/open-attempt.ts';
@@ -7,104 +7,95 @@ import { readCalls } from './queries/read-calls.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { sealTrial } from './queries/seal-trial.ts';
-import { attempts, batches, groups, runs } from './schema.ts';
+import { attempts, trials } from './schema.ts';
 import { callRecord } from './testing/call-record.ts';
-import { TestPostgres } from './testing/postgres.ts';
+import { useDatabase } from './testing/use-database.ts';
 
-let postgres: TestPostgres;
-let db: Database;
-beforeAll(async () => {
-  postgres = await TestPostgres.create();
-  db = openDatabase(postgres.url);
-}, 60_000);
-afterAll(async () => {
-  await db.$client.end();
-  await postgres.close();
-});
+const store = useDatabase();
 
 const call = (trialId: string, attempt: number) => callRecord({ trialId, attempt });
 
 test('opening the same attempt twice gives two answers', async () => {
-  expect(await openAttempt(db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: true });
-  expect(await openAttempt(db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: false });
-  expect(await openAttempt(db, { trialId: 'twice' })).toMatchObject({ attempt: 1, created: false });
+  expect(await openAttempt(store.db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: true });
+  expect(await openAttempt(store.db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: false });
+  expect(await openAttempt(store.db, { trialId: 'twice' })).toMatchObject({ attempt: 1, created: false });
 });
 
 test('a zombie of an earlier attempt writes into the current one', async () => {
-  await openAttempt(db, { trialId: 'zombie', attempt: 1 });
-  await openAttempt(db, { trialId: 'zombie', attempt: 2 });
+  await openAttempt(store.db, { trialId: 'zombie', attempt: 1 });
+  await openAttempt(store.db, { trialId: 'zombie', attempt: 2 });
   const [late, current] = [call('zombie', 1), call('zombie', 2)];
-  expect(await recordCalls(db, [late, current])).toEqual(new Set([late.id]));
-  expect(await readCalls(db, { trialId: 'zombie', attempt: 1 })).toEqual([]);
-  await expect(openAttempt(db, { trialId: 'zombie', attempt: 1 })).rejects.toMatchObject({ code: 'attempt_closed' });
-  const rows = await db.select().from(attempts);
+  expect(await recordCalls(store.db, [late, current])).toEqual(new Set([late.id]));
+  expect(await readCalls(store.db, { trialId: 'zombie', attempt: 1 })).toEqual([]);
+  await expect(openAttempt(store.db, { trialId: 'zombie', attempt: 1 })).rejects.toMatchObject({ code: 'attempt_closed' });
+  const rows = await store.db.select().from(attempts);
   expect(rows.find((row) => row.trialId === 'zombie' && row.attempt === 1)?.reason).toBe('superseded by attempt 2');
 });
 
 test('a call is accepted after the trial was completed, sealed or deleted', async () => {
-  await openAttempt(db, { trialId: 'done' });
-  await completeTrial(db, { trialId: 'done' });
-  await completeTrial(db, { trialId: 'done' });
+  await openAttempt(store.db, { trialId: 'done' });
+  await completeTrial(store.db, { trialId: 'done' });
+  await completeTrial(store.db, { trialId: 'done' });
   const late = call('done', 1);
-  expect(await recordCalls(db, [late])).toEqual(new Set([late.id]));
-  await sealTrial(db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 0.5 } });
-  await expect(openAttempt(db, { trialId: 'done', attempt: 2 })).rejects.toMatchObject({ code: 'attempt_closed' });
-  await openAttempt(db, { trialId: 'gone' });
-  await recordCalls(db, [call('gone', 1)]);
-  await deleteTrial(db, { trialId: 'gone' });
-  await deleteTrial(db, { trialId: 'never was' });
-  expect(await findTrial(db, 'gone')).toBeUndefined();
-  expect(await readCalls(db, { trialId: 'gone', attempt: 1 })).toEqual([]);
+  expect(await recordCalls(store.db, [late])).toEqual(new Set([late.id]));
+  await sealTrial(store.db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 0.5 } });
+  await expect(openAttempt(store.db, { trialId: 'done', attempt: 2 })).rejects.toMatchObject({ code: 'attempt_closed' });
+  await openAttempt(store.db, { trialId: 'gone' });
+  await recordCalls(store.db, [call('gone', 1)]);
+  await deleteTrial(store.db, { trialId: 'gone' });
+  await deleteTrial(store.db, { trialId: 'never was' });
+  expect(await findTrial(store.db, 'gone')).toBeUndefined();
+  expect(await readCalls(store.db, { trialId: 'gone', attempt: 1 })).toEqual([]);
 });
 
 test('a commit that is repeated after its trial closed says that the call is not there', async () => {
-  await openAttempt(db, { trialId: 'repeated' });
+  await openAttempt(store.db, { trialId: 'repeated' });
   const [there, late] = [call('repeated', 1), call('repeated', 1)];
-  await recordCalls(db, [there]);
-  await completeTrial(db, { trialId: 'repeated' });
-  expect(await recordCalls(db, [there, late])).toEqual(new Set([late.id]));
-  expect(await findTrial(db, 'repeated')).toMatchObject({ recorded: 1, usedCalls: 1 });
+  await recordCalls(store.db, [there]);
+  await completeTrial(store.db, { trialId: 'repeated' });
+  expect(await recordCalls(store.db, [there, late])).toEqual(new Set([late.id]));
+  expect(await findTrial(store.db, 'repeated')).toMatchObject({ recorded: 1, usedCalls: 1 });
 });
 
 test('a second seal overwrites the first', async () => {
-  await openAttempt(db, { trialId: 'sealed' });
-  const first = await sealTrial(db, { trialId: 'sealed', attempt: 1, outcome: 'scored', rewards: { reward: 1 }, seconds: { agent: 2 } });
+  await openAttempt(store.db, { trialId: 'sealed' });
+  const first = await sealTrial(store.db, { trialId: 'sealed', attempt: 1, outcome: 'scored', rewards: { reward: 1 }, seconds: { agent: 2 } });
   expect(first).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
-  const second = await sealTrial(db, { trialId: 'sealed', attempt: 1, outcome: 'agent_error', rewards: { reward: 0 } });
+  const second = await sealTrial(store.db, { trialId: 'sealed', attempt: 1, outcome: 'agent_error', rewards: { reward: 0 } });
   expect(second).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
-  await expect(sealTrial(db, { trialId: 'sealed', attempt: 2, outcome: 'scored' })).rejects.toMatchObject({ code: 'attempt_closed' });
+  await expect(sealTrial(store.db, { trialId: 'sealed', attempt: 2, outcome: 'scored' })).rejects.toMatchObject({ code: 'attempt_closed' });
 });
 
 test('an infra_error closes the trial, or leaves its old attempt open', async () => {
-  await openAttempt(db, { trialId: 'infra', attempt: 1 });
-  const after = await sealTrial(db, { trialId: 'infra', attempt: 1, outcome: 'infra_error', reason: 'host lost' });
+  await openAttempt(store.db, { trialId: 'infra', attempt: 1 });
+  const after = await sealTrial(store.db, { trialId: 'infra', attempt: 1, outcome: 'infra_error', reason: 'host lost' });
   expect(after.outcome).toBeNull();
   const late = call('infra', 1);
-  expect(await recordCalls(db, [late])).toEqual(new Set([late.id]));
-  await expect(openAttempt(db, { trialId: 'infra', attempt: 1 })).rejects.toMatchObject({ code: 'attempt_closed' });
-  expect(await openAttempt(db, { trialId: 'infra' })).toEqual({ trialId: 'infra', attempt: 2, created: true });
-  expect(await recordCalls(db, [call('infra', 2)])).toEqual(new Set());
+  expect(await recordCalls(store.db, [late])).toEqual(new Set([late.id]));
+  await expect(openAttempt(store.db, { trialId: 'infra', attempt: 1 })).rejects.toMatchObject({ code: 'attempt_closed' });
+  expect(await openAttempt(store.db, { trialId: 'infra' })).toEqual({ trialId: 'infra', attempt: 2, created: true });
+  expect(await recordCalls(store.db, [call('infra', 2)])).toEqual(new Set());
 });
 
 test('a seal slips in between the check of an attempt and the commit of its call', async () => {
-  await openAttempt(db, { trialId: 'race' });
+  await openAttempt(store.db, { trialId: 'race' });
   const record = call('race', 1);
   const [refused] = await Promise.all([
-    recordCalls(db, [record]),
-    sealTrial(db, { trialId: 'race', attempt: 1, outcome: 'scored', rewards: { reward: 1 } }),
+    recordCalls(store.db, [record]),
+    sealTrial(store.db, { trialId: 'race', attempt: 1, outcome: 'scored', rewards: { reward: 1 } }),
   ]);
-  const stored = await readCalls(db, { trialId: 'race', attempt: 1 });
+  const stored = await readCalls(store.db, { trialId: 'race', attempt: 1 });
   expect(stored.length).toBe(refused.size === 0 ? 1 : 0);
 });
 
 test('opening a trial from many processes at once fails or makes two attempts', async () => {
-  const opened = await Promise.all(Array.from({ length: 12 }, () => openAttempt(db, { trialId: 'crowd' })));
+  const opened = await Promise.all(Array.from({ length: 12 }, () => openAttempt(store.db, { trialId: 'crowd' })));
   expect(opened.map((one) => one.attempt)).toEqual(Array(12).fill(1));
   expect(opened.filter((one) => one.created)).toHaveLength(1);
 });
 
 test('ids, log-probabilities or texts change on their way through the store', async () => {
-  await openAttempt(db, { trialId: 'exact' });
+  await openAttempt(store.db, { trialId: 'exact' });
   const logprobs = Float32Array.from([-0.1, -4.366866111755371, -9999]);
   const request = { messages: [{ role: 'user', content: '\u0000 🦀 \ud800', name: null }], model: 'x', tools: [] };
   const response = { choices: [{ index: 0, message: { role: 'assistant', content: '\u0000' } }] };
@@ -116,39 +107,36 @@ test('ids, log-probabilities or texts change on their way through the store', as
     promptTokenIds: Int32Array.from([0, 151_935, 2 ** 31 - 1]),
     choice: { completionTokenIds: Int32Array.from([]), logprobs },
   });
-  await recordCalls(db, [record]);
-  await recordCalls(db, [record]);
-  const [stored, ...more] = await readCalls(db, { trialId: 'exact', attempt: 1 });
+  await recordCalls(store.db, [record]);
+  await recordCalls(store.db, [record]);
+  const [stored, ...more] = await readCalls(store.db, { trialId: 'exact', attempt: 1 });
   expect(more).toEqual([]);
   expect(stored?.logprobs).toEqual(logprobs);
   expect([...(stored?.promptTokenIds ?? [])]).toEqual([0, 151_935, 2 ** 31 - 1]);
   expect(stored?.completionTokenIds).toHaveLength(0);
   expect(stored?.request).toEqual(request);
   expect(stored?.response).toEqual(response);
-  expect(await findTrial(db, 'exact')).toMatchObject({ recorded: 1, usedCalls: 1, usedTokens: 0, exhausted: null });
+  expect(await findTrial(store.db, 'exact')).toMatchObject({ recorded: 1, usedCalls: 1, usedTokens: 0, exhausted: null });
 });
 
 test('a new attempt begins with what the old one has used', async () => {
-  await openAttempt(db, { trialId: 'used' });
+  await openAttempt(store.db, { trialId: 'used' });
   const choice = { completionTokenIds: Int32Array.from([1, 2]), logprobs: Float32Array.from([-1, -1]) };
   const spent = callRecord({ trialId: 'used', status: 'failed', reason: 'budget_exhausted: the budget of 2 calls is used up' });
-  await recordCalls(db, [callRecord({ trialId: 'used', choice }), callRecord({ trialId: 'used', choice }), spent]);
-  expect(await findTrial(db, 'used')).toMatchObject({ recorded: 3, usedCalls: 2, usedTokens: 4, exhausted: 'budget_exhausted' });
-  await openAttempt(db, { trialId: 'used', attempt: 2 });
-  expect(await findTrial(db, 'used')).toMatchObject({ recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null });
+  await recordCalls(store.db, [callRecord({ trialId: 'used', choice }), callRecord({ trialId: 'used', choice }), spent]);
+  expect(await findTrial(store.db, 'used')).toMatchObject({ recorded: 3, usedCalls: 2, usedTokens: 4, exhausted: 'budget_exhausted' });
+  await openAttempt(store.db, { trialId: 'used', attempt: 2 });
+  expect(await findTrial(store.db, 'used')).toMatchObject({ recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null });
 });
 
 test('a deleted trial takes along what a batch was made of', async () => {
-  await db.insert(runs).values({ id: 'run', config: {} });
-  const group = { runId: 'run', kind: 'train' as const, iteration: 0, ordinal: 0, agent: 'a', size: 1, task: 't', policyVersion: 0 };
-  await db.insert(groups).values([{ ...group, id: 'run/0.1/0', take: 1 }, { ...group, id: 'run/0.2/0', take: 2 }]);
-  await db.insert(batches).values({ runId: 'run', iteration: 0, take: 1, sha256: 's', path: 'p', samples: 1, trials: 1 });
-  for (const [trialId, groupId] of [['trained', 'run/0.1/0'], ['spare', 'run/0.2/0']] as const) {
-    await openAttempt(db, { trialId, runId: 'run', groupId });
-    await recordCalls(db, [call(trialId, 1)]);
-    await deleteTrial(db, { trialId });
-    expect(await findTrial(db, trialId)).toBeUndefined();
+  for (const trialId of ['trained', 'spare']) {
+    await openAttempt(store.db, { trialId, runId: 'run' });
+    await recordCalls(store.db, [call(trialId, 1)]);
+    if (trialId === 'trained') await store.db.update(trials).set({ batchIteration: 0, batchTake: 1 }).where(eq(trials.id, trialId));
+    await deleteTrial(store.db, { trialId });
+    expect(await findTrial(store.db, trialId)).toBeUndefined();
   }
-  expect(await readCalls(db, { trialId: 'trained', attempt: 1 })).toHaveLength(1);
-  expect(await readCalls(db, { trialId: 'spare', attempt: 1 })).toEqual([]);
+  expect(await readCalls(store.db, { trialId: 'trained', attempt: 1 })).toHaveLength(1);
+  expect(await readCalls(store.db, { trialId: 'spare', attempt: 1 })).toEqual([]);
 });

@@ -1,5 +1,5 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import { ApplicationFailure, CancellationScope, executeChild, ParentClosePolicy, sleep } from '@temporalio/workflow';
+import { ApplicationFailure, CancellationScope, executeChild, ParentClosePolicy, sleep, workflowInfo } from '@temporalio/workflow';
 import type { ReplicaReport } from '../activities/gpu-contract.ts';
 import { gpu, store } from './activities.ts';
 
@@ -19,14 +19,26 @@ export type Publication = {
  * pause of the engines outlives its owner.
  */
 export async function publish(publication: Publication): Promise<void> {
+  const workflowId = poolHolder(publication.runId);
+  if (workflowInfo().workflowId === workflowId) return publishVersion(publication);
+  await inTurn(() =>
+    executeChild(publishVersion, {
+      workflowId,
+      args: [publication],
+      parentClosePolicy: ParentClosePolicy.ABANDON,
+      staticSummary: `policy ${publication.version}`,
+    }),
+  );
+}
+
+/** Whoever runs under this id decides which version the run's pool has: a publication, or an evaluation on demand. */
+export const poolHolder = (runId: string): string => `${runId}/publish`;
+
+/** Starts a child whose id one workflow has at a time as soon as it is free. Each holder of it is bounded. */
+export async function inTurn<T>(start: () => Promise<T>): Promise<T> {
   for (let tried = 0; ; tried++) {
     try {
-      return await executeChild(publishVersion, {
-        workflowId: `${publication.runId}/publish`,
-        args: [publication],
-        parentClosePolicy: ParentClosePolicy.ABANDON,
-        staticSummary: `policy ${publication.version}`,
-      });
+      return await start();
     } catch (error) {
       if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
       await sleep(Math.min(30_000, 1000 * 2 ** tried));

@@ -1,5 +1,4 @@
 import {
-  ApplicationFailure,
   CancellationScope,
   continueAsNew,
   executeChild,
@@ -10,6 +9,7 @@ import {
 } from '@temporalio/workflow';
 import type { RunStanding } from '../activities/prepare-run.ts';
 import { gpu, store, waiting } from './activities.ts';
+import { describe } from './describe.ts';
 import { evaluatePolicy } from './evaluate-policy.ts';
 import { grpoIteration } from './grpo-iteration.ts';
 import { mendWhenAsked } from './mend-pool.ts';
@@ -161,9 +161,3 @@ async function loadBase(runId: string, limitSeconds: number): Promise<void> {
 }
 
 const isContinueAsNew = (error: Error): boolean => error.name === 'ContinueAsNew';
-
-function describe(error: unknown): string {
-  let deepest = error;
-  while (deepest instanceof Error && deepest.cause instanceof Error) deepest = deepest.cause;
-  return deepest instanceof ApplicationFailure || deepest instanceof Error ? deepest.message : String(deepest);
-}

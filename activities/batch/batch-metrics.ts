@@ -1,4 +1,4 @@
-import { and, eq, inArray, isNotNull } from 'drizzle-orm';
+import { and, eq, inArray, isNotNull, isNull } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { calls, groups, trials } from '../../store/schema.ts';
 import { weightedReward } from '../reward.ts';
@@ -9,6 +9,7 @@ import type { Sample } from './sample.ts';
 
 /**
  * What a batch is made of, and what was left out of it since the one before. `*_tokens`: trained tokens a trial, mean; `*_reward`: mean.
+ * `drifted_calls`: of the calls that come after others of their trial, the share that goes on from one by its text alone.
  * Used and dropped side by side show what a quorum, over-sampling or staleness favours.
  */
 export async function batchMetrics(db: Database, config: RunConfig, take: TakeKey, collected: Collected): Promise<Record<string, number>> {
@@ -20,7 +21,7 @@ export async function batchMetrics(db: Database, config: RunConfig, take: TakeKe
     .select({ continuation: calls.continuation })
     .from(calls)
     .innerJoin(trials, and(eq(trials.id, calls.trialId), eq(trials.attempt, calls.attempt)))
-    .where(and(inArray(trials.id, [...usedIds]), eq(calls.status, 'completed'), isNotNull(calls.continuation)));
+    .where(and(inArray(trials.id, [...usedIds]), eq(calls.status, 'completed'), isNull(calls.choiceOf), isNotNull(calls.continuation)));
   const drifted = continued.filter(({ continuation }) => continuation === 'realigned').length;
   return {
     groups: new Set(samples.map(({ groupId }) => groupId)).size,

@@ -11,17 +11,18 @@ let folder: string;
 beforeEach(async () => void (folder = await mkdtemp(join(tmpdir(), 'trialgate-batch-'))));
 afterEach(async () => rm(folder, { recursive: true }));
 
-const sample = (trialId: string): Sample => ({
+const sample = (trialId: string, companions: Record<string, number>[] = []): Sample => ({
   tokenIds: Int32Array.from([5, 6, 7]),
   lossMask: Int8Array.from([0, 1, 1]),
   logprobs: Float32Array.from([0, -0.25, -1.5]),
   policyVersions: [null, 3, 3],
   temperature: 0.5,
   rewards: { tests: 0.5, style: 1 },
+  companions,
   groupId: 'r/0.1/0',
   trialId,
   attempt: 2,
-  callIds: ['c'], companions: [],
+  callIds: ['c'],
 });
 
 test('the same samples make another file, or the name is not the content', async () => {
@@ -42,4 +43,12 @@ test('a value changes between the sample and the file', async () => {
   expect([...row.logprobs]).toEqual([0, -0.25, -1.5]);
   expect([...row.policy_versions]).toEqual([null, 3, 3]);
   expect(row.rewards.toJSON()).toEqual({ style: 1, tests: 0.5 });
+});
+
+test("a group's companions are lost, or are those of another row", async () => {
+  const companions: Record<string, number>[] = [{ tests: 0, style: 0.25 }, { tests: 1 }];
+  const { path } = await writeBatch(folder, [sample('a'), sample('b', companions), sample('c', [{ tests: 0.75 }])]);
+  const table = tableFromIPC(await readFile(path));
+  const read = table.toArray().map((row) => [...row.companions].map((companion) => companion.toJSON()));
+  expect(read).toEqual([[], companions, [{ tests: 0.75 }]]);
 });

@@ -15,33 +15,14 @@ import {
   Vector,
   type DataType,
 } from 'apache-arrow';
-import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
-import { join } from 'node:path';
 import type { Sample } from './sample.ts';
+import { storeBatch } from './store-batch.ts';
 
 const list = <T extends DataType>(type: T) => new List(new Field('item', type, true));
 
 /** Writes an immutable Arrow IPC file named by its own SHA-256, a row a sample. The same samples give the same file. */
 export async function writeBatch(folder: string, samples: Sample[]): Promise<{ sha256: string; path: string }> {
-  const bytes = encode(samples);
-  const sha256 = createHash('sha256').update(bytes).digest('hex');
-  const path = join(folder, `${sha256}.arrow`);
-  if (await stat(path).then(() => true, () => false)) return { sha256, path };
-  await mkdir(folder, { recursive: true });
-  const temporary = `${path}.${randomUUID()}.tmp`;
-  const file = await open(temporary, 'wx');
-  try {
-    await file.writeFile(bytes);
-    await file.sync();
-    await rename(temporary, path);
-  } catch (error) {
-    await rm(temporary, { force: true });
-    throw error;
-  } finally {
-    await file.close();
-  }
-  return { sha256, path };
+  return storeBatch(folder, encode(samples));
 }
 
 function encode(samples: Sample[]): Uint8Array {
@@ -56,7 +37,8 @@ function encode(samples: Sample[]): Uint8Array {
     logprobs: column(list(new Float32()), samples.map((s) => Array.from(s.logprobs))),
     policy_versions: column(list(new Int32()), samples.map((s) => s.policyVersions)),
     temperature: column(new Float32(), samples.map((s) => s.temperature)),
-    rewards: column(rewards, samples.map((s) => new Map(Object.entries(s.rewards).toSorted()))),
+    rewards: column(rewards, samples.map((s) => entries(s.rewards))),
+    companions: column(list(rewards), samples.map((s) => s.companions.map(entries))),
     group_id: column(new Utf8(), samples.map((s) => s.groupId)),
     trial_id: column(new Utf8(), samples.map((s) => s.trialId)),
     attempt: column(new Int32(), samples.map((s) => s.attempt)),
@@ -65,6 +47,8 @@ function encode(samples: Sample[]): Uint8Array {
   const schema = new Schema(Object.entries(columns).map(([name, vector]) => new Field(name, vector.type, false)));
   return RecordBatchFileWriter.writeAll(new Table(schema, columns)).toUint8Array(true);
 }
+
+const entries = (rewards: Record<string, number>) => new Map(Object.entries(rewards).toSorted());
 
 function column(type: DataType, values: unknown[]): Vector {
   const builder = makeBuilder({ type, nullValues: [null] });

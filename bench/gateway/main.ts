@@ -14,6 +14,7 @@ import { growthTokens } from './cells/growth-tokens.ts';
 import { growthTrials } from './cells/growth-trials.ts';
 import { growthTurns } from './cells/growth-turns.ts';
 import { paced } from './cells/paced.ts';
+import { protocols } from './cells/protocols.ts';
 import { rate } from './cells/rate.ts';
 import { tokenIn } from './cells/token-in.ts';
 import { vllm } from './cells/vllm.ts';
@@ -26,7 +27,7 @@ import { startPostgres } from './parts/postgres.ts';
 import { selfTimes } from './profile.ts';
 import { Report } from './report.ts';
 
-const CELLS: Cell[] = [calls, streams, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens, vllm];
+const CELLS: Cell[] = [calls, streams, protocols, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens, vllm];
 
 const HELP = `What the gateway costs: it, a fake engine and PostgreSQL (fsync on) are processes of their own on this machine.
 Each cell also measures the engine alone, in the same repeat.

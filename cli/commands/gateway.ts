@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 const SETTINGS = [
   'gateway_port', 'gateway_host', 'database_url', 'admin_key', 'secret', 'home',
-  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'store_wait_seconds', 'max_calls_in_flight', 'compat',
+  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'keep_alive_seconds', 'store_wait_seconds', 'max_calls_in_flight', 'compat',
 ] as const;
 const ALIASES = { gateway_port: '--port', gateway_host: '--host' } as const;
 
@@ -26,9 +26,17 @@ export function register(root: Command): void {
       const { databaseUrl, engines } = connectionsOf(config);
       const { gateway_port: port, gateway_host: host, admin_key: adminKey = null } = config;
       await requireDatabase(databaseUrl);
-      const { token_in: tokenIn, budget_end: budgetEnd, strict_model: strictModel, hold_seconds: holdSeconds, idle_seconds: idleSeconds, store_wait_seconds: storeWaitSeconds } = config;
-      const { max_calls_in_flight: maxCallsInFlight, compat } = config;
-      const waits = { holdSeconds, idleSeconds, storeWaitSeconds };
-      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, tokenIn, budgetEnd, strictModel, maxCallsInFlight, compat, ...waits }, untilSignalled());
+      const settings = {
+        tokenIn: config.token_in,
+        budgetEnd: config.budget_end,
+        strictModel: config.strict_model,
+        holdMs: config.hold_seconds * 1000,
+        idleMs: config.idle_seconds * 1000,
+        keepAliveMs: config.keep_alive_seconds * 1000,
+        storeWaitMs: config.store_wait_seconds * 1000,
+        maxCallsInFlight: config.max_calls_in_flight,
+        compat: config.compat,
+      };
+      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, settings }, untilSignalled());
     });
 }

@@ -1,16 +1,25 @@
 import type { Command } from 'commander';
 import { register as config } from './config.ts';
+import { register as configure } from './configure.ts';
 import { register as doctor } from './doctor.ts';
 import { register as down } from './down.ts';
+import { register as evaluate } from './evaluate.ts';
+import { register as extend } from './extend.ts';
+import { register as fork } from './fork.ts';
 import { register as gateway } from './gateway.ts';
 import { register as gpuWorker } from './gpu-worker.ts';
 import { register as install } from './install.ts';
 import { register as logs } from './logs.ts';
+import { register as pause } from './pause.ts';
 import { register as quickstart } from './quickstart.ts';
 import { register as redo } from './redo.ts';
+import { register as rescore } from './rescore.ts';
 import { register as resume } from './resume.ts';
+import { register as schedule } from './schedule.ts';
 import { register as show } from './show.ts';
+import { register as skip } from './skip.ts';
 import { register as status } from './status.ts';
+import { register as stop } from './stop.ts';
 import { register as supervise } from './supervise.ts';
 import { register as test } from './test.ts';
 import { register as train } from './train.ts';
@@ -19,6 +28,6 @@ import { register as worker } from './worker.ts';
 
 /** In the order in which `--help` lists them. */
 export const verbs: ((root: Command) => void)[] = [
-  quickstart, up, down, status, train, resume, redo, show, logs, doctor, config, install, gateway, worker, gpuWorker,
-  supervise, test,
+  quickstart, up, down, status, train, show, pause, resume, stop, configure, skip, extend, redo, fork, rescore, evaluate, schedule,
+  logs, doctor, config, install, gateway, worker, gpuWorker, supervise, test,
 ];

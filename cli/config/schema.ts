@@ -40,6 +40,7 @@ export const deployment = z.strictObject({
   strict_model: z.boolean('true or false'),
   hold_seconds: seconds,
   idle_seconds: seconds,
+  keep_alive_seconds: seconds,
   store_wait_seconds: seconds,
   max_calls_in_flight: z.int('a whole number').min(1, 'at least 1'),
   compat: z.enum(['none', 'verl'], 'none or verl'),

@@ -13,7 +13,7 @@ export async function quickstart(
   options: { iterations: string; json?: boolean },
   signal: AbortSignal,
 ): Promise<void> {
-  wholeNumber(options.iterations);
+  wholeNumber(options.iterations, '--iterations');
   const train = () => trainFile(join(REPOSITORY, 'quickstart.yaml'), { deployment, cancelOnFailure: true, ...options }, signal);
   await installWithProgress({ device: deployment.device, python: deployment.python }, signal);
   if (livingState(deployment.home)?.status === 'ready') return void (await train());

@@ -2,8 +2,6 @@ import { ApplicationFailure } from '@temporalio/common';
 import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { HostSandboxes } from '../../activities/host-sandboxes.ts';
-import { createActivities } from '../../activities/index.ts';
 import { runConfig } from '../../activities/run-config.ts';
 import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
 import { openDatabase, type Database } from '../../store/database.ts';
@@ -11,6 +9,7 @@ import { iterations, runs } from '../../store/schema.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
 import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { recordsOver } from '../testing/records-over.ts';
 import { resumeRun } from './resume-run.ts';
 import { startRun } from './start-run.ts';
 
@@ -26,14 +25,6 @@ afterAll(async () => {
   await Promise.all([environment?.teardown(), postgres?.close()]);
 });
 
-/** The real records of runs, takes, groups and trials over an engine pool and a trainer that are not there. */
-function activitiesOver(world: FakeWorld, home: string) {
-  const sandboxes = new HostSandboxes(home, 8);
-  const real = createActivities({ db, temporal: environment.client, gatewayUrl: '', home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
-  const { prepareRun, openTake, planGroups, openGroup, openTrial, sealTrial, endGroup, closeTake, setRunStatus } = real;
-  return { ...world.general(), prepareRun, openTake, planGroups, openGroup, openTrial, sealTrial, endGroup, closeTake, setRunStatus };
-}
-
 test('a run that failed is resumed in another take, or runs its finished trials again', async () => {
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
@@ -48,7 +39,7 @@ test('a run that failed is resumed in another take, or runs its finished trials 
   world.trainStep = async () => {
     if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
   };
-  const real = activitiesOver(world, folder.home);
+  const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
   // What a person must mend parks a run: it fails where not even that can be written.
   const setRunStatus: typeof real.setRunStatus = async (input) => {
     if (broken && input.status === 'blocked') throw ApplicationFailure.nonRetryable('the disk is full');

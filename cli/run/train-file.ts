@@ -6,6 +6,7 @@ import { TrialgateError } from '../../store/errors.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
 import { withDeployment, type Connected } from './connect.ts';
+import { nameRun } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
 import { startRun } from './start-run.ts';
 import { watchRun } from './watch-run.ts';
@@ -14,24 +15,28 @@ export type TrainOptions = { deployment: Deployment; run?: string; iterations?: 
 
 /** Starts a run and watches it. Ctrl-C ends the watching, not the run, unless `cancelOnFailure`: then a run that does not complete lets go of its engines. */
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
-  const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations) });
+  const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') });
   await checkRun(config);
-  const runId = options.run ?? nameOf(file);
+  const runId = options.run ?? nameRun(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
     await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
-    if (options.detach) return;
-    try {
-      await watchRun(connected, runId, signal);
-    } catch (error) {
-      if (options.cancelOnFailure) await cancelRun(connected, runId);
-      else if (signal.aborted) console.error(`run ${runId} goes on without being watched; "npx trialgate show ${runId}" tells how it stands`);
-      throw error;
-    }
-    const record = await readRunRecord(connected.db, runId);
-    console.log(options.json ? JSON.stringify(record, null, 2) : runTable(record));
+    if (!options.detach) await untilEnded(connected, runId, options, signal);
   });
   return runId;
+}
+
+/** Watches a run, and prints its record once it completed. */
+export async function untilEnded(connected: Connected, runId: string, options: { json?: boolean; cancelOnFailure?: boolean }, signal: AbortSignal): Promise<void> {
+  try {
+    await watchRun(connected, runId, signal);
+  } catch (error) {
+    if (options.cancelOnFailure) await cancelRun(connected, runId);
+    else if (signal.aborted) console.error(`run ${runId} goes on without being watched; "npx trialgate show ${runId}" tells how it stands`);
+    throw error;
+  }
+  const record = await readRunRecord(connected.db, runId);
+  console.log(options.json ? JSON.stringify(record, null, 2) : runTable(record));
 }
 
 /** Its agents are stopped; what is finished is kept. Bounded: whoever pressed Ctrl-C waits. */
@@ -42,12 +47,7 @@ async function cancelRun({ client }: Connected, runId: string): Promise<void> {
   await Promise.race([handle.result().catch(() => {}), sleep(20_000, undefined, { ref: false })]);
 }
 
-export function wholeNumber(text: string): number {
+export function wholeNumber(text: string, flag: string): number {
   if (/^\d+$/.test(text)) return Number(text);
-  throw new TrialgateError('bad_input', `--iterations: expected a number such as 3, found ${JSON.stringify(text)}`);
+  throw new TrialgateError('bad_input', `${flag}: expected a number such as 3, found ${JSON.stringify(text)}`);
 }
-
-const nameOf = (file: string): string => {
-  const stem = basename(file, extname(file)).replace(/[^A-Za-z0-9._-]/g, '-').replace(/^[^A-Za-z0-9]+/, '') || 'run';
-  return `${stem.slice(0, 40)}-${new Date().toISOString().slice(2, 19).replace(/[-:T]/g, '')}`;
-};

@@ -4,6 +4,7 @@ import { weightedReward } from '../../activities/reward.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { attempts, batches, calls, groups, iterations, policyVersions, publications, runs, trials, type Outcome } from '../../store/schema.ts';
+import { passAtK } from './pass-at-k.ts';
 import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
 
 export type Summary = {
@@ -24,7 +25,17 @@ export type RunRecord = {
   reason: string | null;
   created_at: string;
   ended_at: string | null;
-  evaluations: (Summary & { policy_version: number; seconds: number | null })[];
+  /** `{run}@{version}` that its version 0 is; the take `{run}/{iteration}.{take}` whose batch it trains on again. */
+  forked_from: string | null;
+  rescores: string | null;
+  evaluations: (Summary & {
+    /** `eval@{version}`; `eval@{version}.{n}` on demand. */
+    id: string;
+    policy_version: number;
+    /** By k: the chance that one of k trials of a task has a reward of 1 or more. */
+    pass_at: Record<string, number>;
+    seconds: number | null;
+  })[];
   iterations: (Summary & {
     iteration: number;
     take: number;
@@ -90,7 +101,12 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
       pass_rate: rewards.length ? rewards.filter((reward) => reward >= 1).length / rewards.length : null,
     };
   };
-  const evaluated = [...new Set(members.flatMap(({ group }) => (group.kind === 'eval' ? [group.policyVersion] : [])))];
+  const passedBy = (rows: typeof members) =>
+    Object.values(Object.groupBy(rows, ({ group }) => group.task)).map((ofTask = []) => {
+      const rewards = ofTask.flatMap(({ trial }) => (trial?.rewards ? [weightedReward(trial.rewards, weights)] : []));
+      return { trials: rewards.length, passed: rewards.filter((reward) => reward >= 1).length };
+    });
+  const evaluated = Object.entries(Object.groupBy(members.filter(({ group }) => group.kind === 'eval'), ({ group }) => evaluationOf(runId, group.id)));
 
   return {
     run: run.id,
@@ -98,10 +114,14 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
     reason: run.reason,
     created_at: run.createdAt.toISOString(),
     ended_at: run.endedAt?.toISOString() ?? null,
-    evaluations: evaluated.toSorted((a, b) => a - b).map((version) => {
-      const rows = members.filter(({ group }) => group.kind === 'eval' && group.policyVersion === version);
-      return { policy_version: version, ...summaryOf(rows), seconds: spanOf(rows.map(({ group }) => group)) };
-    }),
+    forked_from: run.forkedFrom,
+    rescores: run.rescores,
+    evaluations: evaluated
+      .toSorted(([a], [b]) => a.localeCompare(b, 'en', { numeric: true }))
+      .map(([id, rows = []]) => {
+        const version = rows[0]?.group.policyVersion ?? 0;
+        return { id, policy_version: version, ...summaryOf(rows), pass_at: passAtK(passedBy(rows)), seconds: spanOf(rows.map(({ group }) => group)) };
+      }),
     iterations: takes.map((row) => {
       const { iteration, take } = row;
       const version = versions.find((each) => each.iteration === iteration && each.take === take);
@@ -131,6 +151,9 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
     config: run.config,
   };
 }
+
+/** A group's id is that of its evaluation and its ordinal. */
+const evaluationOf = (runId: string, groupId: string): string => groupId.slice(runId.length + 1, groupId.lastIndexOf('/'));
 
 function spanOf(rows: { openedAt: Date; endedAt: Date | null }[]): number | null {
   if (rows.some((row) => row.endedAt === null)) return null;

@@ -16,16 +16,20 @@ export function runTable(record: RunRecord): string {
   const header = ['iteration', 'trials by outcome', 'reward mean', 'median', 'std', 'pass rate', 'policy'];
   const [before, ...later] = record.evaluations;
   return [
-    ...(before ? [evaluation(before)] : []),
+    ...(before ? [evaluationLine(before)] : []),
     rows.length ? table([...header, ...PHASES.map((phase) => `${phase} s`)], rows) : 'no iteration yet',
-    ...later.map(evaluation),
+    ...later.map(evaluationLine),
   ].join('\n\n');
 }
 
-function evaluation(row: RunRecord['evaluations'][number]): string {
-  const name = row.policy_version === 0 ? 'base model (policy 0)' : `policy ${row.policy_version}`;
+/** One evaluation in a line. */
+export function evaluationLine(row: RunRecord['evaluations'][number]): string {
+  const policy = row.policy_version === 0 ? 'base model (policy 0)' : `policy ${row.policy_version}`;
+  const [, , nth] = /^eval@(\d+)\.(\d+)$/.exec(row.id) ?? [];
+  const name = nth === undefined ? policy : `${policy}, on demand ${nth}`;
+  const passes = Object.entries(row.pass_at).map(([k, share]) => `pass@${k} ${percent(share)}`);
   const [mean, median, std, pass] = rewards(row);
-  return `held-out tasks, ${name}: reward mean ${mean}, median ${median}, std ${std}, pass rate ${pass} (${outcomes(row)})`;
+  return `held-out tasks, ${name}: reward mean ${mean}, median ${median}, std ${std}, pass rate ${pass} (${[outcomes(row), ...passes].join(', ')})`;
 }
 
 const outcomes = (row: Summary): string =>
@@ -35,5 +39,7 @@ const outcomes = (row: Summary): string =>
 
 function rewards({ reward, pass_rate }: Summary): [string, string, string, string] {
   if (!reward || pass_rate === null) return ['–', '–', '–', '–'];
-  return [reward.mean.toFixed(3), reward.median.toFixed(3), reward.std.toFixed(3), `${(100 * pass_rate).toFixed(0)}%`];
+  return [reward.mean.toFixed(3), reward.median.toFixed(3), reward.std.toFixed(3), percent(pass_rate)];
 }
+
+const percent = (share: number): string => `${(100 * share).toFixed(0)}%`;

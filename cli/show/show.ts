@@ -1,7 +1,7 @@
 import { desc, eq } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
-import { readRunRecord } from './run-record.ts';
+import { readRunRecord, type RunRecord } from './run-record.ts';
 import { runTable } from './run-table.ts';
 import { table } from './table.ts';
 import { readTrialRecord, transcript } from './trial-transcript.ts';
@@ -19,6 +19,11 @@ export async function show(db: Database, id: string | undefined, json: boolean):
   const [run] = await db.select({ id: runs.id }).from(runs).where(eq(runs.id, id));
   if (!run) return print(await readTrialRecord(db, id), transcript);
   return print(await readRunRecord(db, id), (record) =>
-    [`run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}`, runTable(record)].join('\n\n'),
+    [`run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`, runTable(record)].join('\n\n'),
   );
+}
+
+function originOf({ forked_from, rescores }: RunRecord): string {
+  if (forked_from === null) return '';
+  return rescores === null ? `, forked from ${forked_from}` : `, ${rescores} again from ${forked_from}, under other reward weights`;
 }

@@ -46,6 +46,8 @@ const ORPHANS_MS = 3_000;
 
 /** Ends the whole group: `signal` to its leader, SIGKILL to all after `withinMs`. Returns when none of it lives. */
 export async function endGroup(leader: ProcessId, signal: NodeJS.Signals, withinMs: number): Promise<void> {
+  // None was started: to the system 0 is the group of the one who asks.
+  if (leader.pid === 0) return;
   if (isAlive(leader)) {
     send(leader.pid, signal);
     await until(() => !isAlive(leader), withinMs);

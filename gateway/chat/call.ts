@@ -4,7 +4,7 @@ import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { closed } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
-import type { Lease } from '../engines/pool.ts';
+import { isAdapter, type Lease } from '../engines/pool.ts';
 import { clientGone, Failure, toFailure } from '../failure.ts';
 import type { Retry } from '../retry/retry.ts';
 import type { Past } from '../token-in/conversations.ts';
@@ -29,6 +29,8 @@ export class Call {
   /** What is known of the reply so far: it goes into the record, however the call ends. */
   ending: () => Ending = () => NOTHING;
   firstTokenAt: Date | null = null;
+  /** Why its trial's time was up before its reply was whole. */
+  spent: Failure | null = null;
   /** Called once, when nothing more will happen. */
   onEnd: () => void = () => {};
   readonly #deps: GatewayDeps;
@@ -38,6 +40,7 @@ export class Call {
   readonly #idle: IdleWatch;
   #isStreaming = false;
   #settled = false;
+  #isWhole = false;
   #committing: Promise<unknown> | null = null;
 
   constructor(deps: GatewayDeps, trial: TrialNow, request: PlacedRequest, sampled: Record<string, unknown>) {
@@ -55,6 +58,13 @@ export class Call {
 
   abort(why: Failure): void {
     this.#controller.abort(why);
+  }
+
+  /** Lets the engine go. What came until then is a reply that ends by its length. */
+  runOut(why: Failure): void {
+    if (this.#isWhole || this.signal.aborted) return;
+    this.spent = why;
+    this.abort(why);
   }
 
   /** Ends the call when the agent goes away. */
@@ -89,7 +99,8 @@ export class Call {
 
   /** The failure behind an error: an abort's own reason, and for everything that the engine's connection throws a cut. */
   failureOf(error: unknown): Failure {
-    if (this.signal.reason instanceof Failure) return this.signal.reason;
+    const { reason } = this.signal;
+    if (reason instanceof Failure && !(reason === this.spent && error instanceof Failure)) return reason;
     if (error instanceof Failure) return error;
     const failure = toFailure(error);
     return failure.code === 'internal_error' || failure.code === 'store_unavailable'
@@ -107,14 +118,16 @@ export class Call {
 
   /** Commits a reply that is whole. Throws, with the call recorded as failed where it can be, when the agent must not see its end. */
   async complete(): Promise<void> {
+    this.#isWhole = true;
     const ending = this.ending();
     const standing = await this.#standing();
     if (standing === 'foreign' || this.#isForeign(ending)) {
       throw new Failure(502, 'policy_label_mismatch', 'the engine no longer has the weights of this run: the reply is void');
     }
     const mode = (await this.lease?.replica.logprobsMode(this.lease.model)) ?? null;
-    if (this.signal.aborted) throw this.failureOf(this.signal.reason);
-    const committing = this.#record({ ending, status: 'completed', httpStatus: 200, published: standing === 'published', mode });
+    if (this.signal.aborted && !this.spent) throw this.failureOf(this.signal.reason);
+    const reason = this.spent && reasonOf(this.spent);
+    const committing = this.#record({ ending, status: 'completed', httpStatus: 200, reason, published: standing === 'published', mode });
     this.#committing = committing;
     const verdict = await committing;
     this.#end(verdict === 'refused' ? 'failed' : 'completed');
@@ -137,9 +150,9 @@ export class Call {
     if (failure.code !== 'store_unavailable') await recorded;
   }
 
-  /** Ends a call that no engine is asked: `reply` reaches the agent once this is recorded, as failed for `why`. */
+  /** Ends a call of which its agent sees nothing of an engine's: `reply` reaches it once this is recorded, as failed for `why`. */
   async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
-    const recording = this.#record({ ending: { ...NOTHING, reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why) });
+    const recording = this.#record({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why) });
     if ((await recording.finally(() => this.#end('failed'))) === 'refused') throw this.#closed();
   }
 
@@ -162,7 +175,8 @@ export class Call {
   /** Whether weights of something else than the trial's run sampled any of it. */
   #isForeign({ choices }: Ending): boolean {
     const { runId } = this.trial;
-    return runId !== null && choices.some(({ versions, completion }) => versions && versionSpans(versions, runId, completion?.length ?? 0) === 'foreign');
+    if (runId === null || (this.lease && isAdapter(this.lease))) return false;
+    return choices.some(({ versions, completion }) => versions && versionSpans(versions, runId, completion?.length ?? 0) === 'foreign');
   }
 
   /** A trial without a run takes whatever the engine serves. */
@@ -177,6 +191,7 @@ export class Call {
     try {
       const verdict = await this.#deps.recorder.record(record);
       if (verdict === 'recorded') this.#deps.conversations.add(request.conversation, record);
+      if (verdict === 'recorded' && record.status === 'completed' && record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
       return verdict;
     } catch (error) {
       if (error instanceof Failure) throw error;

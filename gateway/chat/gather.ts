@@ -1,6 +1,6 @@
 import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import type { ChoiceEnding, Ending } from './ending.ts';
+import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
 import { hide } from './hide.ts';
 import { asObject, TokenChunk, type Chunk } from './token-chunk.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
@@ -13,19 +13,21 @@ export class Gather {
   #head: JsonObject = {};
   readonly #choices: GatheredChoice[] = [];
   readonly #expected: number;
+  readonly #keepsLogprobs: boolean;
 
-  /** `expected`: how many replies were asked for. */
-  constructor(expected: number) {
-    this.#expected = expected;
+  /** `n`: how many replies were asked for. `logprobs`: whether the agent gets them, so that the reply has them too. */
+  constructor({ n, logprobs }: { n: number; logprobs: boolean }) {
+    this.#expected = n;
+    this.#keepsLogprobs = logprobs;
   }
 
   add(chunk: Chunk): void {
-    if (chunk instanceof TokenChunk && this.#head.id) return this.#choice(chunk.index).addToken(chunk);
+    if (chunk instanceof TokenChunk && this.#head.id && !this.#keepsLogprobs) return this.#choice(chunk.index).addToken(chunk);
     this.#addObject(asObject(chunk));
   }
 
   #choice(index: number): GatheredChoice {
-    return (this.#choices[index] ??= new GatheredChoice());
+    return (this.#choices[index] ??= new GatheredChoice(this.#keepsLogprobs));
   }
 
   #addObject(chunk: JsonObject): void {
@@ -51,10 +53,24 @@ export class Gather {
     return finished.length >= this.#expected && finished.length === this.#choices.length;
   }
 
+  get hasBegun(): boolean {
+    return Object.keys(this.#head).length > 0;
+  }
+
   ending(): Ending {
-    const choices = this.#choices.filter(Boolean);
-    const reply = Object.keys(this.#head).length > 0 && { ...this.#head, object: wholeObject(this.#head.object), choices: choices.map((choice, index) => choice.whole(index)) };
-    return { prompt: this.prompt, choices: choices.map((choice) => choice.ending), counted: this.#counted, reply: reply || null };
+    const choices = this.#choices.map((choice, index) => choice.whole(index)).filter(Boolean);
+    const reply = this.hasBegun ? { ...this.#head, object: wholeObject(this.#head.object), choices } : null;
+    return { prompt: this.prompt, choices: this.#choices.map((choice) => choice.ending).filter(Boolean), counted: this.#counted, reply };
+  }
+
+  /** The chunks with which a reply that is cut here ends by its length, as if the engine had been told of that length. */
+  cutShort(): JsonObject[] {
+    const { usage: _, ...head } = this.#head;
+    const said = head.object === 'text_completion' ? { text: '' } : { delta: {} };
+    const open = Array.from({ length: this.#expected }, (_each, index) => index).filter((index) => this.#choice(index).ending.finishReason === null);
+    const ends = open.map((index) => ({ ...head, choices: [{ index, ...said, logprobs: null, finish_reason: 'length', stop_reason: null }] }));
+    const [prompt_tokens, completion_tokens] = [this.prompt?.length ?? 0, sampledTokens(this.ending())];
+    return [...ends, { ...head, choices: [], usage: { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens } }];
   }
 }
 
@@ -69,12 +85,19 @@ class GatheredChoice {
   #matched: { stop_reason?: string } = {};
   readonly #message: JsonObject = { role: 'assistant', content: null };
   readonly #tools = new Map<number, Tool>();
+  #logprobs: JsonObject | null = null;
+  readonly #keepsLogprobs: boolean;
+
+  constructor(keepsLogprobs: boolean) {
+    this.#keepsLogprobs = keepsLogprobs;
+  }
 
   add(choice: JsonObject): void {
     const { completion, logprobs } = sampledOf(choice);
     const { ending } = this;
     if (completion) (ending.completion ??= []).push(...completion);
     if (logprobs) (ending.logprobs ??= []).push(...logprobs);
+    if (this.#keepsLogprobs && isObject(choice.logprobs)) this.#logprobs = extended(this.#logprobs, choice.logprobs);
     ending.versions = versionsOf(choice) ?? ending.versions;
     if (typeof choice.stop_reason === 'string') this.#matched = { stop_reason: choice.stop_reason };
     if (typeof choice.finish_reason === 'string') ending.finishReason = choice.finish_reason;
@@ -90,9 +113,10 @@ class GatheredChoice {
 
   whole(index: number): JsonObject {
     const { finishReason: finish_reason } = this.ending;
-    if (this.#text !== null) return { index, text: this.#text, finish_reason, ...this.#matched };
+    const end = { ...(this.#logprobs ? { logprobs: this.#logprobs } : {}), finish_reason, ...this.#matched };
+    if (this.#text !== null) return { index, text: this.#text, ...end };
     const calls = [...this.#tools.values()];
-    return { index, message: calls.length > 0 ? { ...this.#message, tool_calls: calls } : this.#message, finish_reason, ...this.#matched };
+    return { index, message: calls.length > 0 ? { ...this.#message, tool_calls: calls } : this.#message, ...end };
   }
 
   #extend(delta: JsonObject): void {
@@ -114,6 +138,17 @@ class GatheredChoice {
     if (typeof part.function.name === 'string') call.function.name += part.function.name;
     if (typeof part.function.arguments === 'string') call.function.arguments += part.function.arguments;
   }
+}
+
+/** Of a chat one list, of a text several side by side: each goes on where it was. */
+function extended(before: JsonObject | null, more: JsonObject): JsonObject {
+  const lists = before ?? {};
+  for (const [key, value] of Object.entries(more)) {
+    const list = lists[key];
+    if (Array.isArray(list) && Array.isArray(value)) list.push(...value);
+    else lists[key] = Array.isArray(value) ? [...value] : value;
+  }
+  return lists;
 }
 
 const joined = (before: unknown, text: string): string => (typeof before === 'string' ? before + text : text);

@@ -1,25 +1,9 @@
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { openDatabase } from '../../store/database.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
-import { eventually, TestGateway } from '../testing/harness.ts';
+import { expect, test } from 'vitest';
 import { countersOf } from '../testing/counters-of.ts';
-import { TokenEngine } from '../testing/token-engine.ts';
+import { eventually } from '../testing/harness.ts';
+import { useTokenGateways } from '../testing/token-gateway.ts';
 
-const context = new TestGateway();
-let engine: TokenEngine;
-beforeAll(async () => {
-  context.postgres = await TestPostgres.create();
-  context.db = openDatabase(context.postgres.url);
-}, 60_000);
-afterEach(async () => {
-  await context.gateway.close();
-  await engine.stop();
-});
-afterAll(async () => {
-  await context.db.$client.end();
-  await context.postgres.close();
-});
-
+const context = useTokenGateways();
 const CHAT = '/v1/chat/completions';
 const RENDER = '/v1/chat/completions/render';
 const GENERATE = '/inference/v1/generate';
@@ -30,12 +14,11 @@ type Options = { parses: boolean };
 
 /** A trial of one recorded turn, and the request that goes on from it. */
 async function secondTurn({ parses }: Options) {
-  engine = Object.assign(await new TokenEngine().start(), { parses });
-  await context.start({ engines: [engine.url], settings: { idleMs: 20_000, holdMs: 20_000 } });
+  await context.serve({ parses }, { settings: { idleMs: 20_000, holdMs: 20_000 } });
   // From the second turn of another trial the gateway learns what its engine can.
   const [another, trial] = [await context.trial(), await context.trial()];
   const turn = async (chat: typeof trial.chat, messages: unknown[]) => {
-    engine.script = [{ text: 'hello' }];
+    context.toy.script = [{ text: 'hello' }];
     const { choices } = await (await chat({ messages })).json();
     return [...messages, choices[0].message, ask('two')];
   };
@@ -46,7 +29,7 @@ async function secondTurn({ parses }: Options) {
 /** The engine's next request for `path` stays without an answer. */
 function holdAt(path: string) {
   const held = { begun: false, aborted: false };
-  engine.before = ({ path: asked, response }) => {
+  context.toy.before = ({ path: asked, response }) => {
     if (asked !== path || held.begun) return;
     held.begun = true;
     response.on('close', () => (held.aborted = !response.writableFinished));
@@ -55,10 +38,7 @@ function holdAt(path: string) {
   return held;
 }
 
-async function samplesOf(trialId: string): Promise<string[]> {
-  const { samples } = (await (await context.admin('GET', `/sessions/${trialId}/samples`)).json()) as { samples: { call_ids: string[] }[] };
-  return samples.flatMap((sample) => sample.call_ids);
-}
+const inSamples = async (trialId: string): Promise<string[]> => (await context.samplesOf(trialId)).flatMap((sample) => sample.call_ids);
 
 const hangsUp = (parses: boolean, first: boolean, path: string, completion: string | null = null) => [false, true].map((stream) => ({ parses, first, path, stream, completion }));
 
@@ -73,7 +53,7 @@ test.each([
   const messages = first ? [ask('another')] : later;
   const agent = new AbortController();
   const held = holdAt(path);
-  engine.script = [{ text: 'there' }];
+  context.toy.script = [{ text: 'there' }];
   const reply = trial.chat({ messages, stream }, { signal: agent.signal }).then((response) => response.text());
   reply.catch(() => {});
   await eventually(() => held.begun);
@@ -84,13 +64,13 @@ test.each([
     return calls.length > 1 ? calls : null;
   });
   expect(more).toEqual([]);
-  expect(call).toMatchObject({ status: 'cancelled', httpStatus: 499, reason: expect.stringMatching(/^agent_disconnected/), finishReason: null, engine: engine.url });
-  const generated = engine.generated.at(-1)?.completion;
+  expect(call).toMatchObject({ status: 'cancelled', httpStatus: 499, reason: expect.stringMatching(/^agent_disconnected/), finishReason: null, engine: context.toy.url });
+  const generated = context.toy.generated.at(-1)?.completion;
   expect(call?.completionTokenIds && [...call.completionTokenIds]).toEqual(completion === null ? null : generated);
-  expect(await samplesOf(trial.id)).toEqual([before?.id]);
+  expect(await inSamples(trial.id)).toEqual([before?.id]);
   expect(countersOf(await context.metrics())).toEqual({ accepted: 4, completed: 3, failed: 0, cancelled: 1, inFlight: 0 });
   // What it asks after that is answered as if nothing had been.
-  engine.script = [{ text: 'again' }];
+  context.toy.script = [{ text: 'again' }];
   expect((await trial.chat({ messages: later })).status).toBe(200);
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', continuation: 'clean' });
 });
@@ -98,10 +78,10 @@ test.each([
 test('what was streamed to an agent that hung up is not in the record, or is trained on', async () => {
   const { trial, messages } = await secondTurn({ parses: false });
   const agent = new AbortController();
-  engine.script = [{ text: 'a reply of many tokens' }];
-  engine.pace = 50;
+  context.toy.script = [{ text: 'a reply of many tokens' }];
+  context.toy.pace = 50;
   let aborted = false;
-  engine.before = ({ path, response }) => {
+  context.toy.before = ({ path, response }) => {
     if (path === GENERATE) response.on('close', () => (aborted = !response.writableFinished));
   };
   const response = await trial.chat({ messages, stream: true }, { signal: agent.signal });
@@ -115,7 +95,7 @@ test('what was streamed to an agent that hung up is not in the record, or is tra
     const calls = await trial.calls();
     return calls.length > 1 ? calls : null;
   });
-  const generated = engine.generated.at(-1);
+  const generated = context.toy.generated.at(-1);
   expect(call).toMatchObject({ status: 'cancelled', continuation: 'clean', parentId: before?.id, finishReason: null });
   expect([...(call?.promptTokenIds ?? [])]).toEqual(generated?.prompt);
   const count = call?.completionTokenIds?.length ?? 0;
@@ -123,12 +103,12 @@ test('what was streamed to an agent that hung up is not in the record, or is tra
   expect(count).toBeGreaterThanOrEqual(3);
   expect(count).toBeLessThan(generated?.completion.length ?? 0);
   expect(call?.logprobs).toHaveLength(count);
-  expect(await samplesOf(trial.id)).toEqual([before?.id]);
+  expect(await inSamples(trial.id)).toEqual([before?.id]);
 });
 
 test.each([false, true])('a call that waits for a replica is given to it though its agent has gone (stream: %s)', async (stream) => {
   await secondTurn({ parses: true });
-  const before = engine.generated.length;
+  const before = context.toy.generated.length;
   await context.givePool('run', 'run@1', false);
   const trial = await context.trial({ runId: 'run' });
   const agent = new AbortController();
@@ -141,10 +121,10 @@ test.each([false, true])('a call that waits for a replica is given to it though 
     return calls.length > 0 ? calls : null;
   });
   expect(call).toMatchObject({ status: 'cancelled', httpStatus: 499, engine: null, promptTokenIds: null });
-  engine.label = 'run@1';
+  context.toy.label = 'run@1';
   await context.givePool('run', 'run@1');
-  engine.script = [{ text: 'hello' }];
+  context.toy.script = [{ text: 'hello' }];
   expect((await trial.chat({ messages: [ask('one')] })).status).toBe(200);
-  expect(engine.generated).toHaveLength(before + 1);
+  expect(context.toy.generated).toHaveLength(before + 1);
   expect(await trial.calls()).toHaveLength(2);
 });

@@ -20,5 +20,3 @@ function hideInChoice(choice: unknown, wants: Wants): unknown {
   if (!wants.logprobs) delete shown.logprobs;
   return shown;
 }
-
-export { choicesOf } from '../../store/calls/choices.ts';

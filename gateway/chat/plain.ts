@@ -11,14 +11,16 @@ export async function plainReply(call: Call, answer: Answer): Promise<Response> 
   const body = await answer.whole();
   const choices = choicesOf(body);
   if (choices.length < call.request.n) throw badReply(choices.length === 0 ? 'has no choice' : `has ${choices.length} choices of ${call.request.n}`);
-  const shown = hide(body, call.request.wants);
+  const { wants } = call.request;
+  const shown = hide(body, wants);
   const prompt = promptOf(body);
   call.firstTokenAt = new Date();
   call.ending = () => ({
     prompt,
     choices: choices.map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: typeof choice.finish_reason === 'string' ? choice.finish_reason : null })),
     counted: completionCount(body.usage),
-    reply: shown,
+    // Its ids have columns of their own.
+    reply: hide(body, { ...wants, tokenIds: false }),
   });
   call.checkPrompt(prompt);
   await call.complete();

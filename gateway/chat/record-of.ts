@@ -3,7 +3,7 @@ import type { CallRecord, ChoiceRecord } from '../../store/queries/record-calls.
 import type { Continuation } from '../../store/schema.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
-import type { Lease } from '../engines/pool.ts';
+import { isAdapter, type Lease } from '../engines/pool.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { PlacedRequest } from './call.ts';
 import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
@@ -37,7 +37,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
   const version = trial.runId === null ? null : versionOf(label);
   const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, finishReason } = choice;
-    const spans = trial.runId === null ? null : knownSpans(choice, trial.runId);
+    const spans = trial.runId === null || (lease && isAdapter(lease)) ? null : knownSpans(choice, trial.runId);
     return {
       completionTokenIds: completion && Int32Array.from(completion),
       logprobs: logprobs && Float32Array.from(logprobs),

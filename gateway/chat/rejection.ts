@@ -1,4 +1,5 @@
 import type { EngineReply } from '../engines/connection.ts';
+import { isAdapter } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import type { Call } from './call.ts';
 import { isObject, parseObject } from '../json.ts';
@@ -21,7 +22,11 @@ export async function rejection(call: Call, reply: EngineReply): Promise<Failure
   if (status >= 500 || status === 401 || status === 403 || status < 400) {
     return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`);
   }
-  if (status === 404) call.lease?.replica.forget();
+  if (status === 404) {
+    call.lease?.replica.forget();
+    // An adapter that was just unloaded, or whose engine has restarted: the next lease finds what there is.
+    if (call.lease && isAdapter(call.lease)) return new EngineFailed(502, 'engine_error', `the engine answered 404: ${message}`);
+  }
   if (status === 400 && exceedsContext(said, message)) {
     const error = { ...said, message, code: 'context_length_exceeded' };
     return new Failure(status, 'context_length_exceeded', message, { body: { ...body, error }, retryable: false });

@@ -1,17 +1,21 @@
 import type { Failure } from '../failure.ts';
+import type { JsonObject } from '../json.ts';
 import type { Call } from './call.ts';
 import { chatReply } from './whole-as-chunks.ts';
 import { wholeReply } from './whole-reply.ts';
 
 /** What an agent gets whose trial's budget is used up: a reply without text that was cut by its length, as protocols have it. */
 export async function spentReply(call: Call, why: Failure): Promise<Response> {
-  const { id, request } = call;
+  const whole = spentWhole(call);
+  await call.refuse(why, whole);
+  return wholeReply(call.id, whole, call.request);
+}
+
+export function spentWhole({ id, request }: Call): JsonObject {
   const isText = request.route === '/v1/completions';
   const said = isText ? { text: '' } : { message: { role: 'assistant', content: '' } };
   const choices = Array.from({ length: request.n }, (_, index) => ({ index, ...said, logprobs: null, finish_reason: 'length' }));
   const usage = { prompt_tokens: 0, completion_tokens: 0, total_tokens: 0 };
   const reply = chatReply({ id: `${isText ? 'cmpl' : 'chatcmpl'}-${id}`, model: request.model ?? 'policy', choices, usage });
-  const whole = isText ? { ...reply, object: 'text_completion' } : reply;
-  await call.refuse(why, whole);
-  return wholeReply(id, whole, request);
+  return isText ? { ...reply, object: 'text_completion' } : reply;
 }

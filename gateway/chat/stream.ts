@@ -1,12 +1,16 @@
 import { clientGone, Failure } from '../failure.ts';
+import type { JsonObject } from '../json.ts';
 import type { EventWriter } from '../protocols/protocol.ts';
 import { sleep } from '../sleep.ts';
 import { EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { Gather } from './gather.ts';
-import { choicesOf, hide } from './hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
+import { hide } from './hide.ts';
+import { spentWhole } from './spent.ts';
 import { asObject, TokenChunk } from './token-chunk.ts';
+import { wholeAsChunks } from './whole-as-chunks.ts';
 
 const FLUSH_MS = 20;
 
@@ -25,7 +29,7 @@ export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { 
   const body = new ReadableStream<Uint8Array>({
     start(controller) {
       keepAlive = setInterval(() => {
-        if (isQuiet) controller.enqueue(encoder.encode(KEEP_ALIVE));
+        if (isQuiet) controller.enqueue(encoder.encode(writer.keepAlive?.() ?? KEEP_ALIVE));
         isQuiet = true;
       }, keepAliveMs);
     },
@@ -62,28 +66,57 @@ export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { 
 
 async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncGenerator<string, void, void> {
   const { wants, n } = call.request;
-  const gather = new Gather(n);
+  const gather = new Gather({ n, logprobs: wants.logprobs });
   const passes = !wants.logprobs && !wants.tokenIds;
   call.ending = () => gather.ending();
+  const write = (chunk: JsonObject) => writer.write(hide(chunk, wants), gather.prompt?.length ?? null);
   let held = '';
-  for await (const chunks of answer.chunks()) {
-    let shown = '';
-    for (const chunk of chunks) {
-      gather.add(chunk);
-      const isToken = chunk instanceof TokenChunk;
-      const event = isToken && passes && writer.pass ? writer.pass(chunk.shown) : writer.write(hide(asObject(chunk), wants), gather.prompt?.length ?? null);
-      if ((isToken || !endsReply(chunk)) && !gather.isFinished) shown += event;
-      else held += event;
+  try {
+    for await (const chunks of answer.chunks()) {
+      let shown = '';
+      for (const came of chunks) {
+        gather.add(came);
+        if (came instanceof TokenChunk && passes && writer.pass && !gather.isFinished) {
+          shown += writer.pass(came.shown);
+          continue;
+        }
+        const chunk = asObject(came);
+        const { going, ended } = gather.isFinished ? { going: null, ended: chunk } : apart(chunk);
+        if (going) shown += write(going);
+        if (ended) held += write(ended);
+      }
+      call.checkPrompt(gather.prompt);
+      if (gather.hasTokens) call.firstTokenAt ??= new Date();
+      // What came together with the end goes with it: one write instead of two.
+      if (gather.isFinished) held = shown + held;
+      else if (shown !== '') yield shown;
     }
-    call.checkPrompt(gather.prompt);
-    if (gather.hasTokens) call.firstTokenAt ??= new Date();
-    // What came together with the end goes with it: one write instead of two.
-    if (gather.isFinished) held = shown + held;
-    else if (shown !== '') yield shown;
+  } catch (error) {
+    if (!call.spent) throw error;
+  }
+  if (call.spent && !gather.hasBegun) {
+    const reply = spentWhole(call);
+    await call.refuse(call.spent, reply);
+    yield wholeAsChunks(reply).map(write).join('') + writer.end();
+    return;
+  }
+  if (call.spent) {
+    for (const chunk of gather.cutShort()) {
+      gather.add(chunk);
+      held += write(chunk);
+    }
   }
   if (!gather.isFinished) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
   await call.complete();
   yield held + writer.end();
 }
 
-const endsReply = (chunk: Record<string, unknown>): boolean => choicesOf(chunk).some(({ finish_reason }) => typeof finish_reason === 'string');
+/** What of a chunk goes on at once, and what ends a reply: it may hold parts of several, and what follows of one must not overtake it. */
+function apart(chunk: JsonObject): { going: JsonObject | null; ended: JsonObject | null } {
+  const choices = choicesOf(chunk);
+  const isEnd = ({ finish_reason }: JsonObject) => typeof finish_reason === 'string';
+  if (!choices.some(isEnd)) return { going: chunk, ended: null };
+  if (choices.every(isEnd)) return { going: null, ended: chunk };
+  const { prompt_token_ids: _, ...rest } = chunk;
+  return { going: { ...chunk, choices: choices.filter((choice) => !isEnd(choice)) }, ended: { ...rest, choices: choices.filter(isEnd) } };
+}

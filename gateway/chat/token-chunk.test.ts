@@ -1,7 +1,8 @@
 import { expect, test } from 'vitest';
 import { generator } from '../testing/converse.ts';
 import { compactLogprobs } from './compact-logprobs.ts';
-import { choicesOf, hide } from './hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
+import { hide } from './hide.ts';
 import { TokenChunk } from './token-chunk.ts';
 import { sampledOf } from './tokens.ts';
 

@@ -17,7 +17,7 @@ export function wholeAsChunks(whole: JsonObject): JsonObject[] {
   const choices = choicesOf(reply);
   const chunks = isText
     ? choices.map((choice) => ({ ...head, choices: [choice] }))
-    : [...openingChunks(head, choices.length, prompt_token_ids), ...choices.flatMap((choice, i) => chatChunks(head, choice, i))];
+    : [...openingChunks(head, choices.length, prompt_token_ids), ...choices.flatMap((choice, i) => chatChunks(head, choice, typeof choice.index === 'number' ? choice.index : i))];
   return isObject(usage) ? [...chunks, { ...head, choices: [], usage }] : chunks;
 }
 

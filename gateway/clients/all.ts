@@ -10,15 +10,17 @@ const TWICE = (name: string, given: (turn: number) => unknown): string[] => [
 ];
 const FOUR = [...TWICE('ls', () => ({ path: '🦀' })), 'Nothing more.'];
 
-const python = (script: string) => ({ folder, scripts, trialUrl, key }: Place) => ({
-  file: join(folder, 'bin/python'),
-  args: [join(scripts, script)],
-  env: { TRIAL_URL: trialUrl, TRIAL_KEY: key },
-});
+const python = (script: string) => ({ folder, scripts, trialUrl, key }: Place) => ({ ...inPython(folder, join(scripts, script)), env: { TRIAL_URL: trialUrl, TRIAL_KEY: key } });
+const node = (script: string) => ({ scripts, trialUrl, key }: Place) => ({ file: process.execPath, args: [join(scripts, script)], env: { TRIAL_URL: trialUrl, TRIAL_KEY: key } });
+
+/** A program of a virtual environment by its interpreter: its first line names the folder in which it was installed. */
+const inPython = (folder: string, program: string, args: string[] = []) => ({ file: join(folder, 'bin/python'), args: [program, ...args] });
 
 export const CLIENTS: readonly Client[] = [
   { name: 'openai-python', protocol: 'responses', install: { pip: ['openai==3.54.0'] }, bringsTools: true, says: FOUR, start: python('openai_sdk.py') },
+  { name: 'openai-node', protocol: 'responses', install: { own: 'openai' }, bringsTools: true, says: FOUR, start: node('openai_sdk.ts') },
   { name: 'anthropic-python', protocol: 'messages', install: { pip: ['anthropic==2.12.0'] }, bringsTools: true, says: FOUR, start: python('anthropic_sdk.py') },
+  { name: 'anthropic-node', protocol: 'messages', install: { own: '@anthropic-ai/sdk' }, bringsTools: true, says: FOUR, start: node('anthropic_sdk.ts') },
   {
     name: 'mini-swe-agent',
     protocol: 'chat_completions',
@@ -26,10 +28,11 @@ export const CLIENTS: readonly Client[] = [
     bringsTools: true,
     says: [...TWICE('bash', (turn) => ({ command: `echo ${turn}` })).slice(0, 2), calling({ name: 'bash', arguments: { command: 'echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT' } })],
     start: ({ folder, trialUrl, key, home }) => ({
-      file: join(folder, 'bin/mini'),
-      args: ['--yolo', '--exit-immediately', '--model', 'openai/policy', '--task', TASK, '--output', join(home, 'trajectory.json')],
+      ...inPython(folder, join(folder, 'bin/mini'), ['--yolo', '--exit-immediately', '--model', 'openai/policy', '--task', TASK, '--output', join(home, 'trajectory.json')]),
       env: {
         MSWEA_CONFIGURED: 'true', MSWEA_COST_TRACKING: 'ignore_errors', MSWEA_SILENT_STARTUP: '1',
+        // A model that never calls its tool would be asked for ever.
+        MSWEA_GLOBAL_CALL_LIMIT: '4',
         OPENAI_API_BASE: `${trialUrl}/v1`, OPENAI_API_KEY: key, LITELLM_LOCAL_MODEL_COST_MAP: 'True',
       },
     }),
@@ -42,8 +45,7 @@ export const CLIENTS: readonly Client[] = [
     rewrites: true,
     says: ['hello.py\n```\nraise SystemExit(1)\n```\n', 'hello.py\n```\nprint("hello")\n```\n'],
     start: ({ folder, trialUrl, key }) => ({
-      file: join(folder, 'bin/aider'),
-      args: ['--model', 'openai/policy', '--message', 'Write hello.py.', '--yes-always', '--no-git', '--edit-format', 'whole', '--no-show-model-warnings', '--no-check-update', '--no-analytics', '--no-show-release-notes', '--no-fancy-input', '--no-pretty', '--no-detect-urls', '--auto-test', '--test-cmd', 'python3 hello.py', 'hello.py'],
+      ...inPython(folder, join(folder, 'bin/aider'), ['--model', 'openai/policy', '--message', 'Write hello.py.', '--yes-always', '--no-git', '--edit-format', 'whole', '--no-show-model-warnings', '--no-check-update', '--no-analytics', '--no-show-release-notes', '--no-fancy-input', '--no-pretty', '--no-detect-urls', '--auto-test', '--test-cmd', 'python3 hello.py', 'hello.py']),
       env: { OPENAI_API_BASE: `${trialUrl}/v1`, OPENAI_API_KEY: key, LITELLM_LOCAL_MODEL_COST_MAP: 'True' },
     }),
   },

@@ -26,7 +26,8 @@ export type Start = {
 export type Client = {
   name: string;
   protocol: ProtocolName;
-  install: { pip: readonly string[] } | { npm: string };
+  /** From where it comes; `own`: it is among this repository's own packages. */
+  install: { pip: readonly string[] } | { npm: string } | { own: string };
   start: (place: Place) => Start;
   /** Whether what it asks without tools is beside its conversation. */
   bringsTools: boolean;

@@ -2,13 +2,14 @@ import { execFile } from 'node:child_process';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { INSTALLS } from '../../cli/folders.ts';
+import { INSTALLS, REPOSITORY } from '../../cli/folders.ts';
 import type { Client } from './client.ts';
 
 const run = promisify(execFile);
 
 /** The client's folder, with what it needs installed: a virtual environment, or npm's. Rejects where that does not install. */
 export async function install({ name, install: from }: Pick<Client, 'name' | 'install'>, signal: AbortSignal): Promise<string> {
+  if ('own' in from) return REPOSITORY;
   const folder = join(INSTALLS.root, 'clients', name);
   const stamp = join(folder, 'installed.json');
   const wanted = JSON.stringify(from);

@@ -11,6 +11,9 @@ export type ReplicaRow = typeof replicas.$inferSelect;
 /** A replica that had `label` when the call was given to it. It counts as one in flight until `leave` is called, once or more. */
 export type Lease = { replica: Replica; label: string | null; changes: number; model: string | null; leave: () => void };
 
+/** A LoRA adapter has its pool's label for its name, by which the call asks for it: all of the reply is its, whatever the engine says of its base. */
+export const isAdapter = ({ label, model }: Pick<Lease, 'label' | 'model'>): boolean => label !== null && label === model;
+
 type Caller = { id: string; runId: string | null };
 
 type PoolOptions = {
@@ -78,6 +81,7 @@ export class EnginePool {
    */
   async settle(lease: Lease): Promise<'same' | 'published' | 'foreign'> {
     const { replica, label, changes } = lease;
+    if (isAdapter(lease)) return replica.label().then(() => (replica.changes === changes ? 'same' : 'foreign'), () => 'foreign');
     const url = replica.connection.url;
     const [now, rows] = await Promise.all([replica.label().catch(() => null), this.#readRows()]);
     const expected = rows.find((row) => row.url === url)?.label ?? null;
@@ -121,10 +125,9 @@ export class EnginePool {
   async #verify(row: ReplicaRow, runId: string | null): Promise<Omit<Lease, 'leave'> | null> {
     const replica = this.#replica(row.url);
     try {
-      const label = await this.#freshLabel(replica, runId === null ? null : row.label);
+      const { label, model } = await this.#freshPolicy(replica, runId === null ? null : row.label);
       if (runId === null || (label !== null && label === row.label)) {
         this.#memory.complaints.delete(row.url);
-        const model = (await replica.models())[0]?.id ?? null;
         void replica.logprobsMode(model);
         return { replica, label, changes: replica.changes, model };
       }
@@ -137,11 +140,11 @@ export class EnginePool {
   }
 
   /** A publication changes the label without changing a connection: one that is not as expected is read again. */
-  async #freshLabel(replica: Replica, expected: string | null): Promise<string | null> {
-    const label = await replica.label();
-    if (expected === null || label === expected) return label;
+  async #freshPolicy(replica: Replica, expected: string | null): Promise<Pick<Lease, 'label' | 'model'>> {
+    const policy = await policyOf(replica, expected);
+    if (expected === null || policy.label === expected) return policy;
     replica.forget();
-    return replica.label();
+    return policyOf(replica, expected);
   }
 
   /** Whether the run has engines and all of them are out of rotation: a publication is under way. */
@@ -174,4 +177,11 @@ export class EnginePool {
     this.#memory.complaints.set(url, line);
     this.#options.log(line);
   }
+}
+
+/** The model to ask a replica for, and its label: the base's, or where an adapter has the expected name, that. */
+async function policyOf(replica: Replica, expected: string | null): Promise<Pick<Lease, 'label' | 'model'>> {
+  const [label, models] = await Promise.all([replica.label(), replica.models()]);
+  const adapter = models.find(({ id }) => id === expected);
+  return adapter ? { label: adapter.id, model: adapter.id } : { label, model: models[0]?.id ?? null };
 }

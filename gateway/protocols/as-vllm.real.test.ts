@@ -1,13 +1,12 @@
 import { beforeAll, expect, test } from 'vitest';
-import { choicesOf } from '../chat/hide.ts';
 import { startGateway } from '../node.ts';
-import { isObject, parseObject, type JsonObject } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { hear, type Heard } from '../testing/heard.ts';
 import { withVllm } from '../testing/own-vllm.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 
 type Case = { path: string; body: JsonObject };
-type Heard = { status: number; events: unknown[] };
 
 const PARAMETERS = { type: 'object', properties: { path: { enum: ['a.txt'] } }, required: ['path'], additionalProperties: false };
 const CHAT = { messages: [{ role: 'system', content: 'You are brief.' }, { role: 'user', content: 'What is a file?' }], max_tokens: 12 };
@@ -66,36 +65,6 @@ beforeAll(async () => {
     await postgres.close();
   }
 }, 300_000);
-
-async function hear(reply: Response): Promise<Heard> {
-  const text = await reply.text();
-  const data = text.startsWith('{') ? [text] : text.split('\n').flatMap((line) => (line.startsWith('data: ') && line !== 'data: [DONE]' ? [line.slice(6)] : []));
-  const events = data.map(parseObject);
-  // How several replies mix within a stream is chance.
-  return { status: reply.status, events: events.toSorted((a, b) => indexOf(a) - indexOf(b)).map(shared) };
-}
-
-const indexOf = (event: JsonObject | null): number => Number(choicesOf(event ?? {})[0]?.index ?? (event && Array.isArray(event.choices) ? Infinity : 0));
-
-const ITS_OWN = new Set([
-  // Ids and times.
-  'id', 'item_id', 'call_id', 'created', 'created_at', 'signature',
-  // What only vLLM says: of its process, and counts by turns of tools that it runs itself.
-  'system_fingerprint', 'cache_write_tokens', 'tool_output_tokens', 'service_tier', 'prompt_token_ids', 'token_ids',
-  // What vLLM leaves out, or says of its own store.
-  'store', 'defer_loading', 'sequence_number',
-]);
-
-/** What is equal: null, absent and empty are one. */
-function shared(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(shared);
-  if (!isObject(value)) return value;
-  const fields = Object.entries(value).filter(([key, field]) => !ITS_OWN.has(key) && field !== null && field !== undefined && !(Array.isArray(field) && field.length === 0));
-  const same = Object.fromEntries(fields.map(([key, field]) => [key, shared(field)]));
-  // A response that was cut ends by an event of its own in OpenAI's protocol; vLLM calls it completed.
-  const isCut = same.type === 'response.completed' && isObject(same.response) && same.response.status === 'incomplete';
-  return isCut ? { ...same, type: 'response.incomplete' } : same;
-}
 
 test.each(EACH)('$what sounds otherwise through the gateway than from vLLM itself (stream: $stream)', ({ what, stream }) => {
   const both = heard.get(`${what} ${stream}`);

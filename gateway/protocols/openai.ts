@@ -1,4 +1,4 @@
-import { choicesOf } from '../chat/hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 import type { Wants } from '../chat/request.ts';
 import { errorBody } from '../failure.ts';
 import { isObject, type JsonObject } from '../json.ts';

@@ -27,6 +27,8 @@ export interface EventWriter {
   write: (chunk: JsonObject, promptTokens: number | null) => string;
   /** The same for a chunk that is passed on as it is; absent where none is. */
   pass?: (json: string) => string;
+  /** What says that a reply is still on its way; absent where the protocol has nothing for it: a comment line, which clients skip. */
+  keepAlive?: () => string;
   /** After the last chunk. */
   end: () => string;
   fail: (failure: Failure) => string;

@@ -1,4 +1,4 @@
-import { choicesOf } from '../chat/hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
 /** A tool call, whole or the next part of one. */

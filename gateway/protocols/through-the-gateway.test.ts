@@ -107,6 +107,17 @@ test.each(EACH)('$kind: a spent budget does not end a reply by its length (strea
   expect(reply).toMatchObject(kind === 'messages' ? { stop_reason: 'max_tokens' } : { status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' }, output: [] });
 });
 
+test.each([{ kind: 'messages' as const, sign: /^event: ping\ndata: {"type":"ping"}$/gm }, { kind: 'responses' as const, sign: /^: keep-alive$/gm }])('$kind: a stream keeps its client waiting without a word, or with one that is not its protocol\'s', async ({ kind, sign }) => {
+  await gateway.restart({ settings: { keepAliveMs: 30 } });
+  const trial = await gateway.trial();
+  const body = { ...KINDS[kind].first, stream: true };
+  const second = KINDS[kind].next(body, (await turn(trial, kind, body)).reply, 'and?');
+  gateway.toy.before = async ({ path }) => void (path.endsWith('/generate') && (await new Promise((resolve) => setTimeout(resolve, 250))));
+  const text = await (await ask(trial, kind, second)).text();
+  expect(text.match(sign)?.length).toBeGreaterThan(2);
+  expect(text).toContain('nothing to say');
+});
+
 test('a response goes on from one before it only in the process that made that, or takes over its instructions', async () => {
   const trial = await gateway.trial();
   gateway.toy.script = [{ text: calling({ name: 'ls', arguments: {} }) }, { text: 'files' }, { text: 'bye' }];

@@ -1,7 +1,17 @@
+import { choicesOf } from '../../store/calls/choices.ts';
 import type { Replay } from '../../store/queries/replay-call.ts';
 import type { ModelRequest } from '../chat/request.ts';
 import { wholeReply } from '../chat/whole-reply.ts';
+import type { JsonObject } from '../json.ts';
 
 /** The reply of a call that completed, once more: no other call is made or recorded. */
-export const replay = ({ id, reply }: Replay, request: ModelRequest): Response =>
-  wholeReply(id, reply, request, { 'x-trialgate-replay': 'true' });
+export const replay = (done: Replay, request: ModelRequest): Response =>
+  wholeReply(done.id, request.wants.tokenIds ? withIds(done, request) : done.reply, request, { 'x-trialgate-replay': 'true' });
+
+/** A stored reply lacks its ids, which have columns of their own. A text completion names its prompt's in each choice. */
+function withIds({ reply, prompt, completions }: Replay, { route }: ModelRequest): JsonObject {
+  const prompted = { prompt_token_ids: prompt && Array.from(prompt) };
+  const isText = route === '/v1/completions';
+  const choices = choicesOf(reply).map((choice, i) => ({ ...choice, ...(isText ? prompted : {}), token_ids: Array.from(completions[i] ?? []) }));
+  return { ...reply, choices, ...(isText ? {} : prompted) };
+}

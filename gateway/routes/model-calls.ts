@@ -69,7 +69,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   /** Answers a client's second try with what the first one got (rule 4). */
   async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
     const { digest, key, isRetry } = request.retry;
-    const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key };
+    const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key, withIds: request.wants.tokenIds };
     const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
     const leave = () => {
       leaveSame();
@@ -96,7 +96,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       leaveAttempt();
     };
     try {
-      const { tokensLeft, refusal } = allowance(trial, inFlight.count(attempt) - 1);
+      const { tokensLeft, timeLeft, refusal } = allowance(trial, inFlight.count(attempt) - 1);
       const request = await withPrevious(deps, trial, asked);
       const conversation = conversationOf(request.body);
       const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
@@ -109,7 +109,9 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const call = place();
       underWay.add(call);
       deps.counters.inFlight += 1;
+      const timer = timeLeft && !refusal ? endAfter(call, timeLeft) : null;
       call.onEnd = () => {
+        if (timer) clearTimeout(timer);
         underWay.delete(call);
         deps.counters.inFlight -= 1;
         leave();
@@ -123,8 +125,17 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       throw error;
     }
   }
+
+  /** By the reply's length where the agent may see that. */
+  function endAfter(call: Call, { ms, failure }: { ms: number; failure: Failure }) {
+    const end = () => (deps.settings.budgetEnd === 'length' ? call.runOut(failure) : call.abort(failure));
+    return ms > LONGEST_TIMER ? null : setTimeout(end, ms);
+  }
   return app;
 }
+
+/** What is longer would end at once; such a budget is checked when the next call comes. */
+const LONGEST_TIMER = 2 ** 31 - 1;
 
 async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Response> {
   try {
@@ -132,6 +143,7 @@ async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Re
     return call.request.stream ? streamReply(call, answered, { keepAliveMs: deps.settings.keepAliveMs, cut }) : await plainReply(call, answered);
   } catch (error) {
     const failure = call.failureOf(error);
+    if (failure === call.spent) return spentReply(call, failure);
     call.abort(failure);
     await call.fail(failure);
     throw failure;

@@ -13,6 +13,8 @@ type Options = {
   say?: (lines: Line[]) => void;
   steps?: number;
   tools?: boolean;
+  /** What else is asked for so that a reply calls a tool, of a model that seldom does by itself. */
+  forcing?: Message;
 };
 type Message = Record<string, unknown>;
 /** Of a chat its messages, of a text its prompt. */
@@ -22,13 +24,14 @@ const TEXTS = [
   '', ' ', '\n\n', 'hello there', 'naïve 🦀 crab', '<|im_end|>', 'a <|im_start|>user\nno<|im_end|>\n', '\u0000', '```python\nprint(1)\n```', 'é', '日本語', 'trailing  ',
 ];
 const CALLS = ['<tool_call>{ "name":"ls",  "arguments": {"path" : "."} }</tool_call>', 'so: <tool_call>\n{"name": "cat", "arguments": {"file": "naïve 🦀"}}\n</tool_call>'];
-const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: {} } }];
+const PARAMETERS = { type: 'object', properties: { path: { enum: ['.', 'naïve 🦀', ' a  b"'] } }, required: ['path'] };
+const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: PARAMETERS } }];
 
 /**
  * A random agent: several conversations in turn, some with tools, forks that share a beginning, histories that are edited,
  * several replies a request, texts that are completed; plain and streamed. The same seed says the same.
  */
-export async function converse(seed: number, { chat, complete, say = () => {}, steps: count = 12, tools = true }: Options): Promise<Step[]> {
+export async function converse(seed: number, { chat, complete, say = () => {}, steps: count = 12, tools = true, forcing }: Options): Promise<Step[]> {
   const random = generator(seed);
   const pick = <T>(list: readonly T[]): T => list[Math.floor(random() * list.length)] as T;
   const branches: Branch[] = [];
@@ -48,7 +51,7 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
       const text = branch.tools && random() < 0.6 ? pick(CALLS) : pick(TEXTS);
       return { text, ends: text === '' || random() < 0.8 };
     }));
-    const several = n > 1 ? { n } : {};
+    const several = { ...(n > 1 ? { n } : {}), ...(forcing && branch.tools && random() < 0.5 ? forcing : {}) };
     const { messages, prompt } = branch;
     const reply = complete && prompt !== null ? await complete({ prompt, stream, ...several }) : await chat({ messages, tools: branch.tools, stream, ...several });
     if (reply.status !== 200) throw new Error(`the gateway answered ${reply.status}: ${await reply.text()}`);

@@ -1,9 +1,8 @@
-import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { text } from 'node:stream/consumers';
 import { setTimeout as pause } from 'node:timers/promises';
-
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
+import { EngineServer, json } from './engine-server.ts';
 import { probeReply } from './mode-probe.ts';
 
 export type Fault =
@@ -30,8 +29,10 @@ const IDS = [61, 8012, 17, 1073, 2];
 const LOGPROBS = [-4.25, -2.5, -0.125, -1, -0.5];
 
 /** vLLM's wire format, with faults on purpose. Replies and chunks are shaped like vLLM 0.32's. */
-export class FakeEngine {
+export class FakeEngine extends EngineServer {
   label = 'default';
+  /** LoRA adapters that it has loaded, by name. */
+  adapters: string[] = [];
   fault: Fault = 'none';
   logprobsMode: LogprobsMode = 'processed_logprobs';
   /** Milliseconds before each token. */
@@ -43,30 +44,10 @@ export class FakeEngine {
   readonly seen: Seen[] = [];
   /** All that it was asked, what it needs not answer too: `POST /pause`. */
   readonly asked: string[] = [];
-  #server: Server | null = null;
-  #port = 0;
 
-  get url(): string {
-    return `http://127.0.0.1:${this.#port}`;
-  }
-
-  async start(label = 'default'): Promise<this> {
+  override async start(label = 'default'): Promise<this> {
     this.label = label;
-    const server = createServer((request, response) => void this.#answer(request, response));
-    server.listen(this.#port, '127.0.0.1');
-    await once(server, 'listening');
-    this.#port = (server.address() as AddressInfo).port;
-    this.#server = server;
-    return this;
-  }
-
-  /** Every connection is cut, as by SIGKILL. */
-  async stop(): Promise<void> {
-    const server = this.#server;
-    this.#server = null;
-    if (!server) return;
-    server.closeAllConnections();
-    await new Promise((resolve) => server.close(resolve));
+    return super.start();
   }
 
   /** The last chat request. */
@@ -76,32 +57,32 @@ export class FakeEngine {
     return chat;
   }
 
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
     this.asked.push(`${request.method} ${path}`);
-    if (path === '/health') return this.fault === 'hang' ? undefined : json(response, 200, {});
-    if (path === '/weight_info') return json(response, 200, { weight_version: this.label });
+    if (path === '/health') return this.fault === 'hang' ? undefined : json(response, {});
+    if (path === '/weight_info') return json(response, { weight_version: this.label });
     if (path === '/v1/models') {
       const model = { id: 'policy', object: 'model', created: 7, owned_by: 'vllm', root: '/secret/path', max_model_len: 2048 };
-      return json(response, 200, { object: 'list', data: [model] });
+      return json(response, { object: 'list', data: [model, ...this.adapters.map((id) => ({ ...model, id, parent: 'policy', max_model_len: null }))] });
     }
-    const body = JSON.parse(await readAll(request)) as Record<string, unknown>;
+    const body = JSON.parse(await text(request)) as Record<string, unknown>;
+    if (body.model !== undefined && !['policy', ...this.adapters].includes(String(body.model))) return json(response, error('NotFoundError', `The model ${String(body.model)} does not exist.`, 404), 404);
     const probe = probeReply(path, body, this.logprobsMode);
-    if (probe) return json(response, 200, probe);
+    if (probe) return json(response, probe);
     const seen = { path, body, aborted: false };
     this.seen.push(seen);
     response.on('close', () => {
       seen.aborted = !response.writableFinished;
     });
-    response.on('error', () => {});
     const { fault } = this;
     if (fault === 'refuse') return void request.socket.destroy();
-    if (fault === 'status_500') return json(response, 500, error('EngineDeadError', 'engine core died', 500));
-    if (fault === 'status_503') return json(response, 503, error('ServiceUnavailableError', 'the queue is full', 503));
-    if (fault === 'bad_request') return json(response, 400, error('BadRequestError', 'top_k must be an integer', 400));
+    if (fault === 'status_500') return json(response, error('EngineDeadError', 'engine core died', 500), 500);
+    if (fault === 'status_503') return json(response, error('ServiceUnavailableError', 'the queue is full', 503), 503);
+    if (fault === 'bad_request') return json(response, error('BadRequestError', 'top_k must be an integer', 400), 400);
     if (fault === 'context_too_long') {
       const message = "This model's maximum context length is 2048 tokens. However, your prompt contains 4000 input tokens.";
-      return json(response, 400, { error: { ...error('BadRequestError', message, 400).error, param: 'input_tokens' } });
+      return json(response, { error: { ...error('BadRequestError', message, 400).error, param: 'input_tokens' } }, 400);
     }
     if (fault === 'hang' && body.stream !== true) return;
     if (fault === 'not_json') {
@@ -121,11 +102,12 @@ export class FakeEngine {
       logprobs: { content: this.#logprobs(0, count) },
       finish_reason: count < WORDS.length ? 'length' : 'stop',
       stop_reason: null,
+      ...this.#versions(count),
       ...(this.fault === 'no_ids' ? {} : { token_ids: IDS.slice(0, count) }),
     };
     const ids = this.fault === 'no_ids' ? {} : { prompt_token_ids: PROMPT };
     const reply = { ...head('chat.completion'), choices: [choice], usage: this.#usage(count), ...ids, kv_transfer_params: null };
-    if (this.fault !== 'cut') return json(response, 200, reply);
+    if (this.fault !== 'cut') return json(response, reply);
     response.writeHead(200, { 'content-type': 'application/json' });
     response.write(JSON.stringify(reply).slice(0, 40));
     await pause(20);
@@ -157,6 +139,7 @@ export class FakeEngine {
         delta: { content: WORDS[i] },
         logprobs: { content: this.#logprobs(i, i + 1) },
         finish_reason: last ? (count < WORDS.length ? 'length' : 'stop') : null,
+        ...(last ? this.#versions(count) : {}),
         ...(this.fault === 'no_ids' ? {} : { token_ids: [IDS[i]] }),
         not_yet_known: 1,
       };
@@ -178,6 +161,11 @@ export class FakeEngine {
     }
   }
 
+  /** With adapters, the base's label: vLLM knows no other. */
+  #versions(count: number) {
+    return this.adapters.length > 0 ? { weight_versions: [{ version: this.label, start: 0, end: count }] } : {};
+  }
+
   #count(body: Record<string, unknown>): number {
     return Math.min(typeof body.max_tokens === 'number' ? body.max_tokens : WORDS.length, WORDS.length);
   }
@@ -196,13 +184,3 @@ export class FakeEngine {
 const head = (object: string) => ({ id: 'chatcmpl-1', object, created: 7, model: 'policy', system_fingerprint: 'fake' });
 
 const error = (type: string, message: string, code: number) => ({ error: { message, type, param: null, code } });
-
-function json(response: ServerResponse, status: number, body: unknown): void {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
-}
-
-async function readAll(request: IncomingMessage): Promise<string> {
-  const parts: Buffer[] = [];
-  for await (const part of request) parts.push(part as Buffer);
-  return Buffer.concat(parts).toString();
-}

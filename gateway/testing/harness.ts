@@ -1,11 +1,12 @@
-import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
-import { openDatabase, type Database } from '../../store/database.ts';
+import { afterEach, beforeEach } from 'vitest';
+import type { Database } from '../../store/database.ts';
 import { attemptKey } from '../../store/keys.ts';
 import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
 import { readCalls, type Call } from '../../store/queries/read-calls.ts';
 import { registerReplicas } from '../../store/queries/register-replicas.ts';
 import { replicas } from '../../store/schema.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import type { TestPostgres } from '../../store/testing/postgres.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
 import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../node.ts';
 import { FakeEngine } from './fake-engine.ts';
 import { startWorkerGateway } from './worker-gateway.ts';
@@ -17,11 +18,7 @@ export const ADMIN_KEY = 'admin-key-of-the-tests';
 
 /** A gateway as deployed, in front of a fake engine and a real PostgreSQL; a fresh engine and gateway for each test. */
 export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
-  const context = new TestGateway();
-  beforeAll(async () => {
-    context.postgres = await TestPostgres.create();
-    context.db = openDatabase(context.postgres.url);
-  }, 60_000);
+  const context = useDatabase(new TestGateway());
   beforeEach(async () => {
     context.engine = await new FakeEngine().start();
     await context.start(options);
@@ -29,10 +26,6 @@ export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
   afterEach(async () => {
     await context.gateway?.close();
     await context.engine?.stop();
-  });
-  afterAll(async () => {
-    await context.db.$client.end();
-    await context.postgres.close();
   });
   return context;
 }
@@ -115,16 +108,21 @@ export class TestGateway {
 
 export const ASK = { model: 'gpt-4o', messages: [{ role: 'user', content: 'Say hello' }] };
 
-/** A stream's events as the agent got them, and whether its connection broke. */
-export async function readStream(response: Response) {
+/** A body as far as it came, and whether its connection broke. */
+export async function readBroken(response: Response): Promise<{ text: string; broken: boolean }> {
   const decoder = new TextDecoder();
   let text = '';
-  let broken = false;
   try {
     for await (const bytes of response.body ?? []) text += decoder.decode(bytes, { stream: true });
   } catch {
-    broken = true;
+    return { text, broken: true };
   }
+  return { text, broken: false };
+}
+
+/** A stream's events as the agent got them, and whether its connection broke. */
+export async function readStream(response: Response) {
+  const { text, broken } = await readBroken(response);
   const data = text.split('\n\n').filter(Boolean).map((event) => event.replace(/^data: /, ''));
   const chunks = data.filter((event) => event !== '[DONE]').map((event) => JSON.parse(event) as Chunk);
   return { text, broken, done: data.includes('[DONE]'), chunks, finish: chunks.find((chunk) => chunk.choices?.[0]?.finish_reason) };

@@ -8,15 +8,15 @@ import { INSTALLS } from '../../cli/folders.ts';
 import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import { sleep } from '../sleep.ts';
 
-/** A real vLLM of the test's own, which takes tool calls out of the text; `more` of its options. */
-export async function withVllm<T>(body: (url: string) => Promise<T>, signal: AbortSignal, more: readonly string[] = []): Promise<T> {
+/** A real vLLM of the test's own, which takes tool calls out of the text; `more` of its options, and another size of its cache of keys and values, in GiB. */
+export async function withVllm<T>(body: (url: string) => Promise<T>, signal: AbortSignal, more: readonly string[] = [], cacheGiB = 1): Promise<T> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-vllm-'));
   const port = await freePort();
   const args = [
     '-m', 'vllm.entrypoints.openai.api_server', '--model', INSTALLS.smallModel, '--served-model-name', 'policy', '--host', '127.0.0.1', '--port', String(port), '--enforce-eager', '--dtype', 'bfloat16',
     '--logprobs-mode', 'processed_logprobs', '--enable-scale-out', '--enable-auto-tool-choice', '--tool-call-parser', 'hermes', '--disable-uvicorn-access-log', ...more,
   ];
-  const env = { PATH: process.env['PATH'] ?? '', HOME: home, XDG_CACHE_HOME: home, VLLM_CPU_KVCACHE_SPACE: '1', HF_HUB_OFFLINE: '1', VLLM_NO_USAGE_STATS: '1', VLLM_SERVER_DEV_MODE: '1', VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1' };
+  const env = { PATH: process.env['PATH'] ?? '', HOME: home, XDG_CACHE_HOME: home, VLLM_CPU_KVCACHE_SPACE: String(cacheGiB), HF_HUB_OFFLINE: '1', VLLM_NO_USAGE_STATS: '1', VLLM_SERVER_DEV_MODE: '1', VLLM_ENABLE_RESPONSES_API_STORE: '1', VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1' };
   const child = spawn(INSTALLS.python, args, { cwd: home, env, stdio: ['ignore', 'ignore', 'pipe'], detached: true });
   let said = '';
   child.stderr.on('data', (bytes: Buffer) => (said = (said + bytes.toString()).slice(-4_000)));

@@ -1,17 +1,11 @@
 import { parseObject, type JsonObject } from '../json.ts';
+import { readBroken } from './harness.ts';
 
 export type ProtocolEvent = JsonObject & { type: string };
 
 /** A stream's events that are named by their type, in order, and whether its connection broke. */
 export async function readEvents(response: Response): Promise<{ events: ProtocolEvent[]; broken: boolean }> {
-  const decoder = new TextDecoder();
-  let text = '';
-  let broken = false;
-  try {
-    for await (const bytes of response.body ?? []) text += decoder.decode(bytes, { stream: true });
-  } catch {
-    broken = true;
-  }
+  const { text, broken } = await readBroken(response);
   return { events: eventsIn(text), broken };
 }
 

@@ -9,6 +9,7 @@ const turn = z.object({
   completion_token_ids: ids,
   continuation: z.string().nullable(),
   parent_call_id: z.string().nullable(),
+  untrainable: z.string().nullable(),
 });
 const session = z.object({ turns: z.array(turn) });
 const sampleList = z.object({
@@ -80,9 +81,13 @@ function sampleFaults(samples: Sample[], turns: Map<string, Turn>): string[] {
       if (loss_mask[start] === 1) trained.set(id, (trained.get(id) ?? 0) + 1);
     }
   }
-  for (const id of turns.keys()) if (trained.get(id) !== 1) faults.push(`call ${id} is trained ${trained.get(id) ?? 0} times`);
+  const trainable = [...turns.values()].filter(({ untrainable }) => untrainable === null);
+  for (const [id, { untrainable }] of turns) {
+    const times = trained.get(id) ?? 0;
+    if (times !== (untrainable === null ? 1 : 0)) faults.push(`call ${id} (${untrainable ?? 'trainable'}) is trained ${times} times`);
+  }
   const masked = samples.reduce((sum, { loss_mask }) => sum + loss_mask.filter(Boolean).length, 0);
-  const sampled = [...turns.values()].reduce((sum, call) => sum + call.completion_token_ids.length, 0);
+  const sampled = trainable.reduce((sum, call) => sum + call.completion_token_ids.length, 0);
   if (masked !== sampled) faults.push(`${sampled} tokens were sampled, and ${masked} are trained`);
   return faults;
 }

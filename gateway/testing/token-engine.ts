@@ -1,7 +1,7 @@
-import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
+import { EngineServer, json } from './engine-server.ts';
 import { probeReply } from './mode-probe.ts';
 import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
@@ -14,7 +14,7 @@ export type Asked = { path: string; body: Body; response: ServerResponse };
 export type Generated = { prompt: number[]; completion: number[] };
 
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. What it is to say is put into `script`. */
-export class TokenEngine {
+export class TokenEngine extends EngineServer {
   label = 'default';
   /** The next replies' texts; ids are misspelled on purpose. An absent end: the reply is cut by its length. */
   script: Line[] = [];
@@ -26,6 +26,8 @@ export class TokenEngine {
   scaleOut = true;
   /** Whether it takes tool calls out of the text. */
   parses = true;
+  /** Whether a chunk of generated text brings the next token of every reply, the last reply first, instead of one token. */
+  together = false;
   /** Milliseconds before each chunk of generated text. */
   pace = 0;
   /** How a route fails: by a status, or by a connection that is cut. */
@@ -35,38 +37,14 @@ export class TokenEngine {
   /** What it was given and gave, in order; with a cue, under its name. */
   readonly generated: Generated[] = [];
   readonly logs = new Map<string, Generated[]>();
-  #server: Server | null = null;
   #serial = 0;
 
-  get url(): string {
-    const address = this.#server?.address() as AddressInfo;
-    return `http://127.0.0.1:${address.port}`;
-  }
-
-  async start(): Promise<this> {
-    this.#server = createServer((request, response) => {
-      response.on('error', () => {});
-      // Who asked may be killed at any time.
-      this.#answer(request, response).catch(() => response.destroy());
-    });
-    this.#server.listen(0, '127.0.0.1');
-    await once(this.#server, 'listening');
-    return this;
-  }
-
-  async stop(): Promise<void> {
-    this.#server?.closeAllConnections();
-    await new Promise((resolve) => this.#server?.close(resolve));
-  }
-
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
     if (path === '/health') return json(response, {});
     if (path === '/weight_info') return json(response, { weight_version: this.label });
     if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
-    const parts: Buffer[] = [];
-    for await (const part of request) parts.push(part as Buffer);
-    const body = JSON.parse(Buffer.concat(parts).toString()) as Body;
+    const body = JSON.parse(await textOf(request)) as Body;
     const probe = probeReply(path, body, 'processed_logprobs');
     if (probe) return json(response, probe);
     await this.before({ path, body, response });
@@ -137,7 +115,7 @@ export class TokenEngine {
       index, ...(asText ? { text: decode(ids) } : {}), token_ids: ids, logprobs: logprobs(ids), finish_reason, weight_versions: spans(ids),
     }));
     if (!body.stream) return json(response, { request_id, choices, usage });
-    const chunks = sampled.flatMap(({ ids, finish_reason }, index) => {
+    const chunks = sampled.map(({ ids, finish_reason }, index) => {
       let sent = '';
       return ids.map((id, i) => {
         // Text comes when its characters are whole.
@@ -149,7 +127,9 @@ export class TokenEngine {
         return { request_id, choices: [{ ...choice, ...(last ? { weight_versions: spans(ids) } : {}) }] };
       });
     });
-    void events(response, [...chunks, { request_id, choices: [], usage }], this.pace);
+    const rows = Array.from({ length: Math.max(...chunks.map((each) => each.length)) }, (_, i) => chunks.flatMap((each) => each[i]?.choices ?? []).toReversed());
+    const sent = this.together ? rows.map((choices) => ({ request_id, choices })) : chunks.flat();
+    void events(response, [...sent, { request_id, choices: [], usage }], this.pace);
   }
 
   #derender(body: Record<string, unknown>, response: ServerResponse): void {
@@ -189,10 +169,6 @@ const logprobs = (ids: number[]) => ({ content: ids.map((id) => ({ token: decode
 function usageOf(prompt: number[], sampled: Sampled[]) {
   const completion_tokens = sampled.reduce((sum, { ids }) => sum + ids.length, 0);
   return { prompt_tokens: prompt.length, completion_tokens, total_tokens: prompt.length + completion_tokens };
-}
-
-function json(response: ServerResponse, body: unknown, status = 200): void {
-  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(body));
 }
 
 async function events(response: ServerResponse, chunks: unknown[], pace = 0): Promise<void> {

@@ -1,30 +1,24 @@
-import { afterAll, afterEach, beforeAll, beforeEach } from 'vitest';
+import { afterEach, beforeEach } from 'vitest';
 import { z } from 'zod';
-import { openDatabase } from '../../store/database.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
 import type { JsonObject } from '../json.ts';
 import type { NodeGatewayOptions } from '../node.ts';
 import { TestGateway } from './harness.ts';
 import { TokenEngine } from './token-engine.ts';
 
 /** A gateway in front of the toy engine, which can be told what to say; fresh for each test. */
-export function useTokenGateway(options: Partial<NodeGatewayOptions> = {}) {
-  const context = new TokenGateway();
-  beforeAll(async () => {
-    context.postgres = await TestPostgres.create();
-    context.db = openDatabase(context.postgres.url);
-  }, 60_000);
-  beforeEach(async () => {
-    context.toy = await new TokenEngine().start();
-    await context.start({ engines: [context.toy.url], ...options });
-  });
+export function useTokenGateway(options: Partial<NodeGatewayOptions> = {}): TokenGateway {
+  const context = useTokenGateways();
+  beforeEach(() => context.serve({}, options));
+  return context;
+}
+
+/** The same, where each test starts its own by `serve`. */
+export function useTokenGateways(): TokenGateway {
+  const context = useDatabase(new TokenGateway());
   afterEach(async () => {
     await context.gateway.close();
     await context.toy.stop();
-  });
-  afterAll(async () => {
-    await context.db.$client.end();
-    await context.postgres.close();
   });
   return context;
 }
@@ -34,10 +28,15 @@ const samples = z.object({ samples: z.array(z.object({ call_ids: z.array(z.strin
 export class TokenGateway extends TestGateway {
   toy!: TokenEngine;
 
+  async serve(engine: Partial<TokenEngine> = {}, options: Partial<NodeGatewayOptions> = {}): Promise<void> {
+    this.toy = Object.assign(await new TokenEngine().start(), engine);
+    await this.start({ engines: [this.toy.url], ...options });
+  }
+
   /** Another process of the same gateway. */
-  async restart(): Promise<void> {
+  async restart(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
     await this.gateway.close();
-    await this.start({ engines: [this.toy.url] });
+    await this.start({ engines: [this.toy.url], ...options });
   }
 
   async samplesOf(trialId: string) {

@@ -1,4 +1,4 @@
-import { choicesOf } from '../chat/hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 import { asObject, type Chunk } from '../chat/token-chunk.ts';
 import { badReply } from '../chat/rejection.ts';
 import { openingChunks, type ChunkHead } from '../chat/whole-as-chunks.ts';

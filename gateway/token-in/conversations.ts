@@ -3,7 +3,7 @@ import type { Base } from '../../store/calls/shorten.ts';
 import { concat, startsWith } from '../../store/ids.ts';
 import type { Call as CallRow } from '../../store/queries/read-calls.ts';
 import type { CallRecord } from '../../store/queries/record-calls.ts';
-import { choicesOf } from '../chat/hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 import { conversationOf, isReply, keyOf, type ChatConversation, type Conversation } from './messages.ts';
 

@@ -1,4 +1,4 @@
-import { choicesOf } from '../chat/hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 import { badReply } from '../chat/rejection.ts';
 import { chatReply } from '../chat/whole-as-chunks.ts';
 import { isObject, type JsonObject } from '../json.ts';

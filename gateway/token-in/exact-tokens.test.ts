@@ -1,43 +1,18 @@
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { openDatabase } from '../../store/database.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
-import { readStream, TestGateway } from '../testing/harness.ts';
-import { TokenEngine } from '../testing/token-engine.ts';
+import { describe, expect, test } from 'vitest';
+import { readStream } from '../testing/harness.ts';
+import { useTokenGateways } from '../testing/token-gateway.ts';
 import { recordFaults } from '../testing/record-faults.ts';
 import { decode, END } from '../testing/toy-tokenizer.ts';
 import { converse } from '../testing/converse.ts';
 
-const context = new TestGateway();
-let engine: TokenEngine;
-beforeAll(async () => {
-  context.postgres = await TestPostgres.create();
-  context.db = openDatabase(context.postgres.url);
-}, 60_000);
-afterEach(async () => {
-  await context.gateway.close();
-  await engine.stop();
-});
-afterAll(async () => {
-  await context.db.$client.end();
-  await context.postgres.close();
-});
-
-async function start(options: Partial<TokenEngine> = {}, tokenIn = true): Promise<void> {
-  engine = Object.assign(await new TokenEngine().start(), options);
-  await context.start({ engines: [engine.url], settings: { tokenIn } });
-}
-
-type Samples = { samples: { token_ids: number[]; loss_mask: number[]; logprobs: number[]; policy_versions: unknown[]; call_ids: string[] }[] };
-const samplesOf = async (trialId: string): Promise<Samples['samples']> =>
-  ((await (await context.admin('GET', `/sessions/${trialId}/samples`)).json()) as Samples).samples;
-
+const context = useTokenGateways();
 const ask = (text: string) => ({ role: 'user', content: text });
 
 describe.each([{ parses: true }, { parses: false }])('an engine that takes tool calls out of the text: $parses', (options) => {
   test.each([false, true])('the second turn\'s prompt starts with other ids than were sampled (stream: %s)', async (stream) => {
-    await start(options);
+    await context.serve(options);
     const trial = await context.trial();
-    engine.script = [{ text: 'hello <|im_end|> there' }, { text: 'cut sho', ends: false }, { text: 'bye' }];
+    context.toy.script = [{ text: 'hello <|im_end|> there' }, { text: 'cut sho', ends: false }, { text: 'bye' }];
     const messages: unknown[] = [ask('one')];
     for (const next of ['two', 'three']) {
       const reply = await trial.chat({ messages, stream });
@@ -47,7 +22,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
       messages.push({ role: 'assistant', content: text, refusal: null }, ask(next));
     }
     await (await trial.chat({ messages, stream })).text();
-    const [first, second, third] = engine.generated;
+    const [first, second, third] = context.toy.generated;
     expect(second?.prompt.slice(0, (first?.prompt.length ?? 0) + (first?.completion.length ?? 0))).toEqual([...(first?.prompt ?? []), ...(first?.completion ?? [])]);
     expect(third?.prompt.slice(0, second?.prompt.length)).toEqual(second?.prompt);
     // What was cut by its length is closed before what follows.
@@ -55,44 +30,45 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
     const calls = await trial.calls();
     expect(calls.map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
     expect(calls[1]?.parentId).toBe(calls[0]?.id);
-    const samples = await samplesOf(trial.id);
+    const samples = await context.samplesOf(trial.id);
     expect(samples).toHaveLength(1);
-    expect(samples[0]?.loss_mask.filter(Boolean)).toHaveLength(engine.generated.reduce((sum, { completion }) => sum + completion.length, 0));
+    expect(samples[0]?.loss_mask.filter(Boolean)).toHaveLength(context.toy.generated.reduce((sum, { completion }) => sum + completion.length, 0));
   });
 
   test('the record differs from what the engine was given and gave, or from what the agent saw', async () => {
-    await start(options);
+    await context.serve(options);
     for (let seed = 1; seed <= 30; seed++) {
-      engine.generated.length = 0;
+      context.toy.generated.length = 0;
       const trial = await context.trial();
-      const steps = await converse(seed, { chat: trial.chat, complete: trial.complete, say: (lines) => (engine.script = lines) });
+      const steps = await converse(seed, { chat: trial.chat, complete: trial.complete, say: (lines) => (context.toy.script = lines) });
       const read = async (path: string): Promise<unknown> => (await context.admin('GET', `/sessions/${trial.id}${path}`)).json();
-      const seen = { steps, session: await read(''), samples: await read('/samples'), decode, generated: engine.generated };
+      const seen = { steps, session: await read(''), samples: await read('/samples'), decode, generated: context.toy.generated };
       expect(await recordFaults(seen), `seed ${seed}`).toEqual([]);
     }
   }, 60_000);
 });
 
 test('an engine without the routes is asked for them at each call, or its drift goes uncounted', async () => {
-  await start({ scaleOut: false });
+  await context.serve({ scaleOut: false });
   const trial = await context.trial();
-  engine.script = [{ text: 'hello there' }, { text: 'bye' }, { text: 'summary' }];
+  context.toy.script = [{ text: 'hello there' }, { text: 'bye' }, { text: 'summary' }];
   const first = await (await trial.chat({ messages: [ask('one')] })).json();
   const messages = [ask('one'), first.choices[0].message, ask('two')];
   await trial.chat({ messages });
   await trial.chat({ messages: [ask('a summary of it all')] });
   const calls = await trial.calls();
   expect(calls.map((call) => call.continuation)).toEqual([null, 'realigned', 'forked']);
-  expect((await samplesOf(trial.id)).map((sample) => sample.call_ids)).toEqual(calls.map((call) => [call.id]));
+  const counted = await context.metrics();
+  expect(['clean', 'realigned', 'forked'].map((how) => counted[`trialgate_call_continuations_total{continuation="${how}"}`])).toEqual([0, 1, 1]);
+  expect((await context.samplesOf(trial.id)).map((sample) => sample.call_ids)).toEqual(calls.map((call) => [call.id]));
 });
 
 test.each([undefined, [{ type: 'function', function: { name: 'ls', description: '', parameters: {} } }]])('a second gateway process does not know what the first has recorded (tools: %j)', async (tools) => {
-  await start();
+  await context.serve();
   const trial = await context.trial();
-  engine.script = [{ text: 'hello there' }, { text: 'bye' }];
+  context.toy.script = [{ text: 'hello there' }, { text: 'bye' }];
   const first = await (await trial.chat({ messages: [ask('one')], tools })).json();
-  await context.gateway.close();
-  await context.start({ engines: [engine.url] });
+  await context.restart();
   await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')], tools }, {});
   const reply = await context.chat(trial.id, trial.key, { messages: [ask('one'), first.choices[0].message, ask('two')], tools });
   expect(reply.status).toBe(200);
@@ -100,10 +76,10 @@ test.each([undefined, [{ type: 'function', function: { name: 'ls', description: 
 });
 
 test('a later turn that calls tools ends otherwise than a first one, or shows what ended it', async () => {
-  await start();
+  await context.serve();
   const trial = await context.trial();
   const tools = [{ type: 'function', function: { name: 'ls' } }];
-  engine.script = [{ text: 'hi' }, { text: '<tool_call>{"name": "ls", "arguments": {}}</tool_call>' }, { text: 'done' }];
+  context.toy.script = [{ text: 'hi' }, { text: '<tool_call>{"name": "ls", "arguments": {}}</tool_call>' }, { text: 'done' }];
   const messages: unknown[] = [ask('one')];
   const ends = [];
   for (const next of [ask('two'), { role: 'tool', tool_call_id: 'call', content: 'a.txt' }, ask('end')]) {
@@ -116,9 +92,9 @@ test('a later turn that calls tools ends otherwise than a first one, or shows wh
 });
 
 test('a history that was edited after a recorded turn counts as that turn\'s clean continuation', async () => {
-  await start();
+  await context.serve();
   const trial = await context.trial();
-  engine.script = [{ text: 'hello' }, { text: 'there' }, { text: 'you' }];
+  context.toy.script = [{ text: 'hello' }, { text: 'there' }, { text: 'you' }];
   const first = await (await trial.chat({ messages: [ask('one')] })).json();
   const messages = [ask('one'), first.choices[0].message, ask('two')];
   await trial.chat({ messages });
@@ -127,13 +103,12 @@ test('a history that was edited after a recorded turn counts as that turn\'s cle
 });
 
 test('a reply that is made whole keeps its agent\'s stream waiting without a word', async () => {
-  await start();
-  await context.gateway.close();
-  await context.start({ engines: [engine.url], settings: { keepAliveMs: 30 } });
+  await context.serve();
+  await context.restart({ settings: { keepAliveMs: 30 } });
   const trial = await context.trial();
-  engine.script = [{ text: 'hello' }, { text: 'a reply that takes a while' }];
+  context.toy.script = [{ text: 'hello' }, { text: 'a reply that takes a while' }];
   const first = await (await trial.chat({ messages: [ask('one')] })).json();
-  engine.before = async ({ path }) => void (path.endsWith('/generate') && (await new Promise((resolve) => setTimeout(resolve, 250))));
+  context.toy.before = async ({ path }) => void (path.endsWith('/generate') && (await new Promise((resolve) => setTimeout(resolve, 250))));
   const text = await (await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')], stream: true })).text();
   expect(text.match(/^: keep-alive$/gm)?.length).toBeGreaterThan(2);
   expect(text).toContain('a reply that takes a while');
@@ -141,22 +116,21 @@ test('a reply that is made whole keeps its agent\'s stream waiting without a wor
 });
 
 test('an engine whose routes for ids fail answers no later turn at all', async () => {
-  await start({ fault: (path) => (path.includes('render') ? 500 : null) });
+  await context.serve({ fault: (path) => (path.includes('render') ? 500 : null) });
   const trial = await context.trial();
-  engine.script = [{ text: 'hello' }, { text: 'bye' }];
+  context.toy.script = [{ text: 'hello' }, { text: 'bye' }];
   const first = await (await trial.chat({ messages: [ask('one')] })).json();
   expect((await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')] })).status).toBe(200);
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'realigned']);
 });
 
 test('a stream that is longer than the engine may be silent is cut', async () => {
-  await start({ parses: false });
-  await context.gateway.close();
-  await context.start({ engines: [engine.url], settings: { idleMs: 150 } });
+  await context.serve({ parses: false });
+  await context.restart({ settings: { idleMs: 150 } });
   const trial = await context.trial();
-  engine.script = [{ text: 'hello' }, { text: 'a reply of many tokens' }];
+  context.toy.script = [{ text: 'hello' }, { text: 'a reply of many tokens' }];
   const first = await (await trial.chat({ messages: [ask('one')] })).json();
-  engine.pace = 20;
+  context.toy.pace = 20;
   const stream = await readStream(await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')], stream: true }));
   expect([stream.done, stream.broken]).toEqual([true, false]);
 });

@@ -1,7 +1,7 @@
 import { chunksOf, compactOf, post, wholeOf, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
 import type { Ending } from '../chat/ending.ts';
-import { choicesOf } from '../chat/hide.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
 import { badReply } from '../chat/rejection.ts';
 import { completionCount, sampledOf, versionsOf } from '../chat/tokens.ts';
 import { chatReply, wholeAsChunks } from '../chat/whole-as-chunks.ts';

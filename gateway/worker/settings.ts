@@ -17,8 +17,9 @@ export const engineUrls = z
   .transform((text) => text.split(',').map((url) => url.trim().replace(/\/+$/, '')))
   .pipe(z.array(z.string().regex(/^https?:\/\/[^/\s]+$/, `${EXPECTED}; a Worker reaches none through \`unix:\``)));
 
-const seconds = z.coerce.number('a number of seconds').positive('more than 0 seconds').transform((value) => value * 1000).optional();
-const choice = z.enum(['true', 'false'], 'true or false').transform((value) => value === 'true').optional();
+/** Seconds as milliseconds. */
+const seconds = (ifAbsent: number) => z.coerce.number('a number of seconds').positive('more than 0 seconds').transform((value) => value * 1000).default(ifAbsent);
+const choice = (ifAbsent: boolean) => z.enum(['true', 'false'], 'true or false').transform((value) => value === 'true').default(ifAbsent);
 
 /** A Worker has 128 MB of memory for all its requests. */
 const MAX_BODY_BYTES = 16 * 2 ** 20;
@@ -29,16 +30,16 @@ const environment = z.object({
   TRIALGATE_SECRET: z.string('a secret: `wrangler secret put TRIALGATE_SECRET`').min(16, 'at least 16 characters'),
   TRIALGATE_ADMIN_KEY: z.string('a key: `wrangler secret put TRIALGATE_ADMIN_KEY`').min(8, 'at least 8 characters'),
   TRIALGATE_ENGINES: engineUrls,
-  TRIALGATE_TOKEN_IN: choice,
-  TRIALGATE_STRICT_MODEL: choice,
-  TRIALGATE_BUDGET_END: z.enum(['length', 'refuse'], 'length or refuse').optional(),
-  TRIALGATE_HOLD_SECONDS: seconds,
-  TRIALGATE_IDLE_SECONDS: seconds,
-  TRIALGATE_STORE_WAIT_SECONDS: seconds,
-  TRIALGATE_KEEP_ALIVE_SECONDS: seconds,
-  TRIALGATE_MAX_CALLS_IN_FLIGHT: z.coerce.number('a number of calls').int().positive('more than 0').optional(),
-  TRIALGATE_COMPAT: z.enum(['none', 'verl'], 'none or verl').optional(),
-  TRIALGATE_MAX_BODY_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').optional(),
+  TRIALGATE_TOKEN_IN: choice(DEFAULT_SETTINGS.tokenIn),
+  TRIALGATE_STRICT_MODEL: choice(DEFAULT_SETTINGS.strictModel),
+  TRIALGATE_BUDGET_END: z.enum(['length', 'refuse'], 'length or refuse').default(DEFAULT_SETTINGS.budgetEnd),
+  TRIALGATE_HOLD_SECONDS: seconds(DEFAULT_SETTINGS.holdMs),
+  TRIALGATE_IDLE_SECONDS: seconds(DEFAULT_SETTINGS.idleMs),
+  TRIALGATE_STORE_WAIT_SECONDS: seconds(DEFAULT_SETTINGS.storeWaitMs),
+  TRIALGATE_KEEP_ALIVE_SECONDS: seconds(DEFAULT_SETTINGS.keepAliveMs),
+  TRIALGATE_MAX_CALLS_IN_FLIGHT: z.coerce.number('a number of calls').int().positive('more than 0').default(DEFAULT_SETTINGS.maxCallsInFlight),
+  TRIALGATE_COMPAT: z.enum(['none', 'verl'], 'none or verl').default(DEFAULT_SETTINGS.compat),
+  TRIALGATE_MAX_BODY_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').default(MAX_BODY_BYTES),
 });
 
 /**
@@ -59,16 +60,16 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
     adminKey: own.TRIALGATE_ADMIN_KEY,
     engines: own.TRIALGATE_ENGINES,
     settings: {
-      tokenIn: own.TRIALGATE_TOKEN_IN ?? DEFAULT_SETTINGS.tokenIn,
-      strictModel: own.TRIALGATE_STRICT_MODEL ?? DEFAULT_SETTINGS.strictModel,
-      budgetEnd: own.TRIALGATE_BUDGET_END ?? DEFAULT_SETTINGS.budgetEnd,
-      holdMs: own.TRIALGATE_HOLD_SECONDS ?? DEFAULT_SETTINGS.holdMs,
-      idleMs: own.TRIALGATE_IDLE_SECONDS ?? DEFAULT_SETTINGS.idleMs,
-      storeWaitMs: own.TRIALGATE_STORE_WAIT_SECONDS ?? DEFAULT_SETTINGS.storeWaitMs,
-      keepAliveMs: own.TRIALGATE_KEEP_ALIVE_SECONDS ?? DEFAULT_SETTINGS.keepAliveMs,
-      maxCallsInFlight: own.TRIALGATE_MAX_CALLS_IN_FLIGHT ?? DEFAULT_SETTINGS.maxCallsInFlight,
-      compat: own.TRIALGATE_COMPAT ?? DEFAULT_SETTINGS.compat,
-      maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES ?? MAX_BODY_BYTES,
+      tokenIn: own.TRIALGATE_TOKEN_IN,
+      strictModel: own.TRIALGATE_STRICT_MODEL,
+      budgetEnd: own.TRIALGATE_BUDGET_END,
+      holdMs: own.TRIALGATE_HOLD_SECONDS,
+      idleMs: own.TRIALGATE_IDLE_SECONDS,
+      storeWaitMs: own.TRIALGATE_STORE_WAIT_SECONDS,
+      keepAliveMs: own.TRIALGATE_KEEP_ALIVE_SECONDS,
+      maxCallsInFlight: own.TRIALGATE_MAX_CALLS_IN_FLIGHT,
+      compat: own.TRIALGATE_COMPAT,
+      maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES,
     },
   };
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,21 +12,35 @@ import pyarrow as pa
 
 from .errors import GpuWorkerError
 
-COLUMNS = ("token_ids", "loss_mask", "logprobs", "temperature", "rewards", "group_id", "trial_id")
+COLUMNS = (
+    "token_ids",
+    "loss_mask",
+    "logprobs",
+    "policy_versions",
+    "temperature",
+    "rewards",
+    "companions",
+    "group_id",
+    "trial_id",
+)
+NO_VERSION = -1
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One trainable token sequence; the three arrays have one entry a token.
+    """One trainable token sequence; the four arrays have one entry a token.
 
-    `logprobs` is only meaningful where `loss_mask`.
+    `logprobs` and `policy_versions` (what sampled the token) are only meaningful where `loss_mask`. `companions` are
+    the rewards of the trials of the same group that an earlier batch trained: they have no samples here.
     """
 
     token_ids: np.ndarray
     loss_mask: np.ndarray
     logprobs: np.ndarray
+    policy_versions: np.ndarray
     temperature: float
     rewards: dict[str, float]
+    companions: list[dict[str, float]]
     group_id: str
     trial_id: str
 
@@ -33,13 +48,21 @@ class Sample:
     def trained_tokens(self) -> int:
         return int(self.loss_mask.sum())
 
+    @property
+    def trained_versions(self) -> np.ndarray:
+        """[trained tokens]"""
+        return self.policy_versions[self.loss_mask]
+
 
 def _bad(path: Path, what: str) -> GpuWorkerError:
     return GpuWorkerError("BadBatch", f"batch {path}: {what}; redo the iteration so that the batch is assembled again")
 
 
-def read_batch(path: Path, sha256: str) -> list[Sample]:
-    """Samples in file order. Raises `MissingBatch` or `BadBatch`, naming the row and what is wrong with it."""
+def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
+    """Samples in file order, none of which a version after `parent_version`, the step's starting weights, sampled.
+
+    Raises `MissingBatch` or `BadBatch`, naming the row and what is wrong with it.
+    """
     try:
         payload = path.read_bytes()
     except OSError as error:
@@ -58,33 +81,52 @@ def read_batch(path: Path, sha256: str) -> list[Sample]:
     if table.num_rows == 0:
         raise _bad(path, "it has no samples")
     rows = zip(*(table.column(c).to_pylist() for c in COLUMNS), strict=True)
-    return [_sample(path, number, row) for number, row in enumerate(rows)]
+    return [_sample(path, number, row, parent_version) for number, row in enumerate(rows)]
 
 
-def _sample(path: Path, number: int, row: tuple) -> Sample:
-    token_ids, loss_mask, logprobs, temperature, rewards, group_id, trial_id = row
+def _named(rewards: list[tuple[str, float]]) -> dict[str, float]:
+    return {str(name): float(value) for name, value in dict(rewards).items()}
+
+
+def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
+    token_ids, loss_mask, logprobs, policy_versions, temperature, rewards, companions, group_id, trial_id = row
     try:
         sample = Sample(
             np.asarray(token_ids, dtype=np.int64),
             np.asarray(loss_mask, dtype=bool),
             np.asarray([p or 0.0 for p in logprobs], dtype=np.float32),
+            np.asarray([NO_VERSION if v is None else operator.index(v) for v in policy_versions], dtype=np.int64),
             float(temperature),
-            {str(name): float(value) for name, value in dict(rewards).items()},
+            _named(rewards),
+            [_named(companion) for companion in companions],
             str(group_id),
             str(trial_id),
         )
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"row {number} has a value of the wrong type ({error})") from error
     length = len(sample.token_ids)
-    if not length == len(sample.loss_mask) == len(sample.logprobs):
-        lengths = f"{length} ids, {len(sample.loss_mask)} mask entries, {len(sample.logprobs)} log-probabilities"
+    if not length == len(sample.loss_mask) == len(sample.logprobs) == len(sample.policy_versions):
+        lengths = (
+            f"{length} ids, {len(sample.loss_mask)} mask entries, {len(sample.logprobs)} log-probabilities, "
+            f"{len(sample.policy_versions)} policy versions"
+        )
         raise _bad(path, f"row {number} (trial {trial_id}) has unequal lengths: {lengths}")
     if sample.loss_mask.any() and sample.loss_mask[0]:
         raise _bad(path, f"row {number} (trial {trial_id}) trains its first token, which nothing predicts")
     if not sample.loss_mask.any():
         raise _bad(path, f"row {number} (trial {trial_id}) has no trained token")
-    if not np.isfinite(sample.logprobs).all() or not np.isfinite(list(sample.rewards.values())).all():
+    numbers = [value for named in (sample.rewards, *sample.companions) for value in named.values()]
+    if not np.isfinite(sample.logprobs).all() or not np.isfinite(numbers).all():
         raise _bad(path, f"row {number} (trial {trial_id}) has a log-probability or reward that is not finite")
+    versions = sample.trained_versions
+    if versions.min() < 0:
+        raise _bad(path, f"row {number} (trial {trial_id}) has a trained token without a policy version")
+    if versions.max() > parent_version:
+        raise _bad(
+            path,
+            f"row {number} (trial {trial_id}) has a token that policy version {versions.max()} sampled, after version "
+            f"{parent_version} from which this step starts",
+        )
     if not sample.temperature > 0:
         raise _bad(
             path,

@@ -7,15 +7,15 @@ from .batch import read_batch
 from .errors import GpuWorkerError
 
 
-def refused(tmp_path, rows, match, schema=SCHEMA):
+def refused(tmp_path, rows, match, schema=SCHEMA, version=0):
     path, sha256 = write_batch(tmp_path, rows, schema)
     with pytest.raises(GpuWorkerError, match=match) as caught:
-        read_batch(path, sha256)
+        read_batch(path, sha256, version)
     assert caught.value.kind == "BadBatch"
 
 
 def test_rows_come_back_in_file_order(tmp_path):
-    samples = read_batch(*write_batch(tmp_path, two_groups()))
+    samples = read_batch(*write_batch(tmp_path, two_groups()), 0)
     assert [s.trial_id for s in samples][:3] == ["t0-0", "t0-1", "t0-2"]
     assert samples[1].trained_tokens == 6
 
@@ -24,19 +24,39 @@ def test_changed_byte_is_noticed(tmp_path):
     path, sha256 = write_batch(tmp_path, two_groups())
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(GpuWorkerError, match=f"expected {sha256}"):
-        read_batch(path, sha256)
+        read_batch(path, sha256, 0)
 
 
 def test_missing_file_is_named(tmp_path):
     with pytest.raises(GpuWorkerError, match=r"none\.arrow cannot be read") as caught:
-        read_batch(tmp_path / "none.arrow", "0" * 64)
+        read_batch(tmp_path / "none.arrow", "0" * 64, 0)
     assert caught.value.kind == "MissingBatch"
 
 
-def test_missing_column_is_named(tmp_path):
-    schema = pa.schema([f for f in SCHEMA if f.name != "temperature"])
-    rows = [{k: v for k, v in r.items() if k != "temperature"} for r in two_groups()]
-    refused(tmp_path, rows, "no column 'temperature'", schema)
+@pytest.mark.parametrize("column", ["temperature", "companions", "policy_versions"])
+def test_missing_column_is_named(tmp_path, column):
+    schema = pa.schema([f for f in SCHEMA if f.name != column])
+    rows = [{k: v for k, v in r.items() if k != column} for r in two_groups()]
+    refused(tmp_path, rows, f"no column '{column}'; redo the iteration", schema)
+
+
+@pytest.mark.parametrize("version", [float("nan"), float("inf"), 0.5])
+def test_version_that_is_no_whole_number_is_not_rounded(tmp_path, version):
+    fields = [pa.field(f.name, pa.list_(pa.float32())) if f.name == "policy_versions" else f for f in SCHEMA]
+    refused(tmp_path, [row([1], [2], 1.0, "g", "t", policy_versions=[None, version])], "wrong type", pa.schema(fields))
+
+
+def test_token_of_a_later_version_than_the_steps_own_is_refused(tmp_path):
+    rows = [row([1], [2, 3], 1.0, "g", "t", policy_versions=[None, 2, 4])]
+    refused(tmp_path, rows, r"row 0 \(trial t\) .* policy version 4 sampled, after version 3", version=3)
+    (sample,) = read_batch(*write_batch(tmp_path, rows), 4)
+    assert sample.trained_versions.tolist() == [2, 4]
+
+
+def test_companions_come_back_with_their_names(tmp_path):
+    rows = [row([1], [2], 1.0, "g", "t", companions=[[("reward", 0.0), ("style", 1.0)], [("reward", 0.5)]])]
+    (sample,) = read_batch(*write_batch(tmp_path, rows), 0)
+    assert sample.companions == [{"reward": 0.0, "style": 1.0}, {"reward": 0.5}]
 
 
 @pytest.mark.parametrize(
@@ -49,6 +69,14 @@ def test_missing_column_is_named(tmp_path):
         ({"logprobs": [0.0, float("nan")]}, "not finite"),
         ({"rewards": [("reward", float("inf"))]}, "not finite"),
         ({"token_ids": None}, "wrong type|unequal"),
+        ({"policy_versions": [0]}, "unequal lengths: .* 1 policy versions"),
+        ({"policy_versions": None}, "wrong type"),
+        ({"policy_versions": [None, None]}, "trained token without a policy version"),
+        ({"policy_versions": [None, -1]}, "trained token without a policy version"),
+        ({"policy_versions": [None, 1]}, "policy version 1 sampled, after version 0"),
+        ({"companions": None}, "wrong type"),
+        ({"companions": [[("reward", None)]]}, "wrong type"),
+        ({"companions": [[("reward", float("nan"))]]}, "not finite"),
     ],
 )
 def test_bad_row_is_named(tmp_path, changes, match):

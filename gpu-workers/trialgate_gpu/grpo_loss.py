@@ -20,11 +20,15 @@ ADVANTAGE_EPS = 1e-6
 MAX_LOG_RATIO = 20.0
 
 
+def _weighted(rewards: dict[str, float], weights: dict[str, float] | None) -> float:
+    return sum(value * (weights or {}).get(name, 1.0) for name, value in rewards.items())
+
+
 def trial_rewards(samples: list[Sample], weights: dict[str, float] | None) -> dict[str, float]:
     """A trial's reward: the weighted sum of its named rewards; a name without a weight counts 1."""
     rewards: dict[str, float] = {}
     for sample in samples:
-        reward = sum(value * (weights or {}).get(name, 1.0) for name, value in sample.rewards.items())
+        reward = _weighted(sample.rewards, weights)
         if rewards.setdefault(sample.trial_id, reward) != reward:
             raise GpuWorkerError(
                 "BadBatch", f"trial {sample.trial_id} has two different rewards; assemble the batch again"
@@ -32,9 +36,23 @@ def trial_rewards(samples: list[Sample], weights: dict[str, float] | None) -> di
     return rewards
 
 
-def advantages(samples: list[Sample], rewards: dict[str, float], norm_by_std: bool) -> np.ndarray:
+def companion_rewards(samples: list[Sample], weights: dict[str, float] | None) -> dict[str, list[float]]:
+    """By group, the rewards of its trials that an earlier batch trained."""
+    companions: dict[str, list[float]] = {}
+    for sample in samples:
+        found = [_weighted(companion, weights) for companion in sample.companions]
+        if companions.setdefault(sample.group_id, found) != found:
+            raise GpuWorkerError(
+                "BadBatch", f"group {sample.group_id} has two different lists of companions; assemble the batch again"
+            )
+    return companions
+
+
+def advantages(
+    samples: list[Sample], rewards: dict[str, float], companions: dict[str, list[float]], norm_by_std: bool
+) -> np.ndarray:
     """[samples]. A trial's advantage is (r - mean) / (std + eps) over the trials of its group, whatever its number of
-    samples.
+    samples. Trials of the group that an earlier batch trained count in the mean and the deviation.
 
     The standard deviation is the unbiased one, as in verl and TRL. A group of one trial, or without spread, has
     advantage 0.
@@ -45,13 +63,13 @@ def advantages(samples: list[Sample], rewards: dict[str, float], norm_by_std: bo
             trials_of_group[sample.group_id].append(sample.trial_id)
     advantage: dict[tuple[str, str], float] = {}
     for group, trials in trials_of_group.items():
-        values = np.array([rewards[t] for t in trials])
+        values = np.array([rewards[t] for t in trials] + companions[group])
         centred = values - values.mean()
-        if len(trials) < 2 or values.max() == values.min():
+        if len(values) < 2 or values.max() == values.min():
             centred = np.zeros_like(values)
         elif norm_by_std:
             centred = centred / (values.std(ddof=1) + ADVANTAGE_EPS)
-        advantage |= {(group, trial): float(a) for trial, a in zip(trials, centred, strict=True)}
+        advantage |= {(group, trial): float(a) for trial, a in zip(trials, centred[: len(trials)], strict=True)}
     return np.array([advantage[s.group_id, s.trial_id] for s in samples])
 
 
@@ -80,12 +98,24 @@ class TokenLoss(NamedTuple):
 
 
 def clipped_loss(
-    logprob: torch.Tensor, old: torch.Tensor, advantage: torch.Tensor, low: float, high: float
+    logprob: torch.Tensor, proximal: torch.Tensor, advantage: torch.Tensor, low: float, high: float
 ) -> TokenLoss:
-    """max(-A r, -A clip(r, 1 - low, 1 + high)) with r = exp(logprob - old); all arguments [tokens], float32."""
-    log_ratio = (logprob - old).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+    """max(-A r, -A clip(r, 1 - low, 1 + high)) with r = exp(logprob - proximal); all arguments [tokens], float32."""
+    log_ratio = (logprob - proximal).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     ratio = log_ratio.exp()
     plain = -advantage * ratio
     cut = -advantage * ratio.clamp(1.0 - low, 1.0 + high)
     clipped = cut > plain
     return TokenLoss(torch.maximum(plain, cut), torch.where(clipped, 0.0, plain), clipped)
+
+
+def truncated_weight(proximal: torch.Tensor, recorded: torch.Tensor, threshold: float) -> torch.Tensor:
+    """min(exp(proximal - recorded), threshold): what a token's loss is weighted with, exactly 1 where both are equal.
+
+    Clipping bounds how far a step goes from its starting weights (`proximal`); that an older policy sampled the token
+    (`recorded`) is a matter of importance sampling. One ratio for both would clip by how old a token is: see decoupled
+    PPO (arXiv 2110.00641) and AReaL (arXiv 2505.24298), which masks what exceeds its cap. Truncation as here bounds the
+    variance and drops no token: TIS (https://fengyao.notion.site/off-policy-rl), verl's `rollout_is: token` with
+    `rollout_is_threshold`, TRL's `vllm_importance_sampling_cap`. The weight has no gradient.
+    """
+    return (proximal - recorded).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp().clamp(max=threshold)

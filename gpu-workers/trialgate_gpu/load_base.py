@@ -18,10 +18,13 @@ from .train_step import Trainer
 def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
     """{run_id, model, home} -> {checkpoint, checkpoint_sha256, canary, metrics}.
 
-    The weights stay in memory for the first step.
+    The weights stay in memory for the first step. A model that is a checkpoint of the run already (a fork's) is taken
+    as it is.
     """
     progress.show("find model", model=request["model"])
     model = find_model(request["model"])
+    if (model / MANIFEST).is_file() and (fork := read_manifest(model)).run_id == request["run_id"]:
+        return _result(model, fork)
     progress.show("checksum", model=str(model))
     files = {path.name: sha256_of(path) for path in sorted(model.glob("*.safetensors"))}
     key = digest({"run": request["run_id"], "base": files})

@@ -8,12 +8,13 @@ import numpy as np
 import torch
 
 from .checkpoint import TrainerState
-from .grpo_loss import clipped_loss, token_weights
+from .grpo_loss import clipped_loss, token_weights, truncated_weight
 from .head import backward_through_head
 from .pack import Pack, make_packs
 from .policy import Policy
 from .prepare import Prepared
 from .progress import Progress
+from .proximal import Proximal
 from .settings import TrainerSettings
 
 
@@ -57,46 +58,73 @@ def optimize(
     """Changes `state`. A mini-batch whose every advantage is 0 makes no update."""
     tally = Tally()
     state.policy.check = progress.check
-    passes = 0
-    for epoch in range(settings.ppo_epochs):
-        for members in mini_batches(prepared, settings, epoch):
-            passes += 1
-            samples = [prepared.samples[i] for i in members]
-            weight = np.zeros(len(prepared.samples))
-            weight[members] = token_weights(samples, settings.loss_agg_mode, settings.loss_scale_factor)
-            chains = [prepared.chains[i] for i in members if prepared.advantages[i] != 0]
-            if not chains:
-                continue
-            gradient = state.policy.start_gradient()
-            packs = list(make_packs(chains, pack_tokens))
-            for number, pack in enumerate(packs):
-                progress.show("train", epoch=epoch, pack=number + 1, packs=len(packs), tokens=tally.computed)
-                with progress.timed("forward_backward"):
-                    _backward(state.policy, pack, prepared.advantages, weight, settings, tally)
-            progress.show("optimizer", epoch=epoch)
-            with progress.timed("optimizer"):
-                tally.norms.append(state.optimizer.step(gradient, settings.optim))
-                state.policy.refresh()
-    return tally.metrics(passes)
+    learned = {c.sample: c for c in prepared.learned}
+    passes = [(e, members) for e in range(settings.ppo_epochs) for members in mini_batches(prepared, settings, e)]
+    proximal = None
+    if prepared.staleness[list(learned)].any():
+        proximal = Proximal()
+        first = next(set(members) for _, members in passes if any(i in learned for i in members))
+        later = [c for c in learned.values() if c.sample not in first]
+        proximal.measure(state.policy, later, pack_tokens, progress)
+    for epoch, members in passes:
+        samples = [prepared.samples[i] for i in members]
+        weight = np.zeros(len(prepared.samples))
+        weight[members] = token_weights(samples, settings.loss_agg_mode, settings.loss_scale_factor)
+        chains = [learned[i] for i in members if i in learned]
+        if not chains:
+            continue
+        gradient = state.policy.start_gradient()
+        packs = list(make_packs(chains, pack_tokens))
+        for number, pack in enumerate(packs):
+            progress.show("train", epoch=epoch, pack=number + 1, packs=len(packs), tokens=tally.computed)
+            with progress.timed("forward_backward"):
+                backward(state.policy, pack, prepared.advantages, weight, proximal, settings, tally)
+        progress.show("optimizer", epoch=epoch)
+        with progress.timed("optimizer"):
+            tally.norms.append(state.optimizer.step(gradient, settings.optim))
+            state.policy.refresh()
+    corrected = proximal.metrics(list(learned.values()), settings.rollout_is_threshold) if proximal else {}
+    return tally.metrics(len(passes)) | corrected
 
 
-def _backward(
-    policy: Policy, pack: Pack, advantages: np.ndarray, weight: np.ndarray, settings: TrainerSettings, tally: Tally
+def backward(
+    policy: Policy,
+    pack: Pack,
+    advantages: np.ndarray,
+    weight: np.ndarray,
+    proximal: Proximal | None,
+    settings: TrainerSettings,
+    tally: Tally,
 ) -> None:
-    """Adds the gradient of this pack's share of the loss to the policy's gradient."""
+    """Adds the gradient of this pack's share of the loss to the policy's gradient.
+
+    Without stale tokens (`proximal` is None) the recorded log-probabilities count as those of the starting weights.
+    """
     advantage = torch.from_numpy(advantages[pack.samples]).float().to(policy.device)
     token_weight = torch.from_numpy(weight[pack.samples]).float().to(policy.device)
-    old = torch.from_numpy(pack.old_logprobs).to(policy.device)
+    recorded = torch.from_numpy(pack.old_logprobs).to(policy.device)
+    at_start = proximal is not None and not tally.norms
+    if proximal is None:
+        old = recorded
+    elif at_start:
+        old = torch.empty_like(recorded)
+    else:
+        old = proximal.of(pack).to(policy.device)
 
     def d_logprob(tokens: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
+        if at_start:
+            old[tokens] = logprobs
         loss = clipped_loss(logprobs, old[tokens], advantage[tokens], settings.clip_ratio_low, settings.clip_ratio_high)
-        tally.loss += float((loss.loss * token_weight[tokens]).sum())
+        share = token_weight[tokens] * truncated_weight(old[tokens], recorded[tokens], settings.rollout_is_threshold)
+        tally.loss += float((loss.loss * share).sum())
         tally.clipped += float(loss.clipped.sum())
         tally.kl += float((old[tokens] - logprobs).sum())
-        return loss.d_logprob * token_weight[tokens]
+        return loss.d_logprob * share
 
     hidden = policy.hidden(pack)
     hidden_gradient = backward_through_head(hidden.detach(), policy.head, pack, d_logprob, policy.head_gradient())
     hidden.backward(hidden_gradient)
+    if at_start:
+        proximal.keep(pack, old)
     tally.tokens += len(pack.targets)
     tally.computed += len(pack.token_ids)

@@ -7,37 +7,56 @@ from dataclasses import dataclass
 import numpy as np
 
 from .batch import Sample
-from .grpo_loss import advantages, trial_rewards
+from .grpo_loss import advantages, companion_rewards, trial_rewards
 from .pack import Chain, chain
 from .settings import TrainerSettings
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """`advantages` [samples] and `chains`, in the order of `samples`."""
+    """`advantages` [samples], `staleness` [samples] and `chains`, in the order of `samples`.
+
+    A sample's staleness is the step's starting version minus the oldest that sampled one of its trained tokens.
+    """
 
     samples: list[Sample]
     advantages: np.ndarray
+    staleness: np.ndarray
     chains: list[Chain]
     metrics: dict[str, float]
 
+    @property
+    def learned(self) -> list[Chain]:
+        """The chains that a gradient comes from: those with an advantage."""
+        return [c for c in self.chains if self.advantages[c.sample] != 0]
 
-def prepare(samples: list[Sample], settings: TrainerSettings) -> Prepared:
+
+def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: int) -> Prepared:
     rewards = trial_rewards(samples, settings.reward_weights)
-    adv = advantages(samples, rewards, settings.norm_adv_by_std_in_grpo)
+    companions = companion_rewards(samples, settings.reward_weights)
+    adv = advantages(samples, rewards, companions, settings.norm_adv_by_std_in_grpo)
+    staleness = np.array([parent_version - int(s.trained_versions.min()) for s in samples])
     chains = [chain(i, s.token_ids, s.loss_mask, s.logprobs, s.temperature) for i, s in enumerate(samples)]
-    return Prepared(samples, adv, chains, batch_metrics(samples, rewards, adv))
+    stale_tokens = sum(int((s.trained_versions < parent_version).sum()) for s in samples)
+    metrics = batch_metrics(samples, rewards, companions, adv) | {
+        "staleness/mean": float(staleness.mean()),
+        "staleness/max": int(staleness.max()),
+        "tokens/stale": stale_tokens,
+    }
+    return Prepared(samples, adv, staleness, chains, metrics)
 
 
-def batch_metrics(samples: list[Sample], rewards: dict[str, float], adv: np.ndarray) -> dict[str, float]:
-    """Named as verl and TRL name them."""
+def batch_metrics(
+    samples: list[Sample], rewards: dict[str, float], companions: dict[str, list[float]], adv: np.ndarray
+) -> dict[str, float]:
+    """Named as verl and TRL name them. Rewards are those of this batch's own trials."""
     values = np.array(list(rewards.values()))
     lengths = np.array([s.trained_tokens for s in samples])
     group_of_trial = {s.trial_id: s.group_id for s in samples}
     groups: dict[str, list[float]] = {}
     for trial, group in group_of_trial.items():
         groups.setdefault(group, []).append(rewards[trial])
-    flat = [g for g in groups.values() if max(g) == min(g)]
+    flat = [g for group, own in groups.items() if max(g := own + companions[group]) == min(g)]
     return {
         "train/reward_mean": float(values.mean()),
         "train/reward_median": float(np.median(values)),
@@ -45,6 +64,7 @@ def batch_metrics(samples: list[Sample], rewards: dict[str, float], adv: np.ndar
         "train/groups": len(groups),
         "train/groups_without_spread": len(flat),
         "train/trials": len(rewards),
+        "train/companions": sum(map(len, companions.values())),
         "train/samples": len(samples),
         "train/samples_without_advantage": int((adv == 0).sum()),
         "critic/advantages/max": float(adv.max()),

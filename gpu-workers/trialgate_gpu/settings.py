@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -23,12 +24,13 @@ class Optim:
 class TrainerSettings:
     """`ppo_mini_batch_size` counts samples and is null for the whole batch; `loss_scale_factor` is Dr.
 
-    GRPO's constant length.
+    GRPO's constant length; `rollout_is_threshold` caps the importance weight of stale tokens.
     """
 
     optim: Optim = field(default_factory=Optim)
     clip_ratio_low: float = 0.2
     clip_ratio_high: float = 0.2
+    rollout_is_threshold: float = 2.0
     norm_adv_by_std_in_grpo: bool = True
     loss_agg_mode: str = "token-mean"
     loss_scale_factor: float | None = None
@@ -64,6 +66,12 @@ def parse_settings(given: dict[str, Any]) -> TrainerSettings:
     if settings.loss_agg_mode not in LOSS_AGG_MODES:
         raise GpuWorkerError(
             "BadSettings", f"trainer.loss_agg_mode is {settings.loss_agg_mode!r}, not one of {LOSS_AGG_MODES}"
+        )
+    threshold = settings.rollout_is_threshold
+    if not isinstance(threshold, int | float) or not 1 <= threshold < math.inf:
+        # Below 1 the cap would also weaken what the starting weights themselves sampled.
+        raise GpuWorkerError(
+            "BadSettings", f"trainer.rollout_is_threshold is {threshold!r}, not a number of at least 1"
         )
     if settings.ppo_epochs < 1 or settings.keep_checkpoints < 1 or (settings.ppo_mini_batch_size or 1) < 1:
         raise GpuWorkerError(

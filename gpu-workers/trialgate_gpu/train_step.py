@@ -71,8 +71,8 @@ class Trainer:
             return _result(folder, read_manifest(folder), reused=True)
         progress.show("read batch")
         with progress.timed("load_batch"):
-            samples = read_batch(Path(request["batch_path"]), request["batch_sha256"])
-            prepared = prepare(samples, settings)
+            samples = read_batch(Path(request["batch_path"]), request["batch_sha256"], parent.version)
+            prepared = prepare(samples, settings, parent.version)
         state = self.state_of(parent_folder, parent, progress)
         with draft_folder(folder, state_bytes(state.policy)) as draft:
             self._state_sha256 = None

@@ -4,16 +4,26 @@ import { repliesOf, textOf } from './outline.ts';
 import { restorePrompts } from './restore-ids.ts';
 import { shortRequest, type Stored } from './shorten.ts';
 
-type Row = Parameters<typeof restorePrompts>[0][number] & { request: Uint8Array; response: Uint8Array | null };
-export type Restored<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds'> & {
-  request: JsonObject;
-  response: JsonObject | null;
-  promptTokenIds: Int32Array | null;
-};
+type TextRow = { id: string; baseId: string | null; request: Uint8Array; response: Uint8Array | null };
+type Row = Parameters<typeof restorePrompts>[0][number] & TextRow;
+export type Texts = { request: JsonObject; response: JsonObject | null };
+export type Restored<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds'> & Texts & { promptTokenIds: Int32Array | null };
 
 /** Calls of one attempt as they were before they were shortened: all of them, in the order of their commits. */
 export function restoreCalls<R extends Row>(rows: readonly R[]): Restored<R>[] {
   const prompts = restorePrompts(rows);
+  const restore = restorer();
+  return rows.map((stored, i) => {
+    const { request: _request, response: _response, promptTokenIds: _rest, ...row } = stored;
+    return { ...row, ...restore(stored), promptTokenIds: prompts[i] ?? null };
+  });
+}
+
+/** What a call refers to is not among those that were read before it. */
+export class MissingContent extends Error {}
+
+/** Restores one call's request and reply after the other, in the order of their commits. Throws `MissingContent`. */
+export function restorer(): (row: TextRow) => Texts {
   const contents = new Map<string, unknown>();
   const earlier = new Map<string, { lists: Record<string, unknown[]>; text: string }>();
   const learn = (core: unknown): unknown => {
@@ -21,23 +31,21 @@ export function restoreCalls<R extends Row>(rows: readonly R[]): Restored<R>[] {
     return core;
   };
   const valueOf = ({ is, as, and }: Stored): unknown => {
-    if (as !== undefined && !contents.has(as)) throw new Error(`no call of the attempt brought the content ${as}`);
+    if (as !== undefined && !contents.has(as)) throw new MissingContent(`no call of the attempt brought the content ${as}`);
     return whole(as === undefined ? learn(is) : contents.get(as), and);
   };
-  return rows.map((stored, i) => {
-    const { request: shortened, response: said, promptTokenIds: _rest, ...row } = stored;
-    const base = stored.baseId === null ? undefined : earlier.get(stored.baseId);
+  return ({ id, baseId, request: shortened, response: said }) => {
+    const base = baseId === null ? undefined : earlier.get(baseId);
     const short = shortRequest.parse(parseStored(shortened));
     const response = said && parseStored(said);
     const lists: Record<string, unknown[]> = {};
     for (const [name, [shared, rest]] of Object.entries(short.lists)) lists[name] = [...(base?.lists[name] ?? []).slice(0, shared), ...rest.map(valueOf)];
     const prompt = short.prompt ? { prompt: (base?.text ?? '').slice(0, short.prompt[0]) + short.prompt[1] } : {};
     for (const { core } of repliesOf(response)) learn(core);
-    earlier.set(stored.id, { lists, text: (prompt.prompt ?? '') + textOf(response) });
+    earlier.set(id, { lists, text: (prompt.prompt ?? '') + textOf(response) });
     const fields = valueOf(short.fields);
-    const request = { ...(isObject(fields) ? fields : {}), ...lists, ...prompt };
-    return { ...row, request, response, promptTokenIds: prompts[i] ?? null };
-  });
+    return { request: { ...(isObject(fields) ? fields : {}), ...lists, ...prompt }, response };
+  };
 }
 
 export function parseStored(bytes: Uint8Array): JsonObject {

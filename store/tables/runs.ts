@@ -15,6 +15,10 @@ export const runs = pgTable('runs', {
   nextVersion: integer('next_version').notNull().default(0),
   /** When a person last let it go on: what failed before counts no more. */
   resumedAt: timestamp('resumed_at', { withTimezone: true }),
+  /** The policy version of another run that its version 0 is: `{run}@{version}`. */
+  forkedFrom: text('forked_from'),
+  /** The finished take whose batch its only iteration trains on again, under other reward weights: `{run}/{iteration}.{take}`. */
+  rescores: text(),
   createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   endedAt: timestamp('ended_at', { withTimezone: true }),
 });

@@ -5,7 +5,7 @@
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { conversationIds } from './conversation.ts';
 import { ENGINE_LABEL } from './label.ts';
-import { json, streamedChat, streamedGenerated, wholeChat, wholeGenerated, type StreamParts } from './replies.ts';
+import { json, streamedChat, streamedGenerated, streamedText, wholeChat, wholeGenerated, wholeText, type StreamParts } from './replies.ts';
 import { Requests, type EngineRequest } from './requests.ts';
 import { Schedule } from './schedule.ts';
 
@@ -39,6 +39,11 @@ function answer(socket: Socket, { path, body }: EngineRequest): void {
     if (isStream(body)) return stream(socket, `ids ${tokens}`, () => streamedGenerated(tokens));
     counts.served += 1;
     return void socket.write(kept(`ids ${tokens}`, () => wholeGenerated(tokens)));
+  }
+  if (path === '/v1/completions') {
+    if (isStream(body)) return stream(socket, `text ${tokens}`, () => streamedText(tokens));
+    counts.served += 1;
+    return void socket.write(kept(`text ${tokens}`, () => wholeText(tokens)));
   }
   if (path === '/v1/chat/completions/render') return render(socket, body);
   socket.write(simple(path, body));

@@ -71,6 +71,35 @@ function chatChoice(token: Token, isLast: boolean) {
   return { index: 0, delta: { content: token.text }, logprobs: { content: [entry(token)] }, ...finish, token_ids: [token.id] };
 }
 
+const textHead = { id: 'cmpl-b559c4e431e86a05', object: 'text_completion', created: CREATED, model: 'policy' };
+const textLogprobs = (said: Token[], from: number) => ({
+  text_offset: said.map((_, i) => said.slice(0, i).reduce((sum, { text }) => sum + text.length, from)),
+  token_logprobs: said.map(({ logprob }) => logprob),
+  tokens: said.map(({ text }) => text),
+  top_logprobs: said.map(({ text, logprob }) => ({ [text]: logprob })),
+});
+
+export function wholeText(tokens: number): Buffer {
+  const prompt = conversationIds(1);
+  const said = tokensTo(tokens);
+  const ids = { token_ids: said.map(({ id }) => id), prompt_token_ids: prompt, prompt_logprobs: null };
+  const choice = { index: 0, text: textOf(tokens), logprobs: textLogprobs(said, 0), finish_reason: 'length', stop_reason: null, ...ids };
+  return json({ ...textHead, choices: [choice], service_tier: null, system_fingerprint: FINGERPRINT, usage: { ...usageOf(prompt.length, tokens), ...NO_DETAILS }, kv_transfer_params: null });
+}
+
+export function streamedText(tokens: number): StreamParts {
+  const prompt = conversationIds(1);
+  return {
+    opening: STREAM_HEAD,
+    tokens: tokensTo(tokens).map((token, i) => {
+      const ids = { token_ids: [token.id], prompt_token_ids: i === 0 ? prompt : null };
+      const choice = { index: 0, text: token.text, logprobs: textLogprobs([token], textOf(i).length), finish_reason: i === tokens - 1 ? 'length' : null, stop_reason: null, ...ids };
+      return event({ ...textHead, choices: [choice] });
+    }),
+    ending: event({ ...textHead, choices: [], usage: usageOf(prompt.length, tokens) }) + END,
+  };
+}
+
 /** Generated from ids, as text: `/inference/v1/generate`. Its log-probabilities carry the sampled token a second time. */
 export function wholeGenerated(tokens: number): Buffer {
   const said = tokensTo(tokens);

@@ -1,8 +1,13 @@
+import { chatCompletions } from '../../../gateway/protocols/chat-completions.ts';
+import { completions } from '../../../gateway/protocols/completions.ts';
+import { messages } from '../../../gateway/protocols/messages/messages.ts';
+import { responses } from '../../../gateway/protocols/responses/responses.ts';
+import type { ProtocolName } from '../../../store/schema.ts';
 import { textOf } from '../engine/replies.ts';
 
 /** A message with a place for a trial's name and a number: no two calls say the same. */
-export const QUESTION = '{"role":"user","content":"%s asks for the %08d. time: which file holds the handler of the request, and what does its last test say of the failure that we saw yesterday evening?"}';
-
+const WORDS = '"%s asks for the %08d. time: which file holds the handler of the request, and what does its last test say of the failure that we saw yesterday evening?"';
+export const QUESTION = `{"role":"user","content":${WORDS}}`;
 
 export const question = (name: string, number: number): string =>
   QUESTION.replace('%s', name).replace('%08d', String(number).padStart(8, '0'));
@@ -18,16 +23,28 @@ export function conversation(name: string, turns: number, tokens: number): strin
 
 type Wishes = { stream: boolean; tokens: number; direct: boolean };
 
-/** The fields beside the messages. Who asks the engine itself asks for what the gateway asks for: ids and log-probabilities. */
-export function fields({ stream, tokens, direct }: Wishes): string {
-  const all = {
-    model: 'policy',
-    temperature: 1,
-    max_tokens: tokens,
-    ...(stream ? { stream: true, stream_options: { include_usage: true } } : {}),
-    ...(direct ? { return_token_ids: true, logprobs: true, top_logprobs: 0 } : {}),
-  };
-  return JSON.stringify(all).slice(1, -1);
-}
+/** Who asks the engine itself asks for what the gateway asks for: ids and log-probabilities. */
+const chatFields = ({ stream, tokens, direct }: Wishes) => ({
+  ...sampling({ stream }),
+  max_tokens: tokens,
+  ...(stream ? { stream_options: { include_usage: true } } : {}),
+  ...(direct ? { return_token_ids: true, logprobs: true, top_logprobs: 0 } : {}),
+});
+const sampling = ({ stream }: Pick<Wishes, 'stream'>) => ({ model: 'policy', temperature: 1, ...(stream ? { stream: true } : {}) });
 
-export const body = (messages: string, wishes: Wishes): string => `{"messages":[${messages}],${fields(wishes)}}`;
+/** How a protocol asks: its route, a question, what a body has before its questions, and the fields after them. */
+export type Form = { path: string; question: string; before: string; close: string; fields: (wishes: Wishes) => Record<string, unknown> };
+export const FORMS: Record<ProtocolName, Form> = {
+  chat_completions: { path: chatCompletions.path, question: QUESTION, before: '{"messages":[', close: '],', fields: chatFields },
+  completions: { path: completions.path, question: WORDS, before: '{"prompt":', close: ',', fields: chatFields },
+  messages: { path: messages.path, question: QUESTION, before: '{"messages":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_tokens: tokens }) },
+  responses: { path: responses.path, question: QUESTION, before: '{"input":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_output_tokens: tokens }) },
+};
+
+/** The fields beside the messages of a chat. */
+export const fields = (wishes: Wishes): string => JSON.stringify(chatFields(wishes)).slice(1, -1);
+
+/** What of a body follows its questions. */
+export const after = (form: Form, wishes: Wishes): string => form.close + JSON.stringify(form.fields(wishes)).slice(1);
+
+export const body = (asked: string, wishes: Wishes, form: Form = FORMS.chat_completions): string => form.before + asked + after(form, wishes);

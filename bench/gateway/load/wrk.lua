@@ -1,23 +1,23 @@
--- wrk's requests: chat calls spread over many trials, each with its own key, each call with words of its own.
--- Arguments: what each body holds besides its messages; a message with a place for a name and a number; a file with a trial a
--- line (path, key, name); more header lines. For turns also: the reply that is sent back with each next turn, how many trials go on side by side,
+-- wrk's requests: calls spread over many trials, each with its own key, each call with words of its own.
+-- Arguments: what each body holds before what is asked, and after it; a question with a place for a name and a number; a file with a
+-- trial a line (path, key, name); more header lines. For turns also: the reply that is sent back with each next turn, how many trials go on side by side,
 -- how many turns each of them has had, and how many more it gets.
 
-local extra, question, trials, reply, set, had, turns
+local before, after, question, trials, reply, set, had, turns
 local count, sent = 0, 0
 
 local function whole(trial, messages)
-  local body = '{"messages":[' .. messages .. "]," .. extra .. "}"
+  local body = before .. messages .. after
   return trial.head .. #body .. "\r\n\r\n" .. body
 end
 
 function init(args)
-  extra, question, reply = args[1], args[2], args[5]
-  set, had, turns = tonumber(args[6]), tonumber(args[7]), tonumber(args[8])
+  before, after, question, reply = args[1], args[2], args[3], args[6]
+  set, had, turns = tonumber(args[7]), tonumber(args[8]), tonumber(args[9])
   trials = {}
-  for line in io.lines(args[3]) do
+  for line in io.lines(args[4]) do
     local path, key, name = line:match("^(%S+) (%S+) (%S+)$")
-    local head = "POST " .. path .. " HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " .. key .. "\r\n" .. args[4] .. "Content-Type: application/json\r\nContent-Length: "
+    local head = "POST " .. path .. " HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer " .. key .. "\r\n" .. args[5] .. "Content-Type: application/json\r\nContent-Length: "
     trials[#trials + 1] = { head = head, name = name }
   end
   count = #trials

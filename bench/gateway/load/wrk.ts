@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { fields, QUESTION, replyMessage } from './bodies.ts';
+import type { ProtocolName } from '../../../store/schema.ts';
+import { after, FORMS, replyMessage } from './bodies.ts';
 import type { Wrk } from './wrk-install.ts';
 
 const SCRIPT = fileURLToPath(new URL('wrk.lua', import.meta.url));
@@ -19,6 +20,8 @@ export type WrkJob = {
   seconds: number;
   stream: boolean;
   direct: boolean;
+  /** Absent: chat completions. */
+  protocol?: ProtocolName;
   /** More header lines, each with its end. */
   headers?: string;
   tokens?: number;
@@ -46,14 +49,15 @@ export type WrkResult = {
 
 /** One run of wrk: a closed loop on one thread. Connections under way are cut at its end. */
 export async function runWrk(wrk: Wrk, job: WrkJob): Promise<WrkResult> {
-  const { url, lines, connections, seconds, stream, direct, tokens = 64, headers = '', turns, signal } = job;
+  const { url, lines, connections, seconds, stream, direct, tokens = 64, protocol = 'chat_completions', headers = '', turns, signal } = job;
+  const form = FORMS[protocol];
   signal.throwIfAborted();
   const folder = mkdtempSync(join(tmpdir(), 'trialgate-bench-wrk-'));
   try {
     const file = join(folder, 'trials');
     writeFileSync(file, lines.map(({ path, key, name }) => `${path} ${key} ${name}\n`).join(''));
     const more = turns ? [replyMessage(tokens), turns.set, turns.had, turns.more] : [];
-    const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '--timeout', '30s', '-s', SCRIPT, url, '--', fields({ stream, tokens, direct }), QUESTION, file, headers, ...more];
+    const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '--timeout', '30s', '-s', SCRIPT, url, '--', form.before, after(form, { stream, tokens, direct }), form.question, file, headers, ...more];
     const child = spawn(wrk.file, args.map(String), { env: wrk.env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
     const end = () => void child.kill('SIGKILL');
     signal.addEventListener('abort', end, { once: true });

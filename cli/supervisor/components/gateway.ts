@@ -30,6 +30,7 @@ export function gateway(plan: Plan): Component {
         TRIALGATE_STRICT_MODEL: String(plan.config.strict_model),
         TRIALGATE_HOLD_SECONDS: String(plan.config.hold_seconds),
         TRIALGATE_IDLE_SECONDS: String(plan.config.idle_seconds),
+        TRIALGATE_KEEP_ALIVE_SECONDS: String(plan.config.keep_alive_seconds),
         TRIALGATE_STORE_WAIT_SECONDS: String(plan.config.store_wait_seconds),
         TRIALGATE_MAX_CALLS_IN_FLIGHT: String(plan.config.max_calls_in_flight),
         TRIALGATE_COMPAT: plan.config.compat,

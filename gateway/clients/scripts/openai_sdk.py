@@ -3,10 +3,18 @@
 import json
 import os
 
-from openai import OpenAI
+from openai import LengthFinishReasonError, OpenAI
 
 client = OpenAI(base_url=os.environ["TRIAL_URL"] + "/v1", api_key=os.environ["TRIAL_KEY"], max_retries=0)
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+
+
+def final(events):
+    """The reply, also one that was cut by its length."""
+    try:
+        return events.get_final_completion()
+    except LengthFinishReasonError as cut:
+        return cut.completion
 
 
 def chat(stream: bool) -> None:
@@ -17,7 +25,7 @@ def chat(stream: bool) -> None:
             with client.chat.completions.stream(model="policy", messages=messages, tools=tools) as events:
                 for _event in events:
                     pass
-                message = events.get_final_completion().choices[0].message
+                message = final(events).choices[0].message
         else:
             message = client.chat.completions.create(model="policy", messages=messages, tools=tools).choices[0].message
         messages.append(message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"}))
@@ -35,9 +43,10 @@ def responses(stream: bool, by_id: bool) -> None:
     for _ in range(4):
         if stream:
             with client.responses.stream(input=items, **more) as events:
-                for _event in events:
+                for event in events:
                     pass
-                response = events.get_final_response()
+                # Its own `get_final_response` knows no response that was cut by its length.
+                response = event.response
         else:
             response = client.responses.create(input=items, **more)
         calls = [item for item in response.output if item.type == "function_call"]

@@ -59,6 +59,10 @@ export class MessageEvents implements EventWriter {
     return this.#take();
   }
 
+  keepAlive(): string {
+    return asTypedEvent({ type: 'ping' });
+  }
+
   fail(failure: Failure): string {
     return asTypedEvent({ type: 'error', ...messageErrorBody(failure) });
   }

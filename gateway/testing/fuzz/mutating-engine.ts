@@ -1,42 +1,21 @@
-import { once } from 'node:events';
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text } from 'node:stream/consumers';
+import { EngineServer } from '../engine-server.ts';
 import { mutateText } from './mutate.ts';
 import { Random, seedOf } from './random.ts';
 
 /** Stands before an engine and spoils some of its replies: which and how, its seed and the request decide. */
-export class MutatingEngine {
+export class MutatingEngine extends EngineServer {
   readonly #upstream: string;
   readonly #seed: number;
-  #server: Server | null = null;
 
   constructor(upstream: string, seed: number) {
+    super();
     this.#upstream = upstream;
     this.#seed = seed;
   }
 
-  get url(): string {
-    const address = this.#server?.address() as AddressInfo;
-    return `http://127.0.0.1:${address.port}`;
-  }
-
-  async start(): Promise<this> {
-    this.#server = createServer((request, response) => {
-      response.on('error', () => {});
-      this.#answer(request, response).catch(() => response.destroy());
-    });
-    this.#server.listen(0, '127.0.0.1');
-    await once(this.#server, 'listening');
-    return this;
-  }
-
-  async stop(): Promise<void> {
-    this.#server?.closeAllConnections();
-    await new Promise((resolve) => this.#server?.close(resolve));
-  }
-
-  async #answer(request: IncomingMessage, response: ServerResponse): Promise<void> {
+  protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { method, url: path = '' } = request;
     const body = await text(request);
     const reply = await fetch(`${this.#upstream}${path}`, { method, body: method === 'POST' ? body : undefined });

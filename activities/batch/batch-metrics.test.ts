@@ -1,0 +1,75 @@
+import { eq } from 'drizzle-orm';
+import { beforeEach, expect, test } from 'vitest';
+import { choicesOf } from '../../store/calls/choices.ts';
+import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
+import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { buildSamples } from '../../store/samples/build-samples.ts';
+import { trials } from '../../store/schema.ts';
+import { useTokenGateway } from '../../gateway/testing/token-gateway.ts';
+import { parseRunConfig } from '../parse-run-config.ts';
+import { batchMetrics } from './batch-metrics.ts';
+
+const context = useTokenGateway();
+const config = parseRunConfig({ model: 'm', tasks: ['t'], iterations: 1 });
+const tools = [{ type: 'function', function: { name: 'ls', parameters: {} } }];
+const CALL = '<tool_call>{ "name":"ls",  "arguments": {"path" : "."} }</tool_call>';
+const SUMMARY = { role: 'user', content: 'all of it in one line' };
+type Trial = Awaited<ReturnType<typeof context.trial>>;
+
+beforeEach(async () => {
+  context.toy.label = 'run@0';
+  await context.givePool('run', 'run@0');
+});
+
+/** Four turns that call tools, each with what came before. */
+async function converse(trial: Trial): Promise<void> {
+  const messages: unknown[] = [{ role: 'user', content: 'go' }];
+  for (let turn = 0; turn < 4; turn++) {
+    context.toy.script = [{ text: CALL }];
+    const [choice] = choicesOf(await context.json(await trial.chat({ messages, tools })));
+    messages.push(choice?.message, { role: 'tool', tool_call_id: 'c', content: `a${turn}.txt` });
+  }
+}
+
+async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
+  const trial = await context.trial({ runId: 'run', groupId: `run/0.1/${crypto.randomUUID()}`, policyVersion: 0 });
+  await talk(trial);
+  await sealTrial(context.db, { trialId: trial.id, attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
+  const [row] = await context.db.select().from(trials).where(eq(trials.id, trial.id));
+  if (!row?.groupId) throw new Error('the trial is gone');
+  const { groupId } = row;
+  const sequences = buildSamples(await readTrainableCalls(context.db, { trialId: trial.id, attempt: 1 }));
+  const samples = sequences.map((sequence) => ({ ...sequence, rewards: { reward: 1 }, groupId, trialId: trial.id, attempt: 1, companions: [] }));
+  const collected = { samples, stale: [], staleness: samples.map(() => 0), trials: [row] };
+  const { samples_per_trial, drifted_calls } = await batchMetrics(context.db, config, { runId: 'run', iteration: 0, take: 1 }, collected);
+  return { samples_per_trial, drifted_calls };
+}
+
+test('a linear agent has more than 1 sample, or drifts', async () => {
+  expect(await metricsOf(converse)).toEqual({ samples_per_trial: 1, drifted_calls: 0 });
+});
+
+test('an agent that sums up what was said has 1 sample', async () => {
+  const talk = async (trial: Trial) => {
+    await converse(trial);
+    await trial.chat({ messages: [SUMMARY] });
+  };
+  expect(await metricsOf(talk)).toEqual({ samples_per_trial: 2, drifted_calls: 0 });
+});
+
+test('drift on an engine without the routes for ids is not seen', async () => {
+  context.toy.scaleOut = false;
+  expect(await metricsOf(converse)).toEqual({ samples_per_trial: 4, drifted_calls: 1 });
+});
+
+test('a request for several replies counts as several calls that drifted', async () => {
+  context.toy.scaleOut = false;
+  const talk = async (trial: Trial) => {
+    context.toy.script = [{ text: CALL }];
+    const opening = [{ role: 'user', content: 'go' }];
+    const [choice] = choicesOf(await context.json(await trial.chat({ messages: opening, tools })));
+    await trial.chat({ messages: [...opening, choice?.message, { role: 'tool', tool_call_id: 'c', content: 'a.txt' }], tools, n: 3 });
+    await trial.chat({ messages: [SUMMARY] });
+  };
+  expect((await metricsOf(talk)).drifted_calls).toBe(0.5);
+});

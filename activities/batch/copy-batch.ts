@@ -1,0 +1,28 @@
+import { RecordBatch, RecordBatchFileWriter, Schema, Table, tableFromIPC } from 'apache-arrow';
+import { readFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { TrialgateError } from '../../store/errors.ts';
+import { storeBatch } from './store-batch.ts';
+
+export type BatchFile = { path: string; table: Table; /** Names of the rewards that its trials have. */ rewards: string[] };
+
+/** @throws TrialgateError `bad_input` when the file is no longer there */
+export async function openBatch(path: string): Promise<BatchFile> {
+  const bytes = await readFile(path).catch((cause: unknown) => {
+    throw new TrialgateError('bad_input', `the batch ${path} is no longer there`, { cause });
+  });
+  const table = tableFromIPC(bytes);
+  const rewards = new Set<string>();
+  for (const value of table.getChild('rewards') ?? []) for (const name of Object.keys(value?.toJSON() ?? {})) rewards.add(name);
+  return { path, table, rewards: [...rewards].toSorted() };
+}
+
+/**
+ * The same samples as a batch of another run, which its file names: a step is keyed by its batch, and a step of one run must
+ * not be found done in a checkpoint that another may prune.
+ */
+export function copyBatch({ path, table }: BatchFile, runId: string): Promise<{ sha256: string; path: string }> {
+  const schema = new Schema(table.schema.fields, new Map([...table.schema.metadata, ['run', runId]]));
+  const batches = table.batches.map(({ data }) => new RecordBatch(schema, data));
+  return storeBatch(dirname(path), RecordBatchFileWriter.writeAll(new Table(schema, batches)).toUint8Array(true));
+}

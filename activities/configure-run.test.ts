@@ -1,0 +1,56 @@
+import { Client } from '@temporalio/client';
+import { eq } from 'drizzle-orm';
+import { resolve } from 'node:path';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { openDatabase, type Database } from '../store/database.ts';
+import { runs } from '../store/schema.ts';
+import { TestPostgres } from '../store/testing/postgres.ts';
+import { configureRun } from './configure-run.ts';
+import type { Deps } from './deps.ts';
+import { HostSandboxes } from './host-sandboxes.ts';
+import { runConfig } from './run-config.ts';
+
+let postgres: TestPostgres;
+let db: Database;
+let configure: ReturnType<typeof configureRun>;
+beforeAll(async () => {
+  postgres = await TestPostgres.create();
+  db = openDatabase(postgres.url);
+  const deps: Deps = { db, temporal: new Client(), gatewayUrl: '', home: '/', secret: '', hostQueue: '', sandboxes: new HostSandboxes('/', 1) };
+  configure = configureRun(deps);
+});
+afterAll(async () => {
+  await db?.$client.end();
+  await postgres?.close();
+});
+
+const before = runConfig.parse({ model: 'm', tasks: [resolve('tasks/train')], iterations: 3, reward_weights: { tests: 1 } });
+beforeEach(async () => {
+  await db.delete(runs);
+  await db.insert(runs).values({ id: 'first', config: before });
+});
+const stored = async () => (await db.select().from(runs).where(eq(runs.id, 'first')))[0]?.config;
+
+test('a change takes other settings with it, or is not kept', async () => {
+  const after = await configure({ runId: 'first', changes: { optim: { lr: 1e-5 }, group_size: 16, reward_weights: { style: 0.2 } } });
+  expect(after).toEqual({ ...before, optim: { ...before.optim, lr: 1e-5 }, group_size: 16, reward_weights: { tests: 1, style: 0.2 } });
+  expect(await stored()).toEqual(after);
+});
+
+test.each([
+  ['a value that is none', { optim: { lr: -1 }, group_size: 16 }, /^the change is not valid:\n {2}optim\.lr: Too small.*\(found -1\)$/],
+  ['an unknown setting', { optim: { learning_rate: 1 } }, /optim\.learning_rate: unknown setting/],
+  ['another model', { model: 'n' }, /^`model` cannot change while a run is under way: fork it instead \(trialgate fork first@VERSION\)$/],
+  ['other tasks and engines', { tasks: ['u'], engines: [] }, /^`tasks`, `engines` cannot change/],
+  ['held-out tasks that are not there', { evaluation: { tasks: ['/nowhere'] } }, /\/nowhere/],
+  ['nothing', {}, /^expected settings such as/],
+])('%s: a run is configured with it, or tries it again', async (_, changes, message) => {
+  await expect(configure({ runId: 'first', changes })).rejects.toMatchObject({ type: 'bad_input', nonRetryable: true, message: expect.stringMatching(message) });
+  expect(await stored()).toEqual(before);
+});
+
+test('two changes at once: one is lost', async () => {
+  const changes = [{ group_size: 4 }, { groups_per_iteration: 5 }, { optim: { lr: 0.5 } }, { optim: { eps: 0.25 } }];
+  await Promise.all(changes.map((each) => configure({ runId: 'first', changes: each })));
+  expect(await stored()).toMatchObject({ group_size: 4, groups_per_iteration: 5, optim: { lr: 0.5, eps: 0.25 } });
+});

@@ -1,0 +1,52 @@
+import { and, eq } from 'drizzle-orm';
+import { TrialgateError } from '../store/errors.ts';
+import { groups } from '../store/schema.ts';
+import type { Deps } from './deps.ts';
+import type { GroupPlan } from './group-plan.ts';
+import { readRun } from './read-run.ts';
+import { refusing } from './refusal.ts';
+import { listTasks } from './tasks/list-tasks.ts';
+
+export type EvaluationRequest = {
+  runId: string;
+  /** Absent: what the engines of a run that is under way have, else the newest. */
+  version?: number;
+  /** Absent: the run file's `evaluation.tasks`. */
+  tasks?: string[];
+  /** Trials a task; absent: the run file's `evaluation.samples`. */
+  samples?: number;
+};
+
+export type PlannedEvaluation = { /** `eval@{version}.{n}` */ id: string; plans: GroupPlan[]; deadlineSeconds: number };
+
+/** The groups of an evaluation on demand: the n-th of its version, beside what the run evaluates by itself (`eval@{version}`). */
+export const planEvaluationOnDemand = (deps: Deps) => (input: EvaluationRequest & { version: number }): Promise<PlannedEvaluation> =>
+  refusing(async () => {
+    const { runId, version: policyVersion } = input;
+    const { evaluation, agents, deadlines } = await readRun(deps.db, runId);
+    const folders = input.tasks ?? evaluation.tasks;
+    if (folders.length === 0) throw new TrialgateError('bad_input', `run ${runId} names no held-out tasks: say which ones (--tasks FOLDER)`);
+    const size = input.samples ?? evaluation.samples;
+    if (!Number.isInteger(size) || size < 1) throw new TrialgateError('bad_input', `samples: expected a number such as 16, found ${JSON.stringify(size)}`);
+    const n = await nextOf(deps, runId, policyVersion);
+    const plans = (await listTasks(folders)).map((task, ordinal) => ({
+      id: `${runId}/eval@${policyVersion}.${n}/${ordinal}`,
+      trialPrefix: `${runId}-eval.${policyVersion}.${n}-${ordinal}`,
+      runId,
+      kind: 'eval' as const,
+      iteration: null,
+      take: null,
+      ordinal,
+      size,
+      task,
+      agent: agents[ordinal % agents.length] ?? '',
+      policyVersion,
+    }));
+    return { id: `eval@${policyVersion}.${n}`, plans, deadlineSeconds: deadlines.iteration };
+  });
+
+async function nextOf({ db }: Deps, runId: string, policyVersion: number): Promise<number> {
+  const here = and(eq(groups.runId, runId), eq(groups.kind, 'eval'), eq(groups.policyVersion, policyVersion));
+  const rows = await db.select({ id: groups.id }).from(groups).where(here);
+  return 1 + Math.max(0, ...rows.map(({ id }) => Number(/\.(\d+)\/\d+$/.exec(id.slice(runId.length))?.[1] ?? 0)));
+}

@@ -1,0 +1,185 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { and, eq, inArray } from 'drizzle-orm';
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { attempts, groups, iterations, policyVersions, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
+import { chooseTrials } from '../batch/choose-trials.ts';
+import { endGroup } from '../end-group.ts';
+import { planGroups } from '../plan-groups.ts';
+import { runConfig } from '../run-config.ts';
+import { taskWith, temporaryHome } from '../sandbox/testing/fixtures.ts';
+
+let postgres: TestPostgres;
+let db: Database;
+let home: Awaited<ReturnType<typeof temporaryHome>>;
+let tasks: string[];
+let serial = 0;
+let runId: string;
+
+beforeAll(async () => {
+  [postgres, home] = await Promise.all([TestPostgres.create(), temporaryHome()]);
+  db = openDatabase(postgres.url);
+  tasks = await Promise.all(['a', 'b', 'c'].map(async (name) => (await taskWith(`${home.home}/${name}`, 'true')).folder));
+});
+afterAll(async () => {
+  await db?.$client.end();
+  await postgres?.close();
+  await home?.[Symbol.asyncDispose]();
+});
+beforeEach(() => void (runId = `run${++serial}`));
+
+const plan = (iteration: number, { take = 1, version = iteration, reopen = false } = {}) => planGroups({ db })({ runId, iteration, take, policyVersion: version, reopen });
+
+async function begin(settings: Record<string, unknown>): Promise<void> {
+  const config = runConfig.parse({ model: 'm', tasks, iterations: 10, groups_per_iteration: 2, group_size: 2, ...settings });
+  await db.insert(runs).values({ id: runId, config });
+  await record(0, null);
+  await openTake(0, 1, 0);
+}
+
+async function record(version: number, parentVersion: number | null): Promise<void> {
+  await db.insert(policyVersions).values({ runId, version, parentVersion, stepKey: `${version}`, checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } });
+}
+
+async function openTake(iteration: number, take: number, version: number): Promise<void> {
+  await db.insert(iterations).values({ runId, iteration, take, policyVersion: version });
+}
+
+/** Ends a group with such trials. */
+async function end(id: string, ...outcomes: (Outcome | [Outcome, number])[]): Promise<void> {
+  const values = outcomes.map((each, member) => {
+    const [outcome, reward] = typeof each === 'string' ? [each, each === 'scored' ? member : null] : each;
+    const isOpen = outcome === 'infra_error';
+    return { trial: { id: `${id}-${member}`, runId, groupId: id, member, outcome: isOpen ? null : outcome, rewards: reward === null ? null : { reward } }, outcome };
+  });
+  for (const { trial, outcome } of values) {
+    await db.insert(trials).values(trial).onConflictDoUpdate({ target: trials.id, set: trial });
+    await db.insert(attempts).values({ trialId: trial.id, attempt: 1, outcome, reason: `${outcome} of port 1234`, endedAt: new Date() }).onConflictDoNothing();
+  }
+  await endGroup({ db })({ id });
+}
+
+/** A step on what is there: its batch, its version, the next iteration's take. */
+async function step(iteration: number, version = iteration + 1): Promise<string[]> {
+  const wanted = (await db.select().from(runs).where(eq(runs.id, runId))).map(({ config }) => runConfig.parse(config).groups_per_iteration)[0] ?? 0;
+  await chooseTrials(db, { runId, iteration, take: 1 }, wanted);
+  await record(version, iteration);
+  await db.update(iterations).set({ status: 'done', trainedVersion: version }).where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration)));
+  await openTake(iteration + 1, 1, version);
+  const used = await db.select().from(groups).where(and(eq(groups.runId, runId), eq(groups.batchIteration, iteration), eq(groups.batchTake, 1)));
+  return used.map(({ id }) => id.slice(runId.length + 1)).toSorted();
+}
+const names = (list: { id: string }[]) => list.map(({ id }) => id.slice(runId.length + 1));
+
+test('an on-policy run starts more than a batch, or a group of its next iteration before its step', async () => {
+  await begin({});
+  expect(await plan(0)).toMatchObject({ open: [{ ordinal: 0 }, { ordinal: 1 }], eligible: 0, wanted: 2, isReady: false });
+  await end(`${runId}/0.1/0`, 'scored', 'scored');
+  expect(names((await plan(0)).open)).toEqual(['0.1/1']);
+  await end(`${runId}/0.1/1`, 'scored', 'scored');
+  expect(await plan(0)).toMatchObject({ open: [], eligible: 2, isReady: true });
+});
+
+test('a run with staleness 1 idles while one batch is there, or runs further ahead than it may use', async () => {
+  await begin({ max_staleness: 1, stragglers: 'cancel' });
+  expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1', '0.1/2', '0.1/3']);
+  for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
+  const ready = await plan(0);
+  expect([names(ready.open), ready.isReady]).toEqual([['0.1/0', '0.1/3'], true]);
+  expect(await step(0)).toEqual(['0.1/1', '0.1/2']);
+  expect(names((await plan(1)).open)).toEqual(['0.1/0', '0.1/3', '1.1/0', '1.1/1']);
+});
+
+test('what is older than the run allows is trained on, or holds the place of what may be', async () => {
+  await begin({ max_staleness: 1, stragglers: 'cancel' });
+  await plan(0);
+  for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
+  await step(0);
+  await plan(1);
+  for (const ordinal of [0, 1]) await end(`${runId}/1.1/${ordinal}`, 'scored', 'scored');
+  await step(1);
+  const { open, stale } = await plan(2);
+  expect(stale.map((id) => id.slice(runId.length + 1))).toEqual(['0.1/0', '0.1/3']);
+  expect(names(open)).toEqual(['2.1/0', '2.1/1', '2.1/2', '2.1/3']);
+});
+
+test('a slow task is left out of every batch because fast ones are there first', async () => {
+  await begin({ max_staleness: 1 });
+  await plan(0);
+  for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
+  await step(0);
+  await plan(1);
+  for (const id of ['0.1/3', '1.1/0']) await end(`${runId}/${id}`, 'scored', 'scored');
+  // Only this step can still use it.
+  expect((await plan(1)).isReady).toBe(false);
+  await end(`${runId}/0.1/0`, 'scored', 'scored');
+  expect((await plan(1)).isReady).toBe(true);
+  expect(await step(1)).toEqual(['0.1/0', '0.1/3']);
+});
+
+test('max_concurrent_groups does not hold', async () => {
+  await begin({ max_staleness: 3, max_concurrent_groups: 3 });
+  expect((await plan(0)).open).toHaveLength(3);
+  await end(`${runId}/0.1/0`, 'scored', 'scored');
+  expect(names((await plan(0)).open)).toEqual(['0.1/1', '0.1/2', '0.1/3']);
+});
+
+test('a redone iteration mixes in what its superseded take made, or samples other tasks', async () => {
+  await begin({ max_staleness: 1, stragglers: 'cancel' });
+  const first = await plan(0);
+  for (const ordinal of [0, 1]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
+  await step(0);
+  const second = await plan(1);
+  for (const ordinal of [2, 3]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
+  await chooseTrials(db, { runId, iteration: 1, take: 1 }, 2);
+  await db.update(iterations).set({ status: 'superseded' }).where(and(eq(iterations.runId, runId), eq(iterations.iteration, 1)));
+  await openTake(1, 2, 1);
+  const again = await plan(1, { take: 2 });
+  expect(names(again.open)).toEqual(['1.2/0', '1.2/1']);
+  expect(again.eligible).toBe(2);
+  expect(again.open.map(({ task }) => task)).toEqual(second.open.filter(({ iteration }) => iteration === 1).map(({ task }) => task));
+  expect(new Set([...first.open, ...again.open].map(({ task }) => task)).size).toBe(3);
+});
+
+test('groups without spread are trained on, or replaced for ever', async () => {
+  await begin({ filter_groups: { enable: true, max_replaced: 1 } });
+  await plan(0);
+  await end(`${runId}/0.1/0`, ['scored', 1], ['scored', 1]);
+  expect(names((await plan(0)).open)).toEqual(['0.1/1', '0.1/2']);
+  await end(`${runId}/0.1/1`, ['scored', 0], ['scored', 0]);
+  expect(await plan(0)).toMatchObject({ eligible: 1 });
+});
+
+test('a task that keeps failing is sampled again and again', async () => {
+  await begin({ tasks, groups_per_iteration: 3, quarantine_after: 2, iterations: 100 });
+  for (let failures = 0, round = 0; failures < 2 && round < 20; round++) {
+    const { open } = await plan(0);
+    const bad = open.find(({ task }) => task === tasks[0]);
+    if (!bad) break;
+    for (const { id, task } of open) {
+      if (task === tasks[0]) await end(id, 'verifier_error', 'verifier_error');
+      else await end(id, 'scored', 'scored');
+    }
+    failures++;
+    // The others make room, so that the task's next group comes.
+    await db.update(groups).set({ dropped: 'stale' }).where(and(eq(groups.runId, runId), inArray(groups.id, open.filter(({ task }) => task !== tasks[0]).map(({ id }) => id))));
+  }
+  expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toMatchObject([{ task: tasks[0], reason: expect.stringContaining('verifier_error') }]);
+  const { open } = await plan(0);
+  expect(open).toHaveLength(3);
+  expect(open.map(({ task }) => task)).not.toContain(tasks[0]);
+});
+
+test('a host that fails burns the whole task set, and puts it into quarantine', async () => {
+  await begin({});
+  await plan(0);
+  await end(`${runId}/0.1/0`, 'infra_error', 'infra_error');
+  await end(`${runId}/0.1/1`, 'infra_error', 'infra_error');
+  const error: unknown = await plan(0).catch((failure: unknown) => failure);
+  expect(error).toBeInstanceOf(ApplicationFailure);
+  expect(error).toMatchObject({ nonRetryable: true, message: expect.stringContaining('4 of the iteration\'s first 4 trials failed: infra_error of port 1234') });
+  expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
+  const { open } = await plan(0, { reopen: true });
+  expect(names(open)).toEqual(['0.1/0', '0.1/1']);
+});

@@ -1,0 +1,55 @@
+import type { ProtocolName } from '../../../store/schema.ts';
+import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { FORMS } from '../load/bodies.ts';
+import type { Figures } from '../measure.ts';
+import { FAULT_COLUMNS, measureWrk, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
+import type { Column } from '../report.ts';
+
+const TOKENS = 64;
+const CONCURRENCIES = [1, 32];
+const WARM = { connections: 32, seconds: 2 };
+const TRIALS_A_SECOND = { alone: 250, together: 800 };
+const NAMES: readonly ProtocolName[] = ['chat_completions', 'completions', 'messages', 'responses'];
+
+const COLUMNS: Column[] = [
+  { key: 'perSecond', title: '/s', spread: true },
+  { key: 'p50Ms', title: 'p50 ms', digits: 2 },
+  { key: 'addedP50Ms', title: 'added p50', digits: 2, spread: true },
+  { key: 'p99Ms', title: 'p99 ms', digits: 2 },
+  ...USE_COLUMNS,
+  ...FAULT_COLUMNS,
+];
+
+export const protocols: Cell = {
+  name: 'protocols',
+  about: `the same ${TOKENS} tokens in each protocol, plain and streamed; direct: the engine's own chat route, whichever protocol it stands beside`,
+  run: async (bench) => {
+    await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
+    for (const stream of [false, true]) for (const connections of CONCURRENCIES) await compare(bench, stream, connections);
+    bench.report.summarise(protocols.name, protocols.about, COLUMNS);
+  },
+};
+
+type Spoken = { target: Target; protocol: ProtocolName };
+
+async function compare(bench: Bench, stream: boolean, connections: number): Promise<void> {
+  await using gateway = await bench.startGateway();
+  const direct: Spoken = { target: directTarget(bench.engine), protocol: 'chat_completions' };
+  const spoken = [direct, ...NAMES.map((protocol): Spoken => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol }))];
+  for (const each of spoken) await once(bench, each, { ...WARM, stream });
+  for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+    const found = new Map<string, Figures>();
+    for (const each of rotated(spoken, repeat)) found.set(each.target.name, await once(bench, each, { connections, stream, seconds: bench.options.seconds }));
+    for (const [target, figures] of withAdded(found)) {
+      bench.report.add({ cell: protocols.name, case: `${stream ? 'streams' : 'calls'} c=${connections}`, target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
+    }
+  }
+}
+
+type Shape = { connections: number; stream: boolean; seconds: number };
+
+async function once(bench: Bench, { target, protocol }: Spoken, { connections, stream, seconds }: Shape): Promise<Figures> {
+  const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
+  const paths = lines.map((line) => ({ ...line, path: line.path.replace(FORMS.chat_completions.path, FORMS[protocol].path) }));
+  return measureWrk(bench, target, { lines: paths, connections, seconds, stream, protocol });
+}

@@ -1,0 +1,35 @@
+import type { Command } from 'commander';
+import { addSettings, settingsOf } from '../options.ts';
+
+export function register(root: Command): void {
+  addSettings(root.command('fork <run@version> [settings...]'), ['home'])
+    .description("start a run of its own from another one's policy version and optimizer state, with its settings but for those given")
+    .option('--run <id>', "its name (default: the other's and the time)")
+    .option('--iterations <n>', "instead of the other's")
+    .option('--detach', 'start it and return')
+    .option('--json', 'print the run record at the end')
+    .addHelpText('after', '\nExamples:\n  $ npx trialgate fork first@2\n  $ npx trialgate fork first@2 --run second --iterations 5 optim.lr=1e-5 seed=7')
+    .action(async (policy: string, settings: string[], options: Options, command: Command) => {
+      const { config } = await settingsOf(command);
+      const [{ forkRun }, { nameRun, parsePolicy }, { parseChanges }, { untilEnded, wholeNumber }, { withDeployment }, { untilSignalled }] =
+        await Promise.all([
+          import('../run/fork-run.ts'),
+          import('../run/name-run.ts'),
+          import('../run/parse-changes.ts'),
+          import('../run/train-file.ts'),
+          import('../run/connect.ts'),
+          import('../signals.ts'),
+        ]);
+      const from = parsePolicy(policy);
+      const runId = options.run ?? nameRun(from.runId);
+      const changes = { ...parseChanges(settings), ...(options.iterations && { iterations: wholeNumber(options.iterations, '--iterations') }) };
+      const signal = untilSignalled();
+      await withDeployment(config, async (connected) => {
+        await forkRun(connected, from, runId, changes);
+        console.error(`run ${runId} started from ${policy}: npx trialgate show ${runId}`);
+        if (!options.detach) await untilEnded(connected, runId, options, signal);
+      });
+    });
+}
+
+type Options = { run?: string; iterations?: string; detach?: boolean; json?: boolean };

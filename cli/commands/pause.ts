@@ -1,0 +1,14 @@
+import type { Command } from 'commander';
+import { addSettings, settingsOf } from '../options.ts';
+
+export function register(root: Command): void {
+  addSettings(root.command('pause <run>'), ['home'])
+    .description('let what runs of a run end, and begin nothing new until it is resumed')
+    .option('--for <duration>', 'go on without being told to after this long, such as 30m')
+    .addHelpText('after', '\nExamples:\n  $ npx trialgate pause first\n  $ npx trialgate pause first --for 30m')
+    .action(async (runId: string, options: { for?: string }, command: Command) => {
+      const { config } = await settingsOf(command);
+      const [{ operate }, { secondsOf }] = await Promise.all([import('../run/operate.ts'), import('../duration.ts')]);
+      await operate(config, runId, 'pause', options.for === undefined ? {} : { seconds: secondsOf(options.for) });
+    });
+}

@@ -1,0 +1,58 @@
+import { WorkflowFailedError, type Client } from '@temporalio/client';
+import { ApplicationFailure, WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { EvaluationRequest } from '../../activities/plan-evaluation-on-demand.ts';
+import { readRun } from '../../activities/read-run.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import type { evaluateRun, EvaluationDone } from '../../workflows/evaluate-run.ts';
+import { progressLine } from '../progress.ts';
+import { TASK_QUEUE } from '../task-queue.ts';
+import type { Connected } from './connect.ts';
+import { readProgress } from './run-progress.ts';
+
+/** Starts an evaluation; one at a time is under way for a run. */
+export async function startEvaluation({ client, db }: Connected, request: EvaluationRequest): Promise<void> {
+  await readRun(db, request.runId);
+  try {
+    await client.workflow.start<typeof evaluateRun>('evaluateRun', {
+      workflowId: `${request.runId}/evaluate`,
+      taskQueue: TASK_QUEUE,
+      args: [request],
+      staticSummary: `held-out tasks of ${request.runId}${request.version === undefined ? '' : `, policy ${request.version}`}`,
+    });
+  } catch (error) {
+    if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+    throw new TrialgateError('bad_input', `run ${request.runId} is being evaluated already: wait for that, or cancel ${request.runId}/evaluate`, { cause: error });
+  }
+}
+
+/** Shows an evaluation until it ends. Ctrl-C ends the watching, not the evaluation. */
+export async function watchEvaluation({ client, db }: Connected, runId: string, signal: AbortSignal): Promise<EvaluationDone> {
+  const line = progressLine();
+  const ended = resultOf(client, runId);
+  try {
+    for (;;) {
+      const done = await Promise.race([ended, sleep(1000, null, { signal })]);
+      if (done) return done;
+      const progress = await readProgress(db, runId).catch(() => null);
+      if (progress) line.show(`${runId}: ${progress.title}: ${progress.reason ?? progress.trials}`, `${runId}: ${progress.reason ?? progress.title}`);
+    }
+  } catch (error) {
+    if (signal.aborted) console.error(`the evaluation goes on; "npx trialgate show ${runId}" tells what came out`);
+    throw error;
+  } finally {
+    ended.catch(() => {});
+    line.end();
+  }
+}
+
+async function resultOf(client: Client, runId: string): Promise<EvaluationDone> {
+  try {
+    return await client.workflow.getHandle<typeof evaluateRun>(`${runId}/evaluate`).result();
+  } catch (error) {
+    let deepest = error;
+    while (deepest instanceof Error && deepest.cause instanceof Error) deepest = deepest.cause;
+    if (!(error instanceof WorkflowFailedError) || !(deepest instanceof ApplicationFailure)) throw deepest;
+    throw new TrialgateError(deepest.type === 'bad_input' ? 'bad_input' : 'engine_unavailable', deepest.message, { cause: error });
+  }
+}

@@ -1,0 +1,127 @@
+import { ApplicationFailure } from '@temporalio/common';
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { tableFromIPC } from 'apache-arrow';
+import { eq } from 'drizzle-orm';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { writeBatch } from '../../activities/batch/write-batch.ts';
+import type { LoadBaseInput, TrainStepInput } from '../../activities/gpu-contract.ts';
+import { HostSandboxes } from '../../activities/host-sandboxes.ts';
+import { createActivities } from '../../activities/index.ts';
+import { runConfig } from '../../activities/run-config.ts';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { batches, iterations, policyVersions, runs } from '../../store/schema.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
+import { runWithVersion } from '../../store/testing/run-with-version.ts';
+import { FakeWorld } from '../../workflows/fake-activities.ts';
+import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { readRunRecord } from '../show/run-record.ts';
+import { forkRun } from './fork-run.ts';
+import { rescoreRun } from './rescore-run.ts';
+import { resumeRun } from './resume-run.ts';
+import { updateRun } from './update-run.ts';
+
+const config = runConfig.parse({ model: 'm', tasks: [resolve('tasks/train')], iterations: 3, optim: { lr: 0.5 } });
+let environment: TestWorkflowEnvironment;
+let postgres: TestPostgres;
+let db: Database;
+let home: string;
+beforeAll(async () => {
+  [environment, postgres, home] = await Promise.all([startTemporal(), TestPostgres.create(), mkdtemp(join(tmpdir(), 'trialgate-rescore-'))]);
+  db = openDatabase(postgres.url);
+  for (const version of [1, 2]) await runWithVersion(db, home, 'first', version, config);
+  const sample = {
+    tokenIds: Int32Array.of(1, 2), lossMask: Int8Array.of(0, 1), logprobs: Float32Array.of(0, -1), policyVersions: [null, 1], temperature: 1,
+    rewards: { tests: 1, style: 0.5 }, groupId: 'first/1.2/0', trialId: 'first-1.2-0-0', attempt: 1, callIds: ['c'], companions: [],
+  };
+  const file = await writeBatch(join(home, 'batches'), [sample]);
+  await db.insert(iterations).values([
+    { runId: 'first', iteration: 1, take: 1, status: 'superseded', policyVersion: 1 },
+    { runId: 'first', iteration: 1, take: 2, status: 'done', policyVersion: 1, trainedVersion: 2 },
+  ]);
+  await db.insert(batches).values({ runId: 'first', iteration: 1, take: 2, samples: 1, trials: 1, ...file });
+});
+afterAll(async () => {
+  await db?.$client.end();
+  await Promise.all([environment?.teardown(), postgres?.close(), rm(home, { recursive: true })]);
+});
+
+const connected = () => ({ client: environment.client, db });
+
+/** The real records over a trainer that says what it is asked. */
+function during<T>(gpu: Record<string, (input: never) => Promise<unknown>>, body: () => Promise<T>): Promise<T> {
+  const world = new FakeWorld();
+  const sandboxes = new HostSandboxes(home, 1);
+  const real = createActivities({ db, temporal: environment.client, gatewayUrl: '', home, secret: '', hostQueue: 'host', sandboxes });
+  const { prepareRun, planBase, openTake, assembleBatch, recordVersion, closeTake, setRunStatus } = real;
+  const general = { ...world.general(), prepareRun, planBase, openTake, assembleBatch, recordVersion, closeTake, setRunStatus };
+  return withWorkers(environment, { trialgate: general, host: world.host(), gpu: { ...world.gpu(), ...gpu } }, body);
+}
+const made = { step_key: 'k', checkpoint: '/c', checkpoint_sha256: 's', canary: { token_ids: [], logprobs: [] }, metrics: { 'train/reward_mean': 0.7 }, reused: false };
+
+test('a rescoring samples, trains under the old weights or from another version, or changes what it trains on', async () => {
+  const steps: TrainStepInput[] = [];
+  let broken = true;
+  const trainStep = async (input: TrainStepInput) => {
+    steps.push(input);
+    if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
+    return made;
+  };
+  await during({ trainStep }, async () => {
+    await rescoreRun(connected(), { from: 'first', iteration: 1, weights: { tests: 1, style: 0.2 }, runId: 'styled' });
+    await expect(environment.client.workflow.getHandle('styled').result()).rejects.toThrow();
+    expect(await readRunRecord(db, 'styled')).toMatchObject({ status: 'failed', reason: 'the disk is full' });
+    broken = false;
+    await resumeRun(connected(), 'styled');
+    await environment.client.workflow.getHandle('styled').result();
+  });
+  const record = await readRunRecord(db, 'styled');
+  expect(record).toMatchObject({ status: 'completed', forked_from: 'first@1', rescores: 'first/1.2', config: { reward_weights: { tests: 1, style: 0.2 }, iterations: 1 } });
+  expect(record.iterations).toMatchObject([{ iteration: 0, take: 1, status: 'done', policy_version: 0, trained_version: 1, batch: { samples: 1, trials: 1 } }]);
+  expect(steps[1]).toEqual(steps[0]);
+  expect(steps[0]).toMatchObject({ run_id: 'styled', version: 1, trainer: { reward_weights: { tests: 1, style: 0.2 }, optim: { lr: 0.5 } } });
+  const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'styled')).orderBy(policyVersions.version);
+  expect(steps[0]?.parent_checkpoint).toBe(base?.checkpoint);
+  expect(base?.checkpointSha256).toBe('sha of first@1');
+  const [row] = tableFromIPC(await readFile(steps[0]?.batch_path ?? '')).toArray();
+  expect(row?.toJSON()).toMatchObject({ trial_id: 'first-1.2-0-0', group_id: 'first/1.2/0' });
+});
+
+test.each([
+  [{ iteration: 2, weights: {} }, 'run first has not finished an iteration 2: "trialgate show first" lists what there is'],
+  [{ iteration: 1, weights: { test: 1, style: 1 } }, 'no trial of iteration 1 has a reward named test; there are: style, tests'],
+])('a rescoring of %j is begun', async (asked, message) => {
+  await expect(rescoreRun(connected(), { from: 'first', runId: 'never', ...asked })).rejects.toMatchObject({ code: 'bad_input', message });
+  expect(await db.select().from(runs).where(eq(runs.id, 'never'))).toEqual([]);
+});
+
+test('a fork loads the base model, or forgets what it was forked with', async () => {
+  const bases: LoadBaseInput[] = [];
+  const loadBase = async (input: LoadBaseInput) => {
+    bases.push(input);
+    return made;
+  };
+  await during({ loadBase, trainStep: async () => made }, async () => {
+    await forkRun(connected(), { runId: 'first', version: 2 }, 'forked', { iterations: 0, optim: { eps: 0.25 } });
+    await environment.client.workflow.getHandle('forked').result();
+  });
+  const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'forked'));
+  expect(bases).toEqual([{ run_id: 'forked', model: base?.checkpoint, home }]);
+  expect(await readRunRecord(db, 'forked')).toMatchObject({ status: 'completed', forked_from: 'first@2', rescores: null, config: { iterations: 0, optim: { lr: 0.5, eps: 0.25 } } });
+});
+
+test.each([
+  [{ model: 'n' }, '`model` is first@2 in a fork'],
+  [{ optim: { lr: 'fast' } }, 'the fork is not valid:\n  optim.lr: '],
+  [{ tasks: ['/nowhere'] }, '/nowhere'],
+])('a fork with %j leaves a run behind', async (changes, message) => {
+  await expect(forkRun(connected(), { runId: 'first', version: 2 }, 'bad', changes)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining(message) });
+  expect(await db.select().from(runs).where(eq(runs.id, 'bad'))).toEqual([]);
+});
+
+test('who asks a run that is not under way waits, or is told of a crash', async () => {
+  await expect(updateRun(environment.client, 'nobody', 'stop')).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('run nobody is not under way') });
+  await expect(updateRun(environment.client, 'styled', 'stop')).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('run styled is not under way') });
+});

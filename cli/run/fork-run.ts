@@ -1,0 +1,22 @@
+import { checkRun } from '../../activities/check-run.ts';
+import { forkBase } from '../../activities/fork-base.ts';
+import { mergeSettings } from '../../activities/merge-settings.ts';
+import { parseRunConfig } from '../../activities/parse-run-config.ts';
+import { readRun } from '../../activities/read-run.ts';
+import { resolvePaths } from '../../activities/resolve-paths.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import type { Connected } from './connect.ts';
+import type { Policy } from './name-run.ts';
+import { startRun } from './start-run.ts';
+
+/**
+ * Starts a run of its own whose version 0 is a policy version of another one, with the other's settings but for `changes`.
+ * @throws TrialgateError `bad_input`; then there is no such run
+ */
+export async function forkRun({ client, db }: Connected, from: Policy, runId: string, changes: Record<string, unknown>): Promise<void> {
+  if ('model' in changes) throw new TrialgateError('bad_input', `\`model\` is ${from.runId}@${from.version} in a fork: train a run of its own on another one`);
+  const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
+  await checkRun(config);
+  await forkBase(db, { runId, config, from });
+  await startRun(client, runId, config);
+}

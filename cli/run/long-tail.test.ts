@@ -1,0 +1,174 @@
+import { Context, sleep } from '@temporalio/activity';
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { and, eq } from 'drizzle-orm';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { runConfig } from '../../activities/run-config.ts';
+import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { groups, iterations, runs, trials } from '../../store/schema.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
+import { FakeWorld } from '../../workflows/fake-activities.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { recordsOver } from '../testing/records-over.ts';
+import { startRun, type RunHandle } from './start-run.ts';
+
+let environment: TestWorkflowEnvironment;
+let postgres: TestPostgres;
+let db: Database;
+let serial = 0;
+beforeAll(async () => {
+  [environment, postgres] = await Promise.all([startTemporal(), TestPostgres.create()]);
+  db = openDatabase(postgres.url);
+});
+afterAll(async () => {
+  await db?.$client.end();
+  await Promise.all([environment?.teardown(), postgres?.close()]);
+});
+
+/** A run whose trials named in `slow` take until they are let go. */
+async function run(settings: Record<string, unknown>, slow: RegExp, body: (handle: RunHandle, id: string, free: () => void, world: FakeWorld) => Promise<void>): Promise<void> {
+  await using folder = await temporaryHome();
+  const { folder: task } = await taskWith(folder.home, 'true');
+  const id = `tail${++serial}`;
+  const world = new FakeWorld();
+  const freed = Promise.withResolvers<void>();
+  world.runAgent = async ({ trialId }) => {
+    world.log.push(`agent ${trialId}`);
+    if (slow.test(trialId)) {
+      const beat = setInterval(() => Context.current().heartbeat(), 200);
+      try {
+        await Promise.race([freed.promise, sleep('1h')]);
+      } catch (error) {
+        world.log.push(`stopped ${trialId}`);
+        throw error;
+      } finally {
+        clearInterval(beat);
+      }
+    }
+    return { outcome: null, seconds: {} };
+  };
+  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 2, group_size: 3, ...settings });
+  const activities = { trialgate: recordsOver(world, { db, temporal: environment.client, home: folder.home }), host: world.host(), gpu: world.gpu() };
+  await withWorkers(environment, activities, async () => {
+    const handle = await startRun(environment.client, id, config);
+    try {
+      await body(handle, id, () => freed.resolve(), world);
+    } finally {
+      freed.resolve();
+      await handle.terminate().catch(() => {});
+    }
+  });
+}
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  for (let i = 0; i < 400 && !(await condition()); i++) await delay(50);
+  expect(await condition()).toBe(true);
+}
+const outcomeOf = async (id: string) => (await db.select().from(trials).where(eq(trials.id, id)))[0];
+const batchOf = async (id: string) => (await db.select().from(groups).where(eq(groups.runId, id))).map((row) => [row.iteration, row.batchIteration]);
+const isDone = async (id: string, iteration: number) =>
+  (await db.select().from(iterations).where(and(eq(iterations.runId, id), eq(iterations.iteration, iteration)))).some(({ status }) => status === 'done');
+const statusOf = (handle: RunHandle) => handle.query<RunStatusReport>('status');
+
+test('a straggler holds a group that has its quorum, though it is to be cancelled', async () => {
+  await run({ group_quorum: 2, stragglers: 'cancel' }, /-2$/, async (handle, id, _free, world) => {
+    await handle.result();
+    expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ outcome: 'cancelled', rewards: null, reason: 'enough trials of the group had ended' });
+    expect(world.count(`stopped ${id}-0.1-0-2`)).toBe(1);
+    expect(await outcomeOf(`${id}-0.1-0-1`)).toMatchObject({ outcome: 'scored', batchIteration: 0 });
+  });
+});
+
+test('over-sampling trains on more than a group, or leaves the rest running', async () => {
+  await run({ group_size: 2, over_sampling: 1 }, /-2$/, async (handle, id) => {
+    await handle.result();
+    const all = await db.select().from(trials).where(eq(trials.runId, id));
+    expect(all.map(({ outcome }) => outcome).toSorted()).toEqual(['cancelled', 'cancelled', 'scored', 'scored', 'scored', 'scored']);
+  });
+});
+
+test('a straggler that is carried over holds its step, or counts for none', async () => {
+  await run({ iterations: 2, max_staleness: 1, group_quorum: 2, stragglers: 'carry_over' }, /0\.1-0-2$/, async (handle, id, free) => {
+    await until(() => isDone(id, 0));
+    expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ outcome: null });
+    await delay(500);
+    free();
+    await handle.result();
+    const straggler = await outcomeOf(`${id}-0.1-0-2`);
+    expect(straggler?.outcome).toBe('scored');
+    expect([null, 1]).toContain(straggler?.batchIteration);
+    expect(await outcomeOf(`${id}-0.1-0-1`)).toMatchObject({ batchIteration: 0 });
+  });
+});
+
+test('with staleness the engines idle while a slow group is waited for, or its samples are lost', async () => {
+  await run({ iterations: 3, max_staleness: 1 }, /0\.1-0-0$/, async (handle, id, free, world) => {
+    await until(() => isDone(id, 0));
+    await until(async () => (await batchOf(id)).some(([iteration]) => iteration === 1));
+    // Its next step is the last that can use it.
+    await until(async () => (await statusOf(handle)).waits_for?.includes('1 run') === true);
+    expect(world.count('train 2')).toBe(0);
+    free();
+    await handle.result();
+    expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: 'scored', batchIteration: 1 });
+    const used = (await batchOf(id)).map(([, batch]) => batch).toSorted();
+    expect(used).toEqual([0, 0, 1, 1, 2, 2]);
+  });
+});
+
+test('a skipped trial is trained on, or run again', async () => {
+  await run({}, /0\.1-0-0$/, async (handle, id, _free, world) => {
+    await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
+    expect(await handle.executeUpdate('skip', { args: [{ trial: `${id}-0.1-0-0` }] })).toBe(`trial ${id}-0.1-0-0 is skipped`);
+    await handle.result();
+    expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: 'cancelled', reason: 'skipped by a person' });
+    expect(world.count(`agent ${id}-0.1-0-0`)).toBe(1);
+    await expect(environment.client.workflow.getHandle(id).executeUpdate('skip', { args: [{ trial: 'nobody' }] })).rejects.toThrow();
+  });
+});
+
+test('a trial that was given more time is cut at its old deadline', async () => {
+  await run({ deadlines: { trial: 3, group: 4 } }, /0\.1-0-[01]$/, async (handle, id, free, world) => {
+    await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
+    await handle.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 600 }] });
+    await until(async () => (await outcomeOf(`${id}-0.1-0-1`))?.outcome === 'agent_error');
+    await delay(2000);
+    expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: null });
+    free();
+    await handle.result();
+    expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: 'scored' });
+  });
+});
+
+test('a paused run trains, never goes on by itself, or not when told to', async () => {
+  await run({ iterations: 2 }, /0\.1-0-0$/, async (handle, id, free, world) => {
+    await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
+    await expect(handle.executeUpdate('pause', { args: [{ seconds: -1 }] })).rejects.toThrow();
+    await handle.executeUpdate('pause', { args: [{}] });
+    free();
+    await until(async () => (await statusOf(handle)).phase === 'paused');
+    expect((await statusOf(handle)).until).not.toBeNull();
+    expect(world.count('train 1')).toBe(0);
+    expect(await handle.executeUpdate('resume')).toBe(`run ${id} goes on`);
+    await until(() => isDone(id, 0));
+    await handle.executeUpdate('pause', { args: [{ seconds: 1 }] });
+    await environment.client.workflow.getHandle(id).result();
+    expect(await isDone(id, 1)).toBe(true);
+  });
+});
+
+test('a run takes a bad setting, or forgets a good one in its next iteration', async () => {
+  await run({ iterations: 3 }, /0\.1-0-0$/, async (handle, id, free, world) => {
+    await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
+    const refused: unknown = await handle.executeUpdate('configure', { args: [{ group_size: 'many' }] }).catch((error: unknown) => error);
+    expect(refused).toMatchObject({ cause: { cause: { message: expect.stringContaining('group_size') } } });
+    await handle.executeUpdate('configure', { args: [{ group_size: 2, iterations: 2 }] });
+    free();
+    await environment.client.workflow.getHandle(id).result();
+    expect(world.log.filter((entry) => entry.startsWith(`agent ${id}-1.1`))).toHaveLength(4);
+    expect(await isDone(id, 1)).toBe(true);
+    expect(await db.select().from(runs).where(eq(runs.id, id))).toMatchObject([{ status: 'completed', config: { group_size: 2, iterations: 2 } }]);
+  });
+});

@@ -1,0 +1,65 @@
+import { WorkflowIdReusePolicy } from '@temporalio/common';
+import type { Client } from '@temporalio/client';
+import { and, eq } from 'drizzle-orm';
+import { copyBatch, openBatch } from '../../activities/batch/copy-batch.ts';
+import { forkBase } from '../../activities/fork-base.ts';
+import { readRun } from '../../activities/read-run.ts';
+import type { RunConfig } from '../../activities/run-config.ts';
+import type { Database } from '../../store/database.ts';
+import { TrialgateError } from '../../store/errors.ts';
+import { batches, iterations } from '../../store/schema.ts';
+import type { rescoreIteration } from '../../workflows/rescore-iteration.ts';
+import { TASK_QUEUE } from '../task-queue.ts';
+import type { Connected } from './connect.ts';
+
+export type Rescoring = { from: string; iteration: number; weights: Record<string, number>; runId: string };
+
+/**
+ * Trains on a finished iteration's batch again, from the version it was sampled from, under other reward weights: as the one
+ * iteration of a run of its own. Nothing is sampled.
+ * @throws TrialgateError `bad_input`; then there is no such run
+ */
+export async function rescoreRun({ client, db }: Connected, { from, iteration, weights, runId }: Rescoring): Promise<void> {
+  const config = { ...(await readRun(db, from)), reward_weights: weights, iterations: 1 };
+  const { take, batch } = await finishedTake(db, from, iteration);
+  const opened = await openBatch(batch.path);
+  const unknown = Object.keys(weights).filter((name) => !opened.rewards.includes(name));
+  if (unknown.length > 0) {
+    const message = `no trial of iteration ${iteration} has a reward named ${unknown.join(' or ')}; there are: ${opened.rewards.join(', ')}`;
+    throw new TrialgateError('bad_input', message);
+  }
+  const here = { runId, iteration: 0, take: 1 };
+  const { createdAt: _, ...made } = { ...batch, ...here, ...(await copyBatch(opened, runId)) };
+  await forkBase(db, {
+    runId,
+    config,
+    from: { runId: from, version: take.policyVersion },
+    rescores: `${from}/${iteration}.${take.take}`,
+    also: async (tx) => {
+      await tx.insert(iterations).values({ ...here, policyVersion: 0 });
+      await tx.insert(batches).values(made);
+    },
+  });
+  await startRescoring(client, runId, config);
+}
+
+/** Also of one that failed: a step that was done is found done. */
+export async function startRescoring(client: Client, runId: string, { deadlines }: RunConfig): Promise<void> {
+  await client.workflow.start<typeof rescoreIteration>('rescoreIteration', {
+    workflowId: runId,
+    taskQueue: TASK_QUEUE,
+    args: [{ runId, trainSeconds: deadlines.train }],
+    workflowIdReusePolicy: WorkflowIdReusePolicy.ALLOW_DUPLICATE,
+    staticSummary: 'a finished batch under other reward weights',
+  });
+}
+
+async function finishedTake(db: Database, runId: string, iteration: number) {
+  const [row] = await db
+    .select({ take: iterations, batch: batches })
+    .from(iterations)
+    .innerJoin(batches, and(eq(batches.runId, iterations.runId), eq(batches.iteration, iterations.iteration), eq(batches.take, iterations.take)))
+    .where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.status, 'done')));
+  if (row) return row;
+  throw new TrialgateError('bad_input', `run ${runId} has not finished an iteration ${iteration}: "trialgate show ${runId}" lists what there is`);
+}

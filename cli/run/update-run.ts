@@ -1,0 +1,32 @@
+import { WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError, type Client } from '@temporalio/client';
+import { ApplicationFailure, WorkflowNotFoundError } from '@temporalio/common';
+import { TrialgateError } from '../../store/errors.ts';
+
+const ANSWER_MS = 60_000;
+
+/**
+ * Asks a run that is under way to do something, and returns what it says.
+ * @throws TrialgateError `bad_input` with the run's own sentence when it refuses; the run goes on
+ */
+export async function updateRun(client: Client, runId: string, update: string, argument: object = {}): Promise<string> {
+  try {
+    return await client.withDeadline(Date.now() + ANSWER_MS, () => client.workflow.getHandle(runId).executeUpdate<string, [object]>(update, { args: [argument] }));
+  } catch (error) {
+    throw explain(error, runId);
+  }
+}
+
+function explain(error: unknown, runId: string): unknown {
+  if (error instanceof WorkflowNotFoundError) {
+    const message = `run ${runId} is not under way: "trialgate show ${runId}" says how it stands, "trialgate resume ${runId}" goes on with it`;
+    return new TrialgateError('not_found', message, { cause: error });
+  }
+  if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {
+    const message = `run ${runId} did not answer within ${ANSWER_MS / 1000} s: does its workflow worker run? ("trialgate status")`;
+    return new TrialgateError('missing_prerequisite', message, { cause: error });
+  }
+  if (!(error instanceof WorkflowUpdateFailedError)) return error;
+  let deepest: Error = error;
+  while (deepest.cause instanceof Error) deepest = deepest.cause;
+  return deepest instanceof ApplicationFailure ? new TrialgateError('bad_input', deepest.message, { cause: error }) : deepest;
+}

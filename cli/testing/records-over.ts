@@ -1,0 +1,33 @@
+import type { Client } from '@temporalio/client';
+import { chooseTrials, type TakeKey } from '../../activities/batch/choose-trials.ts';
+import { HostSandboxes } from '../../activities/host-sandboxes.ts';
+import { createActivities } from '../../activities/index.ts';
+import { readRun } from '../../activities/read-run.ts';
+import type { TrainedVersion } from '../../activities/record-version.ts';
+import type { Database } from '../../store/database.ts';
+import { policyVersions } from '../../store/schema.ts';
+import type { FakeWorld } from '../../workflows/fake-activities.ts';
+
+const NO_WEIGHTS = { checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } };
+
+/** The real records of runs, takes, groups, trials and batches over an engine pool and a trainer that are not there. */
+export function recordsOver(world: FakeWorld, { db, temporal, home }: { db: Database; temporal: Client; home: string }) {
+  const sandboxes = new HostSandboxes(home, 64);
+  const real = createActivities({ db, temporal, gatewayUrl: '', home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
+  const { awaitGroup, closeTake, configureRun, endGroup, findOpenTrial, openGroup, openTake, openTrial, planGroups, prepareRun, sealTrial, setRunStatus } = real;
+  const fakes = world.general();
+  return {
+    ...fakes,
+    awaitGroup, closeTake, configureRun, endGroup, findOpenTrial, openGroup, openTake, openTrial, planGroups, prepareRun, sealTrial, setRunStatus,
+    recordBase: async ({ runId }: { runId: string }) => {
+      await db.insert(policyVersions).values({ runId, version: 0, stepKey: 'base', ...NO_WEIGHTS }).onConflictDoNothing();
+    },
+    assembleBatch: async (take: TakeKey) => {
+      await chooseTrials(db, take, (await readRun(db, take.runId)).groups_per_iteration);
+      return fakes.assembleBatch(take);
+    },
+    recordVersion: async ({ runId, iteration, take, version, parentVersion }: TrainedVersion) => {
+      await db.insert(policyVersions).values({ runId, version, parentVersion, iteration, take, stepKey: `${version}`, ...NO_WEIGHTS }).onConflictDoNothing();
+    },
+  };
+}

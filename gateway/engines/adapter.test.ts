@@ -1,0 +1,46 @@
+import { expect, test } from 'vitest';
+import { ASK, readStream, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+
+/** A run whose weights are adapters: the engine goes on saying `default` of its base. */
+async function loaded(version: number): Promise<void> {
+  gateway.engine.adapters = [...gateway.engine.adapters.slice(-1), `run@${version}`];
+  await gateway.givePool('run', `run@${version}`);
+}
+
+test('what an adapter sampled has its base\'s version, or is void because the engine names that', async () => {
+  await loaded(3);
+  const trial = await gateway.trial({ runId: 'run' });
+  expect((await trial.chat(ASK)).status).toBe(200);
+  expect(await readStream(await trial.chat({ ...ASK, stream: true }))).toMatchObject({ done: true, broken: false });
+  expect(gateway.engine.seen.map(({ body }) => body.model)).toEqual(['run@3', 'run@3']);
+  expect(await trial.calls()).toMatchObject(Array(2).fill({ status: 'completed', policyLabel: 'run@3', policyVersion: 3, versionSpans: null, untrainable: null }));
+});
+
+test('a call under way when the next adapter comes is not trained on, or the next call asks for the old one', async () => {
+  await loaded(3);
+  const trial = await gateway.trial({ runId: 'run' });
+  gateway.engine.beforeEnd = () => loaded(4);
+  expect((await trial.chat(ASK)).status).toBe(200);
+  gateway.engine.beforeEnd = () => {};
+  expect((await trial.chat(ASK)).status).toBe(200);
+  expect(gateway.engine.seen.map(({ body }) => body.model)).toEqual(['run@3', 'run@4']);
+  const version = (policyVersion: number) => ({ status: 'completed', policyLabel: `run@${policyVersion}`, policyVersion, untrainable: null });
+  expect(await trial.calls()).toMatchObject([version(3), version(4)]);
+});
+
+test('the base answers where the adapter is not loaded, or was lost', async () => {
+  await gateway.givePool('run', 'run@3');
+  const trial = await gateway.trial({ runId: 'run' });
+  expect((await trial.chat(ASK)).status).toBe(503);
+  await loaded(3);
+  // After the second one its models are known: the first one's new connection may have led to another process.
+  for (let i = 0; i < 2; i++) expect((await trial.chat(ASK)).status).toBe(200);
+  gateway.engine.adapters = [];
+  // Nobody has told yet that it is gone: the engine refuses, and that is no fault of the agent's.
+  const statuses = [(await trial.chat(ASK)).status, (await trial.chat(ASK)).status];
+  expect(statuses).toEqual([502, 503]);
+  await loaded(3);
+  expect((await trial.chat(ASK)).status).toBe(200);
+});

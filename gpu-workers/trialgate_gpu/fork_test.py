@@ -1,0 +1,54 @@
+import json
+import os
+import shutil
+from pathlib import Path
+
+import torch
+
+from conftest import two_groups
+
+from .load_base import load_base
+from .manifest import MANIFEST
+from .progress import Progress
+from .train_step import Trainer
+
+
+def fresh():
+    return Trainer(torch.device("cpu"), 64)
+
+
+def forked(checkpoint: str, run_id: str) -> Path:
+    """As `activities/link-checkpoint.ts` does it: hard links, and a manifest of the other run's version 0."""
+    source = Path(checkpoint)
+    target = source.parent / f"fork-{run_id}"
+    shutil.copytree(source, target, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST))
+    manifest = json.loads((source / MANIFEST).read_text()) | {"run_id": run_id, "version": 0}
+    (target / MANIFEST).write_text(json.dumps(manifest))
+    return target
+
+
+def test_a_fork_trains_on_from_its_parents_optimizer_and_outlives_its_pruning(make_run, trainer):
+    run = make_run()
+    one = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+    folder = forked(one["checkpoint"], "other")
+    base = load_base(fresh(), {"run_id": "other", "model": str(folder), "home": str(run.home)}, Progress())
+    assert base["checkpoint"] == str(folder)
+    assert base["checkpoint_sha256"] == one["checkpoint_sha256"]
+    assert base["canary"] == one["canary"]
+
+    parent = one["checkpoint"]
+    for version in (2, 3, 4):
+        rows = two_groups()[version - 2 :]
+        parent = trainer.train_step(run.request(parent, rows, version), Progress())["checkpoint"]
+    assert not Path(one["checkpoint"]).exists()
+    gone = trainer.train_step(run.request(str(folder), two_groups()[::2]) | {"run_id": "other"}, Progress())
+    manifest = json.loads((Path(gone["checkpoint"]) / MANIFEST).read_text())
+    assert manifest["optimizer_steps"] == 2
+    assert folder.exists()
+
+
+def test_a_base_model_that_is_another_runs_checkpoint_is_not_taken_as_it_is(make_run, trainer):
+    run = make_run()
+    one = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+    base = load_base(fresh(), {"run_id": "other", "model": one["checkpoint"], "home": str(run.home)}, Progress())
+    assert base["checkpoint"] != one["checkpoint"]

@@ -1,0 +1,211 @@
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from conftest import two_groups, write_batch
+
+from . import optimize as optimize_module
+from .batch import read_batch
+from .errors import GpuWorkerError
+from .grpo_loss import token_weights
+from .head import token_logprobs
+from .optimize import Tally, backward
+from .pack import make_packs
+from .policy import Policy
+from .prepare import prepare
+from .progress import Progress
+from .proximal import Proximal
+from .settings import TrainerSettings, parse_settings
+from .train_step_test import fresh
+
+PACK_TOKENS = 64
+TRAINER = TrainerSettings()
+
+
+def noise(shape, scale):
+    return torch.randn(shape) * scale
+
+
+@pytest.fixture
+def lineage(make_run):
+    """A run, a trainer and a version 1 whose weights are those of version 0: its batch had no advantages."""
+    run, trainer = make_run(), fresh()
+    base = run.base(trainer)["checkpoint"]
+    one = trainer.train_step(run.request(base, two_groups(spread=False)), Progress())
+    return run, trainer, one["checkpoint"]
+
+
+def prepared_from(folder, rows, version=0, settings=TRAINER):
+    return prepare(read_batch(*write_batch(folder, rows), version), settings, version)
+
+
+def resampled(folder, rows, model, version, difference=0.0):
+    """`rows` as if `version` had sampled them with the log-probabilities of `model` plus `difference`."""
+    chains = prepared_from(folder / "unused", rows).chains
+    proximal = Proximal()
+    proximal.measure(Policy(model, torch.device("cpu")), chains, PACK_TOKENS, Progress())
+    result = []
+    for item, row in zip(chains, rows, strict=True):
+        prompt = len(row["token_ids"]) - len(item.targets)
+        sampled = (proximal.of(next(make_packs([item], PACK_TOKENS))) + difference).tolist()
+        versions = [None] * prompt + [version] * len(item.targets)
+        result.append(row | {"logprobs": [0.0] * prompt + sampled, "policy_versions": versions})
+    return result
+
+
+def step(lineage, rows, **settings):
+    run, trainer, parent = lineage
+    return trainer.train_step(run.request(parent, rows, 2, **settings), Progress())
+
+
+def test_gradient_of_the_decoupled_loss_is_autograds(tiny_model, tmp_path):
+    settings = TrainerSettings(rollout_is_threshold=1.5)
+    policy = Policy(tiny_model, torch.device("cpu"))
+    policy.model.float()
+    prepared = prepared_from(tmp_path, resampled(tmp_path, two_groups(), tiny_model, 0), 3, settings)
+    torch.manual_seed(1)
+    chains = [replace(c, old_logprobs=c.old_logprobs + noise(len(c.targets), 0.5).numpy()) for c in prepared.learned]
+    proximal = Proximal()
+    proximal.measure(policy, chains, PACK_TOKENS, Progress())
+    start = {c.sample: proximal.of(next(make_packs([c], PACK_TOKENS))) for c in chains}
+    with torch.no_grad():
+        for parameter in policy.model.parameters():
+            parameter.add_(noise(parameter.shape, 0.05))
+
+    weight = token_weights(prepared.samples, settings.loss_agg_mode, None)
+    tally = Tally()
+    tally.norms.append(1.0)
+    gradient = policy.start_gradient()
+    for pack in make_packs(chains, PACK_TOKENS):
+        backward(policy, pack, prepared.advantages, weight, proximal, settings, tally)
+    found = gradient.clone()
+
+    gradient = policy.start_gradient()
+    policy.model.set_attn_implementation("eager")
+    total, clipped, truncated = 0.0, 0, 0
+    for item in chains:
+        ids = torch.from_numpy(prepared.samples[item.sample].token_ids)[None]
+        logprobs = policy.model(ids).logits[0].log_softmax(-1)[item.predictors, item.targets]
+        ratio = (logprobs - start[item.sample]).exp()
+        correction = (start[item.sample] - torch.from_numpy(item.old_logprobs)).exp()
+        advantage = prepared.advantages[item.sample]
+        loss = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.2))
+        total = total + (loss * correction.clamp(max=1.5)).sum() * weight[item.sample]
+        clipped += int((loss > -advantage * ratio).sum())
+        truncated += int((correction > 1.5).sum())
+    total.backward()
+    assert clipped and truncated, "the case must exercise both"
+    assert clipped == tally.clipped
+    assert tally.loss == pytest.approx(total.item(), rel=1e-4)
+    torch.testing.assert_close(found, gradient, atol=1e-5, rtol=1e-3)
+
+
+def test_values_of_one_sample_do_not_land_on_another_when_packs_differ(tiny_model, tmp_path):
+    policy = Policy(tiny_model, torch.device("cpu"))
+    policy.model.float()
+    chains = prepared_from(tmp_path, two_groups()).chains
+    proximal = Proximal()
+    proximal.measure(policy, chains, PACK_TOKENS, Progress())
+    for limit in (1, 10_000):
+        for pack in make_packs(chains[::-1], limit):
+            expected = token_logprobs(policy.infer(pack), policy.head, pack)
+            torch.testing.assert_close(proximal.of(pack), expected, atol=2e-5, rtol=0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"ppo_epochs": 2}])
+def test_stale_tokens_that_the_starting_weights_would_sample_alike_train_as_on_policy_ones(
+    lineage, tiny_model, tmp_path, settings
+):
+    made = [step(lineage, resampled(tmp_path, two_groups(), tiny_model, version), **settings) for version in (0, 1)]
+    stale, on_policy = (m["metrics"] for m in made)
+    assert made[0]["checkpoint_sha256"] == made[1]["checkpoint_sha256"]
+    assert stale["staleness/mean"] == stale["staleness/max"] == 1
+    assert stale["tokens/stale"] == stale["tokens/trained"]
+    assert stale["rollout_corr/rollout_is_mean"] == 1 and stale["rollout_corr/kl"] == 0
+    assert on_policy["staleness/max"] == on_policy["tokens/stale"] == 0
+    assert not [name for name in on_policy if name.startswith("rollout_corr")]
+
+
+def test_on_policy_step_pays_for_no_correction(make_run, monkeypatch):
+    def never(*arguments):
+        raise AssertionError("proximal log-probabilities were asked for")
+
+    monkeypatch.setattr(optimize_module, "Proximal", never)
+    run, trainer = make_run(), fresh()
+    request = run.request(run.base(trainer)["checkpoint"], two_groups(), ppo_epochs=2, ppo_mini_batch_size=4)
+    assert trainer.train_step(request, Progress())["metrics"]["actor/updates"] == 4
+
+
+def test_only_stale_samples_without_an_advantage_cost_nothing(lineage, tiny_model, tmp_path):
+    rows = resampled(tmp_path, two_groups(), tiny_model, 1)
+    flat = [r | {"rewards": [("reward", 0.5)]} for r in resampled(tmp_path, two_groups(), tiny_model, 0)[4:]]
+    metrics = step(lineage, rows[:4] + flat)["metrics"]
+    assert metrics["staleness/max"] == 1
+    assert "rollout_corr/kl" not in metrics
+
+
+@pytest.mark.parametrize(
+    ("difference", "threshold", "weight"),
+    [(-math.log(5), 2.0, 2.0), (-math.log(5), 10.0, 5.0), (math.log(4), 2.0, 0.25)],
+)
+def test_known_ratio_is_truncated(lineage, tiny_model, tmp_path, difference, threshold, weight):
+    plain = step(lineage, resampled(tmp_path, two_groups(), tiny_model, 0))["metrics"]
+    rows = resampled(tmp_path, two_groups(), tiny_model, 0, difference)
+    metrics = step(lineage, rows, rollout_is_threshold=threshold)["metrics"]
+    assert metrics["actor/grad_norm"] / plain["actor/grad_norm"] == pytest.approx(weight, rel=0.02)
+    for name in ("mean", "max", "min"):
+        assert metrics[f"rollout_corr/rollout_is_{name}"] == pytest.approx(weight, rel=1e-4)
+    assert metrics["rollout_corr/rollout_is_ratio_fraction_high"] == float(weight == threshold)
+    assert metrics["rollout_corr/kl"] == pytest.approx(difference, abs=1e-4)
+    assert metrics["actor/ppo_kl"] == 0
+
+
+@pytest.mark.parametrize("difference", [-1e4, 1e4, -3e38])
+def test_ratio_that_overflows_gives_finite_weights(lineage, tiny_model, tmp_path, difference):
+    made = step(
+        lineage, resampled(tmp_path, two_groups(), tiny_model, 0, difference), ppo_epochs=2, ppo_mini_batch_size=4
+    )
+    metrics = made["metrics"]
+    assert all(math.isfinite(value) for value in metrics.values())
+    assert metrics["rollout_corr/rollout_is_max"] == pytest.approx(2.0 if difference < 0 else 0.0, abs=1e-6)
+    assert all(math.isfinite(p) for p in made["canary"]["logprobs"])
+
+
+def test_first_updates_samples_are_computed_twice(lineage, tiny_model, tmp_path):
+    rows = resampled(tmp_path, two_groups(), tiny_model, 0)
+    whole = step(lineage, rows)["metrics"]
+    halves = step(lineage, rows, ppo_mini_batch_size=4)["metrics"]
+    assert whole["tokens/proximal"] == 0
+    assert 0 < halves["tokens/proximal"] < whole["tokens/computed"]
+    assert halves["actor/updates"] == 2
+
+
+def test_later_updates_are_clipped_against_the_starting_weights_not_their_own(lineage, tiny_model, tmp_path):
+    rows = resampled(tmp_path, two_groups(), tiny_model, 0)
+    metrics = step(lineage, rows, ppo_epochs=3, optim={"lr": 1e-1})["metrics"]
+    assert metrics["actor/pg_clipfrac"] > 0
+    assert metrics["rollout_corr/kl"] == 0
+
+
+def test_tokens_of_a_version_after_the_parent_are_refused_and_nothing_is_left(make_run, trainer):
+    run = make_run()
+    base = run.base(trainer)["checkpoint"]
+    rows = two_groups()
+    rows[5]["policy_versions"][-1] = 1
+    with pytest.raises(GpuWorkerError, match=r"row 5 \(trial t1-1\) .* version 1 sampled, after version 0") as caught:
+        trainer.train_step(run.request(base, rows), Progress())
+    assert caught.value.kind == "BadBatch"
+    assert [p.name for p in (run.home / "checkpoints").iterdir()] == [Path(base).name]
+
+
+@pytest.mark.parametrize("threshold", [0.5, 0, float("nan"), float("inf"), "two", None])
+def test_threshold_that_is_no_cap_is_named(threshold):
+    with pytest.raises(GpuWorkerError, match="rollout_is_threshold"):
+        parse_settings({"rollout_is_threshold": threshold})
+
+
+def test_threshold_is_part_of_a_steps_key():
+    assert parse_settings({"rollout_is_threshold": 3}).identity() != parse_settings({}).identity()

@@ -1,0 +1,28 @@
+import { expect, test } from 'vitest';
+import { openAttempt } from './queries/open-attempt.ts';
+import { readCall } from './queries/read-call.ts';
+import { recordCalls } from './queries/record-calls.ts';
+import { contentOf } from './calls/content.ts';
+import { callRecord } from './testing/call-record.ts';
+import { useDatabase } from './testing/use-database.ts';
+
+const store = useDatabase();
+const user = (content: string) => ({ role: 'user', content });
+const reply = (content: string) => ({ choices: [{ message: { role: 'assistant', content } }] });
+
+test('a call that goes on from others, or names what another branch brought, is read otherwise than it was recorded', async () => {
+  await openAttempt(store.db, { trialId: 'trial', attempt: 1 });
+  const [one, two, three] = [user('one'), user('two'), user('three')];
+  const first = callRecord({ request: { messages: [one] }, response: reply('1') });
+  const beside = callRecord({ request: { messages: [two, three] }, response: reply('2') });
+  const lists = { messages: [contentOf(one).digest] };
+  const base = { callId: first.id, tokenIds: new Int32Array(), lists, text: '' };
+  const known = new Set([one, two, three].map((message) => contentOf(message).digest));
+  const next = callRecord({ request: { messages: [one, user('four')] }, response: reply('3'), base, known });
+  const across = callRecord({ request: { messages: [one, three] }, response: reply('4'), base, known });
+  for (const call of [first, beside, next, across]) expect(await recordCalls(store.db, [call])).toEqual(new Set());
+  const read = (id: string, attempt = 1, trialId = 'trial') => readCall(store.db, { trialId, attempt, id });
+  expect(await read(next.id)).toMatchObject({ httpStatus: 200, request: { messages: [one, user('four')] }, response: reply('3') });
+  expect(await read(across.id)).toMatchObject({ request: { messages: [one, three] }, response: reply('4') });
+  expect([await read(next.id, 2), await read(next.id, 1, 'other')]).toEqual([undefined, undefined]);
+});

@@ -1,0 +1,20 @@
+import { afterAll, beforeAll } from 'vitest';
+import { openDatabase, type Database } from '../database.ts';
+import { TestPostgres } from './postgres.ts';
+
+type Store = { postgres: TestPostgres; db: Database };
+
+/** A PostgreSQL of this test file's own, with Trialgate's tables: put into `context` before its first test. */
+export function useDatabase<T extends Store>(context: T): T;
+export function useDatabase(): Store;
+export function useDatabase(context: Partial<Store> = {}): Partial<Store> {
+  beforeAll(async () => {
+    context.postgres = await TestPostgres.create();
+    context.db = openDatabase(context.postgres.url);
+  }, 60_000);
+  afterAll(async () => {
+    await context.db?.$client.end();
+    await context.postgres?.close();
+  });
+  return context;
+}

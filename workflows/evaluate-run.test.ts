@@ -1,0 +1,115 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { Context, sleep } from '@temporalio/activity';
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { BorrowedPool } from '../activities/borrow-pool.ts';
+import type { EvaluationRequest, PlannedEvaluation } from '../activities/plan-evaluation-on-demand.ts';
+import { FakeWorld } from './fake-activities.ts';
+import { startTemporal, withWorkers } from './testing.ts';
+
+let environment: TestWorkflowEnvironment;
+let serial = 0;
+beforeAll(async () => void (environment = await startTemporal()));
+afterAll(async () => environment?.teardown());
+
+const newId = () => `evaluated${++serial}`;
+
+const plan = ({ runId, version }: { runId: string; version: number }): PlannedEvaluation => {
+  const group = { runId, kind: 'eval' as const, iteration: null, take: null, ordinal: 0, size: 2, task: 't', agent: 'a', policyVersion: version };
+  return { id: `eval@${version}.1`, plans: [{ ...group, id: `${runId}/eval@${version}.1/0`, trialPrefix: `${runId}-eval.${version}.1-0` }], deadlineSeconds: 600 };
+};
+
+function during<T>(world: FakeWorld, borrowed: () => BorrowedPool, body: () => Promise<T>): Promise<T> {
+  const own = {
+    borrowPool: async () => borrowed(),
+    planEvaluationOnDemand: async (input: { runId: string; version: number }) => plan(input),
+    returnPool: async () => void world.log.push('return'),
+  };
+  return withWorkers(environment, { trialgate: { ...world.general(), ...own }, host: world.host(), gpu: world.gpu() }, body);
+}
+
+const evaluate = (request: EvaluationRequest) =>
+  environment.client.workflow.start('evaluateRun', { workflowId: `${request.runId}/evaluate`, taskQueue: 'trialgate', args: [request] });
+
+async function until(condition: () => boolean): Promise<void> {
+  for (let i = 0; i < 200 && !condition(); i++) await delay(50);
+  expect(condition()).toBe(true);
+}
+
+test('a version is published while another is still evaluated on demand', async () => {
+  const world = new FakeWorld();
+  const runId = newId();
+  world.config.iterations = 1;
+  const trained = Promise.withResolvers<void>();
+  let sampling = 0;
+  world.runAgent = async ({ trialId }) => {
+    if (trialId.includes('eval.')) {
+      sampling++;
+      await trained.promise;
+    }
+    return { outcome: null, seconds: {} };
+  };
+  let evaluation: Promise<unknown> | undefined;
+  world.trainStep = async () => {
+    evaluation ??= evaluate({ runId }).then((handle) => handle.result());
+    await until(() => sampling === 2);
+  };
+  await during(world, () => ({ version: 0, published: true }), async () => {
+    const run = await environment.client.workflow.start('trainRun', { workflowId: runId, taskQueue: 'trialgate', args: [{}] });
+    await until(() => world.count('record 1') === 1);
+    await delay(500);
+    trained.resolve();
+    await Promise.all([run.result(), evaluation]);
+  });
+  const steps = world.log.filter((entry) => /^(publish|return)|eval@.*\/0$/.test(entry));
+  expect(steps).toEqual(['publish 0 1', `end ${runId}/eval@0.1/0`, 'return', 'publish 1 1']);
+});
+
+test('an evaluation of a run that has no engines samples from what they had, or leaves a restarted one without weights', async () => {
+  const world = new FakeWorld();
+  let lost = false;
+  world.runAgent = async () => {
+    if (lost) return { outcome: null, seconds: {} };
+    lost = true;
+    world.poolWhole = false;
+    return { outcome: 'infra_error', reason: 'connection reset', seconds: {} };
+  };
+  const runId = newId();
+  const done = await during(world, () => ({ version: 3, published: false }), async () => (await evaluate({ runId, version: 3 })).result());
+  expect(done).toEqual({ runId, id: 'eval@3.1', version: 3 });
+  expect(world.log.filter((entry) => /^(publish|return)/.test(entry))).toEqual(['publish 3 1', 'publish 3 1', 'return']);
+});
+
+test('a cancelled evaluation keeps its agents or its engines', async () => {
+  const world = new FakeWorld();
+  let started = 0;
+  let stopped = 0;
+  world.runAgent = async () => {
+    started++;
+    const beat = setInterval(() => Context.current().heartbeat(), 200);
+    await sleep('1h').finally(() => {
+      clearInterval(beat);
+      stopped++;
+    });
+    return { outcome: null, seconds: {} };
+  };
+  await during(world, () => ({ version: 0, published: true }), async () => {
+    const handle = await evaluate({ runId: newId() });
+    await until(() => started === 2);
+    await handle.cancel();
+    await expect(handle.result()).rejects.toThrow();
+  });
+  expect(stopped).toBe(2);
+  expect(world.count('return')).toBe(1);
+});
+
+test('an evaluation that makes no sense waits for ever, or hides why', async () => {
+  const world = new FakeWorld();
+  const refuse = (): BorrowedPool => {
+    throw ApplicationFailure.create({ type: 'bad_input', message: 'the engines have version 4', nonRetryable: true });
+  };
+  const result = during(world, refuse, async () => (await evaluate({ runId: newId(), version: 1 })).result());
+  await expect(result).rejects.toMatchObject({ cause: { cause: { cause: { message: 'the engines have version 4' } } } });
+  expect(world.count('return')).toBe(1);
+});

@@ -1,0 +1,39 @@
+import { CancelledFailure, CancellationScope, executeChild, ParentClosePolicy, upsertSearchAttributes } from '@temporalio/workflow';
+import type { EvaluationRequest } from '../activities/plan-evaluation-on-demand.ts';
+import { store, waiting } from './activities.ts';
+import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
+import { runGroups } from './run-groups.ts';
+
+export type EvaluationDone = { runId: string; /** As in `show RUN --json`. */ id: string; version: number };
+
+const POOL_LIMIT = '24h';
+
+/** An evaluation that a person or a schedule asks for. It waits until nothing else decides what the run's pool has. */
+export async function evaluateRun(request: EvaluationRequest): Promise<EvaluationDone> {
+  upsertSearchAttributes({ TrialgateRun: [request.runId], TrialgatePhase: ['evaluation'] });
+  return inTurn(() =>
+    executeChild(evaluateVersion, {
+      workflowId: poolHolder(request.runId),
+      args: [request],
+      parentClosePolicy: ParentClosePolicy.REQUEST_CANCEL,
+      staticSummary: 'held-out tasks, on demand',
+    }),
+  );
+}
+
+/** Samples held-out tasks from one version. No other version is published to the run's pool before it has ended. */
+export async function evaluateVersion(request: EvaluationRequest): Promise<EvaluationDone> {
+  const { runId } = request;
+  try {
+    const { version, published } = await waiting(POOL_LIMIT).borrowPool({ runId, version: request.version });
+    upsertSearchAttributes({ TrialgateRun: [runId], TrialgatePolicyVersion: [version], TrialgatePhase: ['evaluation'] });
+    const { id, plans, deadlineSeconds } = await store.planEvaluationOnDemand({ ...request, version });
+    if (!published) await publishVersion({ runId, version });
+    await runGroups(runId, plans, deadlineSeconds);
+    // Its groups sealed what they had.
+    if (CancellationScope.current().consideredCancelled) throw new CancelledFailure(`${id} was cancelled`);
+    return { runId, id, version };
+  } finally {
+    await CancellationScope.nonCancellable(() => store.returnPool({ runId }));
+  }
+}

@@ -1,0 +1,29 @@
+import { CancellationScope, isCancellation, upsertSearchAttributes } from '@temporalio/workflow';
+import { gpu, store } from './activities.ts';
+import { describe } from './describe.ts';
+
+export type RescoreInput = { runId: string; trainSeconds: number };
+
+/**
+ * Trains on a batch that is on record, from the checkpoint that it was sampled from, under other reward weights. Nothing is
+ * sampled and no engine is needed; what comes out is published by whoever evaluates it or goes on from it.
+ */
+export async function rescoreIteration({ runId, trainSeconds }: RescoreInput): Promise<{ version: number }> {
+  const take = { runId, iteration: 0, take: 1 };
+  upsertSearchAttributes({ TrialgateRun: [runId], TrialgateIteration: [0], TrialgatePolicyVersion: [0], TrialgatePhase: ['train'] });
+  try {
+    const start = Date.now();
+    const { step: input, parentVersion } = await store.assembleBatch(take);
+    const step = await gpu(trainSeconds).trainStep(input);
+    const { version } = input;
+    await store.recordVersion({ ...take, version, parentVersion, batchSha256: input.batch_sha256, step });
+    await store.closeTake({ ...take, seconds: { train: (Date.now() - start) / 1000 } });
+    await store.setRunStatus({ runId, status: 'completed' });
+    upsertSearchAttributes({ TrialgatePolicyVersion: [version], TrialgatePhase: ['completed'] });
+    return { version };
+  } catch (error) {
+    const status = isCancellation(error) ? 'cancelled' : 'failed';
+    await CancellationScope.nonCancellable(() => store.setRunStatus({ runId, status, reason: describe(error) }));
+    throw error;
+  }
+}
