@@ -1,0 +1,59 @@
+import { SIGMA, type Durations } from './durations.ts';
+import type { Trial } from './group.ts';
+import type { Rules } from './rules.ts';
+import { Simulation, type Pace } from './simulation.ts';
+
+export type Share = { started: number; trained: number };
+
+export type Figures = {
+  /** Slot-time of trained trials over all slot-time. */
+  useful: number;
+  /** Slot-time of trials that were lost: stale, or cut at a quorum. */
+  lost: number;
+  /** Trained samples a median of time. */
+  rate: number;
+  samplesPerStep: number;
+  stepInterval: number;
+  staleness: number[];
+  /** Of the trials that were started, by duration's quantile: see QUANTILES. */
+  trainedShare: number[];
+};
+
+/** Upper ends of the bands in which `trainedShare` counts. */
+export const QUANTILES = [0.5, 0.75, 0.9, 0.95, 0.99, 1];
+/** The standard normal's quantiles of these. */
+const Z = [0, 0.674_49, 1.281_55, 1.644_85, 2.326_35, Number.POSITIVE_INFINITY];
+
+export const bandOf = (duration: number): number => Z.findIndex((z) => duration <= Math.exp(SIGMA * z));
+
+/** Runs `steps` steps after `warmUp`, and counts what settles in them. */
+export function measure(rules: Rules, durations: Durations, { steps = 400, warmUp = 20, pace }: { steps?: number; warmUp?: number; pace?: Pace } = {}): Figures {
+  const simulation = new Simulation(rules, durations, pace);
+  while (simulation.steps < warmUp) simulation.advance();
+  const start = simulation.now;
+  const shares: Share[] = QUANTILES.map(() => ({ started: 0, trained: 0 }));
+  const staleness: number[] = Array.from({ length: rules.maxStaleness + 1 }, () => 0);
+  let [useful, lost] = [0, 0];
+  simulation.settled = (trial: Trial, age) => {
+    const share = shares[bandOf(trial.duration)];
+    if (!share) throw new Error('a duration outside of every band');
+    share.started += 1;
+    if (trial.state === 'trained') {
+      share.trained += 1;
+      useful += trial.used;
+      staleness[age] = (staleness[age] ?? 0) + 1;
+    } else lost += trial.used;
+  };
+  while (simulation.steps < warmUp + steps) simulation.advance();
+  const time = simulation.now - start;
+  const total = staleness.reduce((sum, each) => sum + each, 0);
+  return {
+    useful: useful / (rules.slots * time),
+    lost: lost / (rules.slots * time),
+    rate: total / time,
+    samplesPerStep: total / steps,
+    stepInterval: time / steps,
+    staleness: staleness.map((each) => each / total),
+    trainedShare: shares.map((share) => share.trained / share.started),
+  };
+}

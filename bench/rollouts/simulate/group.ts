@@ -1,0 +1,63 @@
+export type TrialState = 'queued' | 'running' | 'ended' | 'trained' | 'stale' | 'cut';
+
+/** Times are the engines' clock, which stands still during a publication. */
+export type Trial = {
+  readonly group: Group;
+  readonly duration: number;
+  readonly truncated: boolean;
+  state: TrialState;
+  /** The policy version of its first token. */
+  version: number;
+  startedAt: number;
+  /** Slot-time. */
+  used: number;
+};
+
+export type Group = {
+  readonly ordinal: number;
+  /** What the engines had when it was planned. */
+  readonly version: number;
+  /** As `running` and `accepted` of rule 10 count it. */
+  state: 'running' | 'eligible' | 'consumed' | 'dropped';
+  trials: Trial[];
+};
+
+export function makeGroup(ordinal: number, version: number, durations: readonly number[], deadline: number): Group {
+  const group: Group = { ordinal, version, state: 'running', trials: [] };
+  group.trials = durations.map((duration) => ({
+    group,
+    duration: Math.min(duration, deadline),
+    truncated: duration > deadline,
+    state: 'queued',
+    version: -1,
+    startedAt: -1,
+    used: 0,
+  }));
+  return group;
+}
+
+export const countOf = (group: Group, state: TrialState): number => group.trials.reduce((count, trial) => count + (trial.state === state ? 1 : 0), 0);
+
+export const isOpen = ({ state }: Trial): boolean => state === 'queued' || state === 'running';
+
+/** Groups and the trials in `lists` again, apart from the first ones. */
+export function cloneGroups(groups: readonly Group[]): { groups: Group[]; copyOf: (trial: Trial) => Trial } {
+  const copies = new Map<Trial, Trial>();
+  const cloned = groups.map((group) => {
+    const copy: Group = { ...group, trials: [] };
+    for (const trial of group.trials) {
+      const twin = { ...trial, group: copy };
+      copy.trials.push(twin);
+      copies.set(trial, twin);
+    }
+    return copy;
+  });
+  return {
+    groups: cloned,
+    copyOf: (trial) => {
+      const twin = copies.get(trial);
+      if (!twin) throw new Error('a trial of no group that is still open');
+      return twin;
+    },
+  };
+}

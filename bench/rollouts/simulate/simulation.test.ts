@@ -1,0 +1,79 @@
+import { expect, test } from 'vitest';
+import { policiesAt } from '../policies.ts';
+import { ceiling } from './ceiling.ts';
+import { Durations } from './durations.ts';
+import { measure } from './figures.ts';
+import { consultOracle, oracleRules } from './oracle.ts';
+import { synchronous } from './rules.ts';
+import { Simulation } from './simulation.ts';
+
+const all = [0, 1, 2].flatMap((staleness) => policiesAt(staleness));
+
+test('a step trains on a trial that is older than the limit, or on one twice', () => {
+  for (const { rules, name } of all) {
+    const simulation = new Simulation(rules, new Durations(1, 16));
+    const seen = new Set<unknown>();
+    simulation.settled = (trial, staleness) => {
+      expect(seen.has(trial), `${name}: settled twice`).toBe(false);
+      seen.add(trial);
+      if (trial.state === 'trained') expect(staleness, name).toBeLessThanOrEqual(rules.maxStaleness);
+    };
+    while (simulation.steps < 30) simulation.advance();
+  }
+});
+
+test('more trials run than there are slots, or more groups are under way than rule 10 allows', () => {
+  for (const { rules, name } of all.filter((policy) => policy.rules.count === 'groups')) {
+    const simulation = new Simulation(rules, new Durations(2, 16));
+    while (simulation.steps < 30) {
+      simulation.advance();
+      const underWay = simulation.groups.filter(({ state }) => state === 'running' || state === 'eligible').length;
+      expect(simulation.running.length, name).toBeLessThanOrEqual(rules.slots);
+      expect(underWay, name).toBeLessThanOrEqual((rules.maxStaleness + 1) * rules.groupsPerStep);
+    }
+  }
+});
+
+test('the synchronous loop takes longer or shorter than its slowest trial, its step and its publication', () => {
+  const durations = new Durations(3, 16);
+  const simulation = new Simulation(synchronous, durations);
+  let expected = 0;
+  for (let step = 0; step < 5; step++) {
+    const trials = Array.from({ length: 8 }, (_, i) => durations.of(8 * step + i).slice(0, 8)).flat();
+    expected += Math.min(Math.max(...trials), synchronous.deadline) + synchronous.trainTime + synchronous.publishTime;
+  }
+  while (simulation.version < 5) simulation.advance();
+  expect(simulation.now).toBeCloseTo(expected, 6);
+});
+
+test('a copy that looks ahead changes the run that it was made from', () => {
+  const policy = all.find(({ name, staleness }) => name === 'carry-over' && staleness === 2);
+  if (!policy) throw new Error('no such policy');
+  const [plain, forked] = [4, 4].map((seed) => new Simulation(policy.rules, new Durations(seed, 16)));
+  if (!plain || !forked) throw new Error('unreachable');
+  for (let i = 0; i < 2000; i++) {
+    plain.advance();
+    forked.advance();
+    if (i % 50 === 0) {
+      const ahead = forked.fork((simulation) => simulation.now);
+      for (let j = 0; j < 100; j++) ahead.advance();
+    }
+  }
+  expect([forked.now, forked.trained, forked.steps]).toEqual([plain.now, plain.trained, plain.steps]);
+});
+
+test('the oracle does worse than the rules it is held to without knowing anything, or better than knowledge allows', () => {
+  const rules = { ...synchronous, maxStaleness: 2 };
+  const blind = measure(oracleRules(rules), new Durations(5, 1), { steps: 25 });
+  const known = consultOracle(rules, 5, 'useful', 25);
+  expect(known.useful).toBeGreaterThan(blind.useful);
+  expect(known.useful).toBeLessThan(ceiling(rules, true).useful);
+  expect(blind.useful).toBeLessThan(ceiling(rules, false).useful);
+});
+
+test('without a deadline in reach durations are not log-normal with p99 at 20 medians', () => {
+  const durations = new Durations(6, 16);
+  const sorted = Array.from({ length: 2000 }, (_, group) => durations.of(group)).flat().toSorted((a, b) => a - b);
+  expect(sorted[sorted.length / 2]).toBeCloseTo(1, 1);
+  expect((sorted[Math.floor(0.99 * sorted.length)] ?? 0) / 20).toBeCloseTo(1, 0);
+});

@@ -1,0 +1,231 @@
+import type { Durations } from './durations.ts';
+import { cloneGroups, countOf, isOpen, makeGroup, type Group, type Trial } from './group.ts';
+import type { Rules } from './rules.ts';
+
+type Trainer = { doing: 'nothing' } | { doing: 'train' | 'publish'; until: number };
+
+/** When a step that can start does start: a time up to now means at once. Asked again after every event. */
+export type Pace = (simulation: Simulation) => number;
+
+/** Hears of a trial when it is trained on or lost. */
+export type Settled = (trial: Trial, staleness: number) => void;
+
+/** One run under `Rules`, event by event. Groups start in their order, their trials take free slots in that order. */
+export class Simulation {
+  readonly rules: Rules;
+  readonly durations: Durations;
+  now = 0;
+  /** The engines' clock: it stands still during a publication. */
+  engineNow = 0;
+  /** What the engines have. */
+  version = 0;
+  /** Successful steps: `version` of rule 10. */
+  steps = 0;
+  trained = 0;
+  /** Since when the next step could start. */
+  readySince: number | null = null;
+  running: Trial[] = [];
+  /** Groups with a trial that may still come to a step. */
+  groups: Group[] = [];
+  settled: Settled = () => {};
+  pace: Pace;
+  #queue: Trial[] = [];
+  #opened = 0;
+  #consumed = 0;
+  /** Steps, with the one under way. */
+  #begun = 0;
+  #trainer: Trainer = { doing: 'nothing' };
+
+  constructor(rules: Rules, durations: Durations, pace: Pace = patience) {
+    this.rules = rules;
+    this.durations = durations;
+    this.pace = pace;
+    this.#pump();
+  }
+
+  /** The same future, apart from this one; nobody hears of its trials. */
+  fork(pace: Pace): Simulation {
+    const twin = new Simulation(this.rules, this.durations, pace);
+    const { groups, copyOf } = cloneGroups(this.groups);
+    const { now, engineNow, version, steps, trained, readySince } = this;
+    Object.assign(twin, { now, engineNow, version, steps, trained, readySince, groups, running: this.running.map(copyOf) });
+    twin.#queue = this.#queue.map(copyOf);
+    twin.#opened = this.#opened;
+    twin.#consumed = this.#consumed;
+    twin.#begun = this.#begun;
+    twin.#trainer = this.#trainer;
+    return twin;
+  }
+
+  get isTraining(): boolean {
+    return this.#trainer.doing !== 'nothing';
+  }
+
+  /** Running trials that the next step would make stale. */
+  atLimit(): Trial[] {
+    const { maxStaleness, ageOf } = this.rules;
+    const oldest = this.version + 1 - maxStaleness;
+    return this.running.filter(({ version, group }) => (ageOf === 'group' ? group.version : version) < oldest);
+  }
+
+  /** To the next thing that happens, and all that follows from it at once. */
+  advance(): void {
+    const trainer = this.#trainer;
+    const wait = this.readySince !== null && !this.isTraining ? this.pace(this) : Number.POSITIVE_INFINITY;
+    if (wait <= this.now) return this.#step();
+    const ends = trainer.doing === 'nothing' ? wait : trainer.until;
+    const first = trainer.doing === 'publish' ? undefined : this.#firstToEnd();
+    const trialEnds = first ? this.now + Math.max(0, first.startedAt + first.duration - this.engineNow) : Number.POSITIVE_INFINITY;
+    const at = Math.min(ends, trialEnds);
+    if (at === Number.POSITIVE_INFINITY) throw new Error(`nothing can happen any more after ${this.steps} steps`);
+    if (trainer.doing !== 'publish') this.engineNow += at - this.now;
+    this.now = at;
+    if (first && trialEnds <= ends) this.#end(first);
+    else if (trainer.doing === 'train') {
+      this.steps += 1;
+      this.#trainer = { doing: 'publish', until: at + this.rules.publishTime };
+    } else if (trainer.doing === 'publish') {
+      this.version += 1;
+      this.#trainer = { doing: 'nothing' };
+    }
+    this.#pump();
+  }
+
+  #firstToEnd(): Trial | undefined {
+    let first: Trial | undefined;
+    for (const trial of this.running) if (!first || trial.startedAt + trial.duration < first.startedAt + first.duration) first = trial;
+    return first;
+  }
+
+  #end(trial: Trial): void {
+    this.#leaveSlot(trial, 'ended');
+    const { group } = trial;
+    const { quorum, stragglers, groupSize, overSampling } = this.rules;
+    if (group.state !== 'running') return;
+    const ended = countOf(group, 'ended');
+    if (ended < quorum && group.trials.some(isOpen)) return;
+    group.state = 'eligible';
+    if (stragglers === 'cancel' || (overSampling > 0 && ended >= groupSize)) for (const other of group.trials) this.#cut(other);
+  }
+
+  #cut(trial: Trial): void {
+    if (trial.state === 'queued') {
+      this.#queue.splice(this.#queue.indexOf(trial), 1);
+      trial.state = 'cut';
+    } else if (trial.state === 'running') {
+      this.#leaveSlot(trial, 'cut');
+      this.settled(trial, 0);
+    }
+  }
+
+  #leaveSlot(trial: Trial, as: 'ended' | 'stale' | 'cut'): void {
+    this.running.splice(this.running.indexOf(trial), 1);
+    trial.used = as === 'ended' ? trial.duration : this.engineNow - trial.startedAt;
+    trial.state = as;
+  }
+
+  /** Starts what may start: groups by rule 10, their trials on free slots. */
+  #pump(): void {
+    const { slots, groupSize, overSampling, holds, deadline } = this.rules;
+    for (let capacity = holds !== 'nothing' && this.isTraining ? 0 : this.#capacity(); capacity >= 1; capacity--) {
+      const group = makeGroup(this.#opened, this.version, this.durations.of(this.#opened).slice(0, groupSize + overSampling), deadline);
+      this.#opened += 1;
+      this.groups.push(group);
+      this.#queue.push(...group.trials);
+    }
+    const isHeld = this.#trainer.doing === 'publish' || (holds === 'trials' && this.isTraining);
+    const free = isHeld ? 0 : slots - this.running.length;
+    for (const next of this.#queue.splice(0, free)) {
+      Object.assign(next, { state: 'running', version: this.version, startedAt: this.engineNow });
+      this.running.push(next);
+    }
+    if (this.isTraining || !this.#nextBatch().full) this.readySince = null;
+    else this.readySince ??= this.now;
+  }
+
+  /** How many groups may start. */
+  #capacity(): number {
+    const { maxConcurrentGroups, maxStaleness, groupsPerStep, groupSize, count } = this.rules;
+    const inState = (state: Group['state']) => this.groups.reduce((sum, group) => sum + (group.state === state ? 1 : 0), 0);
+    const running = inState('running');
+    const room =
+      count === 'groups'
+        ? (maxStaleness + this.steps + 1) * groupsPerStep - (this.#consumed + inState('eligible') + running)
+        : ((maxStaleness + this.steps + 1 - this.#begun) * groupsPerStep * groupSize - this.#live()) / groupSize;
+    return Math.min(maxConcurrentGroups - running, Math.floor(room));
+  }
+
+  /** Trials that are neither trained on nor dropped. */
+  #live(): number {
+    return this.groups.reduce((sum, { trials }) => sum + trials.reduce((count, trial) => count + (isOpen(trial) || trial.state === 'ended' ? 1 : 0), 0), 0);
+  }
+
+  /** What a step that starts now takes, the oldest first, besides what consumed groups still bring. */
+  #nextBatch(): { groups: Group[]; full: boolean } {
+    const { groupsPerStep, groupSize, count } = this.rules;
+    const candidates = this.groups.filter((group) => group.state === 'eligible' || this.#isLastCall(group));
+    if (count === 'groups') return { groups: candidates.slice(0, groupsPerStep), full: candidates.length >= groupsPerStep };
+    let trials = this.groups.reduce((sum, group) => sum + (group.state === 'consumed' ? countOf(group, 'ended') : 0), 0);
+    const taken = candidates.filter((group) => {
+      if (trials >= groupsPerStep * groupSize) return false;
+      trials += countOf(group, 'ended');
+      return true;
+    });
+    return { groups: taken, full: trials >= groupsPerStep * groupSize };
+  }
+
+  #isLastCall(group: Group): boolean {
+    const { lastCall, maxStaleness } = this.rules;
+    if (lastCall === 0 || group.state !== 'running' || countOf(group, 'ended') < lastCall) return false;
+    return group.trials.some((trial) => trial.state === 'ended' && trial.version <= this.version - maxStaleness);
+  }
+
+  #step(): void {
+    for (const group of this.#nextBatch().groups) {
+      group.state = 'consumed';
+      this.#consumed += 1;
+    }
+    this.#begun += 1;
+    for (const group of this.groups) {
+      if (group.state !== 'consumed') continue;
+      for (const trial of group.trials) {
+        if (trial.state !== 'ended') continue;
+        const staleness = this.version - trial.version;
+        trial.state = staleness <= this.rules.maxStaleness ? 'trained' : 'stale';
+        if (trial.state === 'trained') this.trained += 1;
+        this.settled(trial, staleness);
+      }
+    }
+    this.#dropStale();
+    this.#trainer = { doing: 'train', until: this.now + this.rules.trainTime };
+    this.#pump();
+  }
+
+  /** What no step after the one that starts now may take. */
+  #dropStale(): void {
+    const { maxStaleness, endsStale, ageOf } = this.rules;
+    const oldest = this.version + 1 - maxStaleness;
+    for (const group of this.groups) {
+      const isTaken = group.state === 'consumed';
+      for (const trial of group.trials) {
+        const isByGroup = ageOf === 'group' && !isTaken;
+        if (isByGroup ? group.version >= oldest : trial.state === 'queued' || trial.version >= oldest) continue;
+        if (trial.state === 'queued') this.#cut(trial);
+        else if (trial.state === 'running' && (endsStale === 'all' || !isTaken)) this.#leaveSlot(trial, 'stale');
+        else if (trial.state === 'ended') trial.state = 'stale';
+        else continue;
+        if (trial.startedAt >= 0) this.settled(trial, 0);
+      }
+      if ((group.state === 'running' || group.state === 'eligible') && !group.trials.some(isOpen)) {
+        group.state = countOf(group, 'ended') > 0 ? 'eligible' : 'dropped';
+      }
+    }
+    this.groups = this.groups.filter(({ state, trials }) => state === 'running' || state === 'eligible' || (state === 'consumed' && trials.some(isOpen)));
+  }
+}
+
+/** Waits up to the rules' patience for trials that would go stale. */
+export function patience(simulation: Simulation): number {
+  const { patience: limit } = simulation.rules;
+  return limit > 0 && simulation.atLimit().length > 0 ? (simulation.readySince ?? 0) + limit : simulation.now;
+}
