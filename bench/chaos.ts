@@ -19,7 +19,7 @@ import { ChaosDeployment } from './chaos/deployment.ts';
 import { dealTogether, faultsOf, nameOf } from './chaos/faults.ts';
 import { oneRun, type Outcome } from './chaos/one-run.ts';
 import { reportOf } from './chaos/report.ts';
-import { SmallDisk } from './chaos/small-disk.ts';
+import { SmallDisk } from '../activities/sandbox/testing/small-disk.ts';
 import { provenance } from './deployment.ts';
 
 const { values } = parseArgs({
@@ -30,7 +30,9 @@ const { values } = parseArgs({
     iterations: { type: 'string', default: '3' },
     /** Deployments side by side. */
     beside: { type: 'string', default: '2' },
-    /** Only faults whose names hold this text. */
+    /** A folder for the logs of runs where something does not hold. */
+    logs: { type: 'string' },
+    /** Only faults whose names match: `kill (gateway|engine)`. */
     only: { type: 'string', default: '' },
   },
 });
@@ -42,7 +44,7 @@ const { signal } = interrupted;
 const start = performance.now();
 const refusal = await SmallDisk.refusal();
 if (refusal !== null) console.log(`no disk can be full here: ${refusal}`);
-const faults = faultsOf({ disks: refusal === null }).filter((fault) => nameOf(fault).includes(values.only));
+const faults = faultsOf({ disks: refusal === null }).filter((fault) => new RegExp(values.only).test(nameOf(fault)));
 const dealt = dealTogether(faults, new Random(seed));
 const plans = Array.from({ length: count }, (_, i) => ({ run: `chaos-${i + 1}`, faults: Array.from({ length: perRun }, () => dealt.next().value) }));
 const outcomes: Outcome[] = [];
@@ -62,8 +64,10 @@ const lane = async (): Promise<void> => {
       const outcome = await oneRun(deployment, { ...plan, iterations, random: new Random(seedOf(seed, run)), say }, signal);
       outcomes.push(outcome);
       say(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
+      if (isSound(outcome)) continue;
+      if (values.logs !== undefined) await deployment.copyLogs(join(values.logs, run));
       // What went wrong in one is not another's.
-      if (outcome.broken.length > 0 || outcome.ended !== 'completed') await drop();
+      await drop();
     }
   } finally {
     await drop();
@@ -88,8 +92,12 @@ if (!signal.aborted) {
   writeFileSync(join(folder, 'chaos.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);
   writeFileSync(join(folder, 'chaos.json'), `${JSON.stringify({ ...provenance(), seed, faults_a_run: perRun, iterations, beside, outcomes }, null, 1)}\n`);
 }
-const holds = outcomes.length === count && outcomes.every(({ ended, broken }) => ended === 'completed' && broken.length === 0) && left.length === 0;
+const holds = outcomes.length === count && outcomes.every(isSound) && left.length === 0;
 process.exit(signal.aborted ? 130 : holds ? 0 : 1);
+
+function isSound({ ended, broken }: Outcome): boolean {
+  return ended === 'completed' && broken.length === 0;
+}
 
 function elapsed(): string {
   const seconds = Math.floor((performance.now() - start) / 1000);

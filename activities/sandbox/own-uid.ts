@@ -40,7 +40,11 @@ async function claim(file: string, name: string): Promise<boolean> {
     await writeFile(file, name, { flag: 'wx' });
     return true;
   } catch (error) {
-    if (!(error instanceof Error) || !('code' in error) || error.code !== 'EEXIST') throw error;
+    if (!(error instanceof Error) || !('code' in error) || error.code !== 'EEXIST') {
+      // A disk that is full lets a file be made and nothing be written to it: nobody's claim, for ever.
+      await rm(file, { force: true });
+      throw error;
+    }
     return (await readFile(file, 'utf8').catch(() => null)) === name;
   }
 }

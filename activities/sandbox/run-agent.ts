@@ -5,6 +5,7 @@ import { baseEnvironment } from './base-environment.ts';
 import { copyFiles } from './copy-files.ts';
 import { handOver, type Sandbox } from './create-sandbox.ts';
 import { hostWork } from './errors.ts';
+import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
 import { passable, sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
@@ -89,6 +90,9 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
     marker: sandbox.name,
     signal: run.signal,
   });
+  if (result.reason !== 'cancelled' && (await isDiskFullForOthers(sandbox, task.environment.storageMb))) {
+    return { ending: 'infra_error', reason: "the host's disk is full", process: result };
+  }
   return { ...judge(result), process: result };
 }
 

@@ -5,7 +5,8 @@ import { baseEnvironment } from './base-environment.ts';
 import { copyFiles } from './copy-files.ts';
 import { emptySandbox, handOver, type Sandbox } from './create-sandbox.ts';
 import { removeNamed } from './destroy-sandbox.ts';
-import { hostWork, VerifierError } from './errors.ts';
+import { hostWork, SandboxError, VerifierError } from './errors.ts';
+import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
 import { verifierName } from './names.ts';
 import { readRewards } from './read-rewards.ts';
@@ -47,6 +48,7 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
     signal.throwIfAborted();
     const result = await runTests(task, clean, isolation, signal);
     signal.throwIfAborted();
+    if (await isDiskFullForOthers(clean, task.environment.storageMb)) throw new SandboxError(`verifying ${sandbox.name}: the disk is full; free some space`);
     const stdoutTail = result.stdout.slice(-4000);
     if (result.reason !== 'exited')
       throw new VerifierError(

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
-import { chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { chmod, cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -15,7 +15,7 @@ import { livingState, readState } from '../../cli/supervisor/state.ts';
 import type { Wiring } from './components.ts';
 import { Link } from './link.ts';
 import { processesOf } from './processes.ts';
-import { SmallDisk } from './small-disk.ts';
+import { SmallDisk } from '../../activities/sandbox/testing/small-disk.ts';
 import { writeTinyModel } from './tiny-model.ts';
 
 export const COMPONENTS = ['postgres', 'temporal', 'gateway', 'engine', 'workflow-worker', 'activity-worker', 'gpu-worker'] as const;
@@ -109,6 +109,13 @@ export class ChaosDeployment {
       if (found?.status === 'ready' && found.process && isAlive(found.process)) return found.process;
     }
     throw new Error(`${name} does not serve again: ${readState(this.config.home)?.components.find((each) => each.name === name)?.detail}`);
+  }
+
+  /** What its processes said. */
+  async copyLogs(to: string): Promise<void> {
+    await cp(homeFolders(this.config.home).logs, to, { recursive: true });
+    await cp(join(this.#folder, 'supervisor.log'), join(to, 'supervisor.log'));
+    await cp(this.engineLog, join(to, 'engine.jsonl'));
   }
 
   /** Stops it. Returns what went on running. */

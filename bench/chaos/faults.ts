@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { groupOf, send, type ProcessId } from '../../cli/supervisor/processes.ts';
+import { groupOf, isAlive, send, type ProcessId } from '../../cli/supervisor/processes.ts';
 import type { Random } from '../../gateway/testing/fuzz/random.ts';
 import { COMPONENTS, DISK_NAMES, LINKS, type ChaosDeployment, type DiskName, type LinkName } from './deployment.ts';
 import { familyOf } from './processes.ts';
@@ -60,7 +60,10 @@ async function strike(deployment: ChaosDeployment, fault: Fault, random: Random,
       // What it started in groups of their own, agents among it, is left behind.
       if (leader) for (const each of fault.at === 'supervisor' ? [leader.pid] : groupOf(leader)) send(each, 'SIGKILL');
       // Nothing supervises the supervisor but a person.
-      if (fault.at === 'supervisor') await deployment.up(signal);
+      if (leader && fault.at === 'supervisor') {
+        while (isAlive(leader)) await sleep(10);
+        await deployment.up(signal);
+      }
       return { fault: nameOf(fault), began, ended: began };
     case 'stop':
       await stopFor(leader, fault.at === 'supervisor', between(STOP_MS), signal);

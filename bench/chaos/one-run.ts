@@ -87,28 +87,33 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, fau
     while (!(await isOver())) await goesOn(Date.now());
   } catch (error) {
     signal.throwIfAborted();
-    broken.push(error instanceof Error ? error.message : String(error));
+    broken.push(describe(error));
   }
+  const witnessed = await witness.stop();
+  const now = await standing();
+  const ended = now?.status === 'completed' ? 'completed' : `${now?.status ?? 'not known'}: ${now?.reason}`;
+  const seconds = (Date.now() - began) / 1000;
+  const restarted = struck.some(({ fault }) => /kill (engine|supervisor)/.test(fault));
+  let repeated: Repeated | null = null;
   try {
-    const witnessed = await witness.stop();
-    const now = await standing();
-    const ended = now?.status === 'completed' ? 'completed' : `${now?.status ?? 'not known'}: ${now?.reason}`;
-    const seconds = (Date.now() - began) / 1000;
-    const restarted = struck.some(({ fault }) => /kill (engine|supervisor)/.test(fault));
     const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
-    const progress = await progressOf(db, run).catch(() => []);
-    const recoveries = struck.map((fault) => ({ ...fault, recovered: recoveredAfter(fault, progress) }));
     broken.push(...(await auditChaos({ db, runId: run, iterations, witnessed, engine, restarted })));
-    const repeated = await withDeployment(deployment.config, async (connected) => {
+    await withDeployment(deployment.config, async (connected) => {
       broken.push(...(await leftRunning(connected, run)));
-      return repeatedOf(connected, run);
+      repeated = await repeatedOf(connected, run);
     });
     broken.push(...(await leftSandboxes(deployment, run)));
-    return { run, ended, seconds, faults: recoveries, resumed, repeated, witnessed: witnessed.length, broken };
-  } finally {
-    await db.$client.end();
+  } catch (error) {
+    signal.throwIfAborted();
+    broken.push(`not audited: ${describe(error)}`);
   }
+  const progress = await progressOf(db, run).catch(() => []);
+  await db.$client.end();
+  const faultsMet = struck.map((fault) => ({ ...fault, recovered: recoveredAfter(fault, progress) }));
+  return { run, ended, seconds, faults: faultsMet, resumed, repeated, witnessed: witnessed.length, broken };
 }
+
+const describe = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 function recoveredAfter({ ended }: Struck, progress: number[]): number | null {
   const next = progress.find((at) => at > ended);

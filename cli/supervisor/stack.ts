@@ -59,12 +59,25 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
   }
 }
 
+const STATE_AGAIN_MS = 500;
+
 function watch(plan: Plan, components: Component[], notes: string[], onChange: StackOptions['onChange']) {
   const state = initialState(plan, components, notes);
   const byName = new Map(state.components.map((each) => [each.name, each]));
+  let again: NodeJS.Timeout | undefined;
   const publish = (): void => {
-    writeState(plan.config.home, state);
     onChange?.(state);
+    try {
+      writeState(plan.config.home, state);
+    } catch (error) {
+      // A full disk ends components; it must not end who brings them back.
+      if (again === undefined) console.error(`the state cannot be written, and is tried again: ${error instanceof Error ? error.message : String(error)}`);
+      clearTimeout(again);
+      again = setTimeout(publish, STATE_AGAIN_MS).unref();
+      return;
+    }
+    clearTimeout(again);
+    again = undefined;
   };
   const whenReady = async (names: string[], signal: AbortSignal): Promise<void> => {
     while (!names.every((name) => byName.get(name)?.status === 'ready')) await sleep(50, undefined, { signal });

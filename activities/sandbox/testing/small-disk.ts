@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
-import { mkdtemp, open, rm } from 'node:fs/promises';
+import { mkdtemp, open, rm, type FileHandle } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -41,19 +41,26 @@ export class SmallDisk {
     }
   }
 
-  /** Keeps it full for so long. It has its room again when this returns or is aborted. */
-  async fullFor(ms: number, signal: AbortSignal): Promise<void> {
-    const end = Date.now() + ms;
+  /** Is full while `body` runs, and has its room again when this returns or rejects. */
+  async whileFull<T>(body: () => Promise<T>, signal: AbortSignal): Promise<T> {
     const file = await open(this.#ballast, 'w');
+    const over = new AbortController();
+    const stop = AbortSignal.any([signal, over.signal]);
     try {
-      do {
-        await fill(file);
-        await sleep(AGAIN_MS, undefined, { signal });
-      } while (Date.now() < end);
+      await fill(file);
+      const filling = keepFull(file, stop);
+      return await body().finally(() => {
+        over.abort();
+        return filling;
+      });
     } finally {
       await file.close();
       await rm(this.#ballast, { force: true });
     }
+  }
+
+  fullFor(ms: number, signal: AbortSignal): Promise<void> {
+    return this.whileFull(() => sleep(ms, undefined, { signal }), signal);
   }
 
   async unmount(): Promise<void> {
@@ -61,7 +68,14 @@ export class SmallDisk {
   }
 }
 
-async function fill(file: Awaited<ReturnType<typeof open>>): Promise<void> {
+async function keepFull(file: FileHandle, stop: AbortSignal): Promise<void> {
+  while (!stop.aborted) {
+    await fill(file);
+    await sleep(AGAIN_MS, undefined, { signal: stop }).catch(() => {});
+  }
+}
+
+async function fill(file: FileHandle): Promise<void> {
   const ballast = Buffer.alloc(MIB);
   for (let size = MIB; size >= 1; size /= 16) {
     try {

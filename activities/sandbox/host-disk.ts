@@ -1,0 +1,27 @@
+import { lstat, opendir, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { Sandbox } from './create-sandbox.ts';
+
+/** Below this, what writes fails sooner or later. */
+const LEAST_FREE_BYTES = 2 ** 20;
+const MAX_FILES = 10_000;
+
+/**
+ * Whether the host's disk is full though this sandbox takes no more of it than `allowedMb`: what fails in it then fails for our
+ * reasons. One that filled the disk itself has nobody else to blame.
+ */
+export async function isDiskFullForOthers({ root }: Pick<Sandbox, 'root'>, allowedMb: number): Promise<boolean> {
+  const { bavail, bsize, ffree, files } = await statfs(root);
+  const full = bavail * bsize < LEAST_FREE_BYTES || (files > 0 && ffree === 0);
+  return full && (await takesAtMost(root, allowedMb * 2 ** 20));
+}
+
+async function takesAtMost(root: string, bytes: number): Promise<boolean> {
+  let [taken, seen] = [0, 0];
+  for await (const entry of await opendir(root, { recursive: true })) {
+    const { blocks } = await lstat(join(entry.parentPath, entry.name)).catch(() => ({ blocks: 0 }));
+    taken += blocks * 512;
+    if (taken > bytes || ++seen > MAX_FILES) return false;
+  }
+  return true;
+}
