@@ -152,7 +152,7 @@ export class TokenEngine {
       });
     });
     const rows = Array.from({ length: Math.max(...chunks.map((each) => each.length)) }, (_, i) => chunks.flatMap((each) => each[i]?.choices ?? []).toReversed());
-    const sent = this.together ? rows.map((choices) => ({ request_id, choices })) : chunks.flat();
+    const sent = this.together ? rows.map((row) => ({ request_id, choices: row })) : chunks.flat();
     void events(response, [...sent, { request_id, choices: [], usage }], this.pace);
   }
 
