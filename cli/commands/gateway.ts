@@ -15,9 +15,8 @@ export function register(root: Command): void {
     .action(async (options: { engine: string[] }, command: Command) => {
       const more = options.engine.length ? { engines: JSON.stringify(options.engine) } : {};
       const { config } = await settingsOf(command, ALIASES, more);
-      const [{ runGateway }, { requireDatabase }, { secretsOf }, { connectionsOf }, { untilSignalled }] = await Promise.all([
-        import('../../gateway/main.ts'),
-        import('../database.ts'),
+      const [{ runGateway, requireDatabase }, { secretsOf }, { connectionsOf }, { untilSignalled }] = await Promise.all([
+        import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
         import('../config/secrets.ts'),
         import('../config/connections.ts'),
         import('../signals.ts'),

@@ -100,9 +100,22 @@ async function repliesOf(reply: Response, n: number): Promise<Message[]> {
     const message = messages[index];
     if (!message) throw new Error(`choice ${index} of ${n}`);
     if (typeof delta.content === 'string') message.content = String(message.content) + delta.content;
-    if (Array.isArray(delta.tool_calls)) message.tool_calls = delta.tool_calls;
+    if (Array.isArray(delta.tool_calls)) message.tool_calls = withParts(message.tool_calls as ToolCall[] | undefined, delta.tool_calls as ToolPart[]);
   }
   return messages;
+}
+
+type ToolCall = { id?: string; type: string; function: { name: string; arguments: string } };
+type ToolPart = { index: number; id?: string; function?: { name?: string; arguments?: string } };
+
+/** Calls of tools as far as a stream has brought them. */
+function withParts(before: readonly ToolCall[] = [], parts: readonly ToolPart[]): ToolCall[] {
+  const calls = [...before];
+  for (const { index, id, function: given } of parts) {
+    const { id: known, function: said } = calls[index] ?? { function: { name: '', arguments: '' } };
+    calls[index] = { id: known ?? id, type: 'function', function: { name: said.name + (given?.name ?? ''), arguments: said.arguments + (given?.arguments ?? '') } };
+  }
+  return calls;
 }
 
 /** mulberry32: 0 to 1, the same for the same seed. */

@@ -1,0 +1,3 @@
+/** What a gateway's process runs: all else of it comes with these. */
+export { runGateway } from '../gateway/main.ts';
+export { requireDatabase } from './database.ts';

@@ -1,0 +1,26 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { tmpdir } from 'node:os';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { GatewayProcess } from '../gateway/testing/gateway-process.ts';
+import { TestPostgres } from '../store/testing/postgres.ts';
+import { EXIT } from './exit.ts';
+import { INSTALLS } from './folders.ts';
+
+let postgres: TestPostgres;
+beforeAll(async () => void (postgres = await TestPostgres.create()), 60_000);
+afterAll(() => postgres.close());
+const rest = ['--secret', 'a secret of sixteen characters', '--engine', 'http://127.0.0.1:9'];
+
+test('a gateway that was made into one file does not find the files that it looks for', async () => {
+  const gateway = await new GatewayProcess({ engines: ['http://127.0.0.1:9'], databaseUrl: postgres.url, adminKey: 'the admin key', secret: 'a secret of sixteen characters' }).start();
+  const [page, styles] = await Promise.all(['/docs', '/docs/swagger-ui.css'].map((path) => fetch(`${gateway.url}${path}`)));
+  expect([page?.status, styles?.status, styles?.headers.get('content-type')]).toEqual([200, 200, 'text/css']);
+  await gateway.kill('SIGTERM');
+});
+
+test('a failure within that file loses its exit code', async () => {
+  const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--host', '0.0.0.0', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: 'ignore' });
+  const [code] = await once(child, 'exit');
+  expect(code).toBe(EXIT.badInput);
+});
