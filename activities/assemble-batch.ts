@@ -25,7 +25,7 @@ export const assembleBatch =
       .select()
       .from(batches)
       .where(and(eq(batches.runId, runId), eq(batches.iteration, iteration), eq(batches.take, take)));
-    if (!made) await chooseTrials(deps.db, input, config.groups_per_iteration);
+    if (!made) await chooseTrials(deps.db, config, input);
     const { sha256, path, samples, trials, metrics } = made ?? (await writeSamples(deps, config, input));
     return deps.db.transaction(async (tx) => {
       const [found] = await tx.select().from(iterations).where(here).for('update');

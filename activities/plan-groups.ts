@@ -1,17 +1,18 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, asc, count, eq, isNull, sql } from 'drizzle-orm';
+import { and, count, eq } from 'drizzle-orm';
 import type { Transaction } from '../store/queries/transaction.ts';
 import { groups, iterations, quarantinedTasks, runs } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
-import { capacity } from './rollout/capacity.ts';
+import { batchTrials, groupTrials, isOffered, readCandidates, running, usable, type Candidate } from './rollout/candidates.ts';
 import { readLineage } from './rollout/lineage.ts';
 import { isLive } from './rollout/live.ts';
 import { planOf } from './rollout/plan-of.ts';
 import { refuseMostFailed } from './rollout/refuse-most-failed.ts';
 import { reopenUnfinished } from './rollout/reopen-unfinished.ts';
+import { room } from './rollout/room.ts';
 import { taskAt } from './rollout/walk.ts';
 import type { RunConfig } from './run-config.ts';
 import { listTasks } from './tasks/list-tasks.ts';
@@ -20,18 +21,20 @@ export type TakeInput = { runId: string; iteration: number; take: number; policy
 export type Rollout = {
   /** Groups that should run now, whichever iteration began them. */
   open: GroupPlan[];
-  /** Groups whose samples no step may use any more: to be cut. */
-  stale: string[];
-  /** Groups that a batch may be made of, and how many it is made of. */
+  /** Groups that have ended but for their stragglers. */
+  outlived: string[];
+  /** Trials that no step may use any more: to be cut. */
+  stale: { id: string; members: number[] }[];
+  /** Trials that a batch may be made of, and how many it is made of. */
   eligible: number;
   wanted: number;
-  /** Whether the step may be made: its groups are there, and none runs that only this step could use. */
+  /** Whether the step may be made: its trials are there, and none runs that only this step could use. */
   isReady: boolean;
 };
 
 /**
- * Starts as many groups as rule 10 leaves room for, by writing their rows: whoever asks next finds them. `reopen`: groups of this take
- * with trials that nobody finished run again, after what failed them was mended.
+ * Starts as many groups as there is room for, by writing their rows: whoever asks next finds them. `reopen`: groups of this take with
+ * trials that nobody finished run again, after what failed them was mended.
  */
 export const planGroups =
   (deps: Pick<Deps, 'db'>) =>
@@ -39,7 +42,7 @@ export const planGroups =
     const { runId, iteration, take, policyVersion } = input;
     const config = await readRun(deps.db, runId);
     const tasks = await listTasks(config.tasks);
-    const { groups_per_iteration: batch, max_staleness: maxStaleness } = config;
+    const { max_staleness: maxStaleness } = config;
     return deps.db.transaction(async (tx) => {
       await tx.select({ id: runs.id }).from(runs).where(eq(runs.id, runId)).for('update');
       const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take));
@@ -48,41 +51,55 @@ export const planGroups =
       if (input.reopen) await reopenUnfinished(tx, input);
       else await refuseMostFailed(tx, input, config.group_size);
       const ages = await readLineage(tx, { runId, version: policyVersion, limit: maxStaleness });
-      const live = and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNull(groups.dropped), isLive(groups));
-      const consumed = isLive({ runId: groups.runId, iteration: groups.batchIteration, take: groups.batchTake });
-      const waiting = await tx.select().from(groups).where(and(live, sql`not ${consumed}`)).orderBy(asc(groups.iteration), asc(groups.ordinal));
-      const stale = waiting.filter((group) => !ages.has(group.policyVersion));
-      for (const { id } of stale) await tx.update(groups).set({ dropped: 'stale' }).where(eq(groups.id, id));
-      const usable = waiting.filter((group) => ages.has(group.policyVersion));
-      const open = usable.filter((group) => group.endedAt === null);
-      const eligible = usable.length - open.length;
-      const [made] = await tx.select({ groups: count() }).from(groups).where(and(live, consumed));
-      const accepted = (made?.groups ?? 0) + eligible;
-      const room = capacity({ running: open.length, accepted, version: iteration, iterations: config.iterations, batch, maxStaleness, maxConcurrent: config.max_concurrent_groups });
-      const started = await start(tx, config, tasks, input, room);
-      const running = [...open, ...started];
+      const candidates = await dropStale(tx, await readCandidates(tx, runId, ages));
+      const open = candidates.filter(({ group }) => group.endedAt === null);
+      const offered = candidates.filter((candidate) => isOffered(candidate, config));
+      const eligible = sum(offered.map(usable));
+      const wanted = batchTrials(config);
+      const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate)));
+      const stepsLeft = config.iterations - iteration;
+      const more = room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent: config.max_concurrent_groups });
+      const started = await start(tx, config, tasks, input, more);
       // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of.
-      const lastChance = config.stragglers === 'wait' && running.some((group) => (ages.get(group.policyVersion) ?? 0) >= maxStaleness);
-      const isReady = running.length === 0 || (eligible >= batch && !lastChance);
+      const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, age }) => isRunning && age === maxStaleness);
+      const lastChance = config.stragglers === 'wait' && open.some(isLast);
+      const underWay = open.length + started.length;
       return {
-        open: running.map(planOf),
-        stale: stale.flatMap(({ id, endedAt }) => (endedAt === null ? [id] : [])),
+        open: [...open.map(({ group }) => group), ...started].map(planOf),
+        outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate) > 0).map(({ group }) => group.id),
+        stale: candidates.flatMap(tooOld),
         eligible,
-        wanted: batch,
-        isReady,
+        wanted,
+        isReady: underWay === 0 || (eligible >= wanted && !lastChance),
       };
     });
   };
 
-async function start(tx: Transaction, config: RunConfig, tasks: string[], input: TakeInput, room: number) {
-  if (room === 0) return [];
+const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
+
+function tooOld({ group, members }: Candidate): Rollout['stale'] {
+  const stale = members.filter(({ isRunning, isTooOld }) => isRunning && isTooOld).map(({ member }) => member);
+  return stale.length > 0 ? [{ id: group.id, members: stale }] : [];
+}
+
+/** A group of which nothing may be trained on any more leaves the run's account. */
+async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Candidate[]> {
+  const isStale = (candidate: Candidate) =>
+    !candidate.isTaken && candidate.group.endedAt !== null && usable(candidate) + running(candidate) === 0 && candidate.members.some(({ isTooOld }) => isTooOld);
+  const stale = candidates.filter(isStale);
+  for (const { group } of stale) await tx.update(groups).set({ dropped: 'stale' }).where(eq(groups.id, group.id));
+  return candidates.filter((candidate) => !isStale(candidate));
+}
+
+async function start(tx: Transaction, config: RunConfig, tasks: string[], input: TakeInput, more: number) {
+  if (more === 0) return [];
   const { runId, iteration, take, policyVersion } = input;
   const ofRun = and(eq(groups.runId, runId), eq(groups.kind, 'train'));
   const [before] = await tx.select({ groups: count() }).from(groups).where(and(ofRun, isLive(groups)));
   const [here] = await tx.select({ groups: count() }).from(groups).where(and(ofRun, eq(groups.iteration, iteration), eq(groups.take, take)));
   const quarantined = await tx.select({ task: quarantinedTasks.task }).from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId));
   const out = new Set(quarantined.map((row) => row.task));
-  const values = Array.from({ length: room }, (_, i) => {
+  const values = Array.from({ length: more }, (_, i) => {
     const position = (before?.groups ?? 0) + i;
     const task = taskAt(tasks, position, config.seed, out);
     if (task === null) throw allQuarantined(runId, out.size);

@@ -26,7 +26,7 @@ function during<T>(world: FakeWorld, borrowed: () => BorrowedPool, body: () => P
     planEvaluationOnDemand: async (input: { runId: string; version: number }) => plan(input),
     returnPool: async () => void world.log.push('return'),
   };
-  return withWorkers(environment, { trialgate: { ...world.general(), ...own }, host: world.host(), gpu: world.gpu() }, body);
+  return withWorkers(environment, { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
 }
 
 const evaluate = (request: EvaluationRequest) =>

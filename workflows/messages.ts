@@ -51,4 +51,6 @@ export const engineTroubleSignal = defineSignal('engineTrouble');
 export const cutSignal = defineSignal('cut');
 /** To a group, of one of its trials. */
 export const skipSignal = defineSignal<[{ member: number }]>('skip');
+/** To a group: these trials are older than the run allows. */
+export const staleSignal = defineSignal<[{ members: number[] }]>('stale');
 export const extendSignal = defineSignal<[{ member: number; seconds: number }]>('extend');

@@ -2,7 +2,7 @@ import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
-import { cutSignal, extendSignal, groupEndedSignal, skipSignal } from './messages.ts';
+import { cutSignal, extendSignal, groupEndedSignal, skipSignal, staleSignal } from './messages.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
 /**
@@ -26,6 +26,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   };
   setHandler(cutSignal, () => void (deadline = 0));
   setHandler(skipSignal, ({ member }) => cut(running().filter((trial) => trial.member === member), 'skipped'));
+  setHandler(staleSignal, ({ members }) => cut(running().filter(({ member }) => members.includes(member)), 'stale'));
   setHandler(extendSignal, ({ member, seconds }) => {
     const trial = running().find((each) => each.member === member);
     if (!trial) return;

@@ -2,7 +2,7 @@ import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
-import { cutSignal, type GroupEnd } from './messages.ts';
+import { cutSignal, staleSignal, type GroupEnd } from './messages.ts';
 import { startGroup } from './run-groups.ts';
 
 /** A signal may be lost with a group's workflow, and what is written in the store not: it is asked again after so long. */
@@ -15,6 +15,7 @@ export class Rollouts {
   readonly running = new Map<string, GroupPlan>();
   readonly #take: TakeInput;
   readonly #started = new Set<string>();
+  readonly #outlived = new Set<string>();
   #isDirty = true;
 
   constructor(take: TakeInput) {
@@ -53,11 +54,12 @@ export class Rollouts {
     const rollout = await store.planGroups({ ...this.#take, reopen });
     if (reopen) this.#started.clear();
     this.running.clear();
+    for (const id of rollout.outlived) this.#outlived.add(id);
     for (const plan of rollout.open) {
       this.running.set(plan.id, plan);
       if (!this.#started.has(plan.id)) this.#start(plan);
     }
-    for (const id of rollout.stale) await getExternalWorkflowHandle(id).cancel().catch(() => {});
+    await Promise.all(rollout.stale.map(({ id, members }) => getExternalWorkflowHandle(id).signal(staleSignal, { members }).catch(() => {})));
     return rollout;
   }
 
@@ -79,7 +81,8 @@ export class Rollouts {
   /** Ends all that runs: what this execution started is cancelled with its scope, the rest is told to. Bounded: hosts may be lost. */
   async cancelAll(): Promise<void> {
     const ids = [...this.running.keys()];
-    await Promise.all(ids.map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
+    const all = new Set([...ids, ...this.#started, ...this.#outlived]);
+    await Promise.all([...all].map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
     try {
       await CancellationScope.withTimeout(60_000, () => Promise.all(ids.map((id) => waiting('60s').awaitGroup({ id }))));
     } catch (error) {

@@ -43,7 +43,7 @@ export class RunStatus {
     const running = new Set(open.map(({ id }) => id));
     for (const member of members) if (!running.has(member.id) && member.state === 'running') Object.assign(member, { state: 'ended', since: now });
     Object.assign(this.report, { groups: members.length, groups_ended: members.length - running.size });
-    this.waitFor(`${wanted} groups for the batch: ${eligible} are there, ${running.size} run`, until);
+    this.waitFor(`${wanted} trials for the batch: ${eligible} are there, ${running.size} groups run`, until);
   }
 
   describe(): string {

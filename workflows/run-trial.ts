@@ -9,7 +9,7 @@ import { onHost, opening, store, waiting } from './activities.ts';
 import { engineTroubleSignal } from './messages.ts';
 
 /** Why a trial was cut: at the deadline it is verified as it is, else it comes to nothing, for good unless its run was cancelled. */
-type Cut = 'deadline' | 'dropped' | 'skipped' | 'run';
+type Cut = 'deadline' | 'dropped' | 'stale' | 'skipped' | 'run';
 export type TrialRun = {
   readonly trialId: string;
   readonly member: number;
@@ -31,6 +31,7 @@ type Ending = Omit<Sealing, keyof Attempt>;
 const REASONS: Record<Cut, string> = {
   deadline: 'the group reached its deadline',
   dropped: 'enough trials of the group had ended',
+  stale: 'older than the run allows',
   skipped: 'skipped by a person',
   run: 'the run was cancelled',
 };
@@ -60,7 +61,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
   }
 }
 
-const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason: REASONS[cut ?? 'run'], final: cut === 'dropped' || cut === 'skipped' });
+const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason: REASONS[cut ?? 'run'], final: cut !== null && cut !== 'run' });
 
 /** Null when no host could: an infrastructure failure. */
 async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {

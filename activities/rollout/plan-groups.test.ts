@@ -3,10 +3,14 @@ import { and, eq, inArray } from 'drizzle-orm';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { openDatabase, type Database } from '../../store/database.ts';
 import { attempts, groups, iterations, policyVersions, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { callRecord } from '../../store/testing/call-record.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { chooseTrials } from '../batch/choose-trials.ts';
 import { endGroup } from '../end-group.ts';
 import { planGroups } from '../plan-groups.ts';
+import { readRun } from '../read-run.ts';
 import { runConfig } from '../run-config.ts';
 import { taskWith, temporaryHome } from '../sandbox/testing/fixtures.ts';
 
@@ -60,10 +64,18 @@ async function end(id: string, ...outcomes: (Outcome | [Outcome, number])[]): Pr
   await endGroup({ db })({ id });
 }
 
+/** Two trials of a group that run, and have sampled their first tokens from `version`. */
+async function sample(id: string, version: number): Promise<void> {
+  for (const member of [0, 1]) {
+    const trialId = `${id}-${member}`;
+    await openAttempt(db, { trialId, attempt: 1, runId, groupId: id, member });
+    await recordCalls(db, [callRecord({ trialId, choice: { policyVersion: version } })]);
+  }
+}
+
 /** A step on what is there: its batch, its version, the next iteration's take. */
 async function step(iteration: number, version = iteration + 1): Promise<string[]> {
-  const wanted = (await db.select().from(runs).where(eq(runs.id, runId))).map(({ config }) => runConfig.parse(config).groups_per_iteration)[0] ?? 0;
-  await chooseTrials(db, { runId, iteration, take: 1 }, wanted);
+  await chooseTrials(db, await readRun(db, runId), { runId, iteration, take: 1 });
   await record(version, iteration);
   await db.update(iterations).set({ status: 'done', trainedVersion: version }).where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration)));
   await openTake(iteration + 1, 1, version);
@@ -74,11 +86,11 @@ const names = (list: { id: string }[]) => list.map(({ id }) => id.slice(runId.le
 
 test('an on-policy run starts more than a batch, or a group of its next iteration before its step', async () => {
   await begin({});
-  expect(await plan(0)).toMatchObject({ open: [{ ordinal: 0 }, { ordinal: 1 }], eligible: 0, wanted: 2, isReady: false });
+  expect(await plan(0)).toMatchObject({ open: [{ ordinal: 0 }, { ordinal: 1 }], eligible: 0, wanted: 4, isReady: false });
   await end(`${runId}/0.1/0`, 'scored', 'scored');
   expect(names((await plan(0)).open)).toEqual(['0.1/1']);
   await end(`${runId}/0.1/1`, 'scored', 'scored');
-  expect(await plan(0)).toMatchObject({ open: [], eligible: 2, isReady: true });
+  expect(await plan(0)).toMatchObject({ open: [], eligible: 4, isReady: true });
 });
 
 test('a run with staleness 1 idles while one batch is there, or runs further ahead than it may use', async () => {
@@ -94,19 +106,25 @@ test('a run with staleness 1 idles while one batch is there, or runs further ahe
 test('what is older than the run allows is trained on, or holds the place of what may be', async () => {
   await begin({ max_staleness: 1, stragglers: 'cancel' });
   await plan(0);
+  await sample(`${runId}/0.1/0`, 0);
   for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
   await step(0);
   await plan(1);
   for (const ordinal of [0, 1]) await end(`${runId}/1.1/${ordinal}`, 'scored', 'scored');
   await step(1);
   const { open, stale } = await plan(2);
-  expect(stale.map((id) => id.slice(runId.length + 1))).toEqual(['0.1/0', '0.1/3']);
-  expect(names(open)).toEqual(['2.1/0', '2.1/1', '2.1/2', '2.1/3']);
+  expect(stale).toEqual([{ id: `${runId}/0.1/0`, members: [0, 1] }]);
+  // One that waited for a place has sampled nothing yet: it is as fresh as the first token it will sample.
+  expect(names(open)).toEqual(['0.1/0', '0.1/3', '2.1/0', '2.1/1']);
+  await end(`${runId}/0.1/0`, 'scored', 'scored');
+  expect(await plan(2)).toMatchObject({ stale: [], eligible: 0 });
+  expect(await db.select().from(groups).where(eq(groups.id, `${runId}/0.1/0`))).toMatchObject([{ dropped: 'stale' }]);
 });
 
 test('a slow task is left out of every batch because fast ones are there first', async () => {
   await begin({ max_staleness: 1 });
   await plan(0);
+  await sample(`${runId}/0.1/0`, 0);
   for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
   await step(0);
   await plan(1);
@@ -132,12 +150,12 @@ test('a redone iteration mixes in what its superseded take made, or samples othe
   await step(0);
   const second = await plan(1);
   for (const ordinal of [2, 3]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
-  await chooseTrials(db, { runId, iteration: 1, take: 1 }, 2);
+  await chooseTrials(db, await readRun(db, runId), { runId, iteration: 1, take: 1 });
   await db.update(iterations).set({ status: 'superseded' }).where(and(eq(iterations.runId, runId), eq(iterations.iteration, 1)));
   await openTake(1, 2, 1);
   const again = await plan(1, { take: 2 });
   expect(names(again.open)).toEqual(['1.2/0', '1.2/1']);
-  expect(again.eligible).toBe(2);
+  expect(again.eligible).toBe(4);
   expect(again.open.map(({ task }) => task)).toEqual(second.open.filter(({ iteration }) => iteration === 1).map(({ task }) => task));
   expect(new Set([...first.open, ...again.open].map(({ task }) => task)).size).toBe(3);
 });
@@ -148,7 +166,7 @@ test('groups without spread are trained on, or replaced for ever', async () => {
   await end(`${runId}/0.1/0`, ['scored', 1], ['scored', 1]);
   expect(names((await plan(0)).open)).toEqual(['0.1/1', '0.1/2']);
   await end(`${runId}/0.1/1`, ['scored', 0], ['scored', 0]);
-  expect(await plan(0)).toMatchObject({ eligible: 1 });
+  expect(await plan(0)).toMatchObject({ eligible: 2 });
 });
 
 test('a task that keeps failing is sampled again and again', async () => {
@@ -182,4 +200,36 @@ test('a host that fails burns the whole task set, and puts it into quarantine', 
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
   const { open } = await plan(0, { reopen: true });
   expect(names(open)).toEqual(['0.1/0', '0.1/1']);
+});
+
+test('a straggler that is carried over is trained with another group, twice, or never', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  await end(id, 'scored', 'scored');
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  const batchesOf = async (group: string) => (await db.select().from(trials).where(eq(trials.groupId, group)).orderBy(trials.member)).map((row) => row.batchIteration);
+  expect(await step(0)).toEqual(['0.1/0', '0.1/1']);
+  expect(await batchesOf(id)).toEqual([0, 0, null]);
+  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-2`));
+  await plan(1);
+  await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
+  expect(await step(1)).toEqual(['1.1/0']);
+  expect(await batchesOf(id)).toEqual([0, 0, 1]);
+});
+
+test('a group that could be used once more is lost, because it has not come to its quorum', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 3, stragglers: 'carry_over', groups_per_iteration: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await sample(id, 0);
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  await step(0);
+  await plan(1);
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  for (const member of [0, 1]) await db.update(trials).set({ outcome: 'scored', rewards: { reward: member } }).where(eq(trials.id, `${id}-${member}`));
+  expect(await plan(1)).toMatchObject({ eligible: 2 });
+  expect(await step(1)).toEqual(['0.1/0']);
+  expect(names((await plan(2)).open)).not.toContain('0.1/0');
 });

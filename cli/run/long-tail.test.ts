@@ -109,7 +109,7 @@ test('with staleness the engines idle while a slow group is waited for, or its s
     await until(() => isDone(id, 0));
     await until(async () => (await batchOf(id)).some(([iteration]) => iteration === 1));
     // Its next step is the last that can use it.
-    await until(async () => (await statusOf(handle)).waits_for?.includes('1 run') === true);
+    await until(async () => (await statusOf(handle)).waits_for?.includes('1 groups run') === true);
     expect(world.count('train 2')).toBe(0);
     free();
     await handle.result();

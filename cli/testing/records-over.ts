@@ -23,7 +23,7 @@ export function recordsOver(world: FakeWorld, { db, temporal, home }: { db: Data
       await db.insert(policyVersions).values({ runId, version: 0, stepKey: 'base', ...NO_WEIGHTS }).onConflictDoNothing();
     },
     assembleBatch: async (take: TakeKey) => {
-      await chooseTrials(db, take, (await readRun(db, take.runId)).groups_per_iteration);
+      await chooseTrials(db, await readRun(db, take.runId), take);
       return fakes.assembleBatch(take);
     },
     recordVersion: async ({ runId, iteration, take, version, parentVersion }: TrainedVersion) => {

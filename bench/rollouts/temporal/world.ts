@@ -47,7 +47,7 @@ export class World {
     this.#db = db;
     this.engine = new SlotEngine(options.slots);
     this.#sandboxes = new HostSandboxes(home, options.sandboxes);
-    this.#real = createActivities({ db, temporal: environment.client, gatewayUrl: '', home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes: this.#sandboxes });
+    this.#real = createActivities({ db, temporal: environment.client, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes: this.#sandboxes });
   }
 
   general() {

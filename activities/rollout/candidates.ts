@@ -1,0 +1,73 @@
+import { and, asc, eq, isNotNull, isNull, or, sql } from 'drizzle-orm';
+import type { Executor } from '../../store/queries/transaction.ts';
+import { attempts, calls, groups, trials } from '../../store/schema.ts';
+import type { RunConfig } from '../run-config.ts';
+import { isLive } from './live.ts';
+
+export type Member = {
+  id: string;
+  member: number;
+  isRunning: boolean;
+  /** It has an outcome, and is not tried again. */
+  isFinal: boolean;
+  /** Ended, with a reward, and no older than the run allows. */
+  isUsable: boolean;
+  /** Steps since its first token was sampled; null: none yet, or more than the run allows. */
+  age: number | null;
+  isTooOld: boolean;
+};
+export type Candidate = {
+  group: typeof groups.$inferSelect;
+  /** In a batch already: only its stragglers are left. */
+  isTaken: boolean;
+  members: Member[];
+};
+
+/** What steps to come may be made of: groups that no batch has, and stragglers that their group's batch did not wait for. Oldest first. */
+export async function readCandidates(db: Executor, runId: string, ages: ReadonlyMap<number, number>): Promise<Candidate[]> {
+  const isTaken = isLive({ runId: groups.runId, iteration: groups.batchIteration, take: groups.batchTake });
+  const isUsed = isLive({ runId: trials.runId, iteration: trials.batchIteration, take: trials.batchTake });
+  const first = sql<number | null>`(select first.policy_version from ${calls} as first where first.trial_id = ${trials.id} and first.attempt = ${trials.attempt} and first.status = 'completed' order by first.seq limit 1)`;
+  const rows = await db
+    .select({ group: groups, isTaken, trial: trials, firstVersion: first, endedAt: attempts.endedAt })
+    .from(groups)
+    .leftJoin(trials, and(eq(trials.groupId, groups.id), sql`not ${isUsed}`))
+    .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNull(groups.dropped), isLive(groups), or(sql`not ${isTaken}`, isNotNull(trials.id))))
+    .orderBy(asc(groups.iteration), asc(groups.ordinal), asc(trials.member));
+  const candidates = new Map<string, Candidate>();
+  for (const { group, isTaken: taken, trial, firstVersion, endedAt } of rows) {
+    const candidate = candidates.get(group.id) ?? { group, isTaken: taken, members: [] };
+    candidates.set(group.id, candidate);
+    if (!trial || trial.member === null) continue;
+    const age = firstVersion === null ? null : (ages.get(firstVersion) ?? null);
+    const isTooOld = firstVersion !== null && age === null;
+    const isRunning = trial.outcome === null && endedAt === null;
+    candidate.members.push({ id: trial.id, member: trial.member, isRunning, isFinal: trial.outcome !== null, isUsable: trial.rewards !== null && !isTooOld, age, isTooOld });
+  }
+  return [...candidates.values()];
+}
+
+export const usable = (candidate: Candidate): number => candidate.members.filter(({ isUsable }) => isUsable).length;
+
+/** Trials whose outcome is still to come: all that have none while their group runs, then its stragglers. */
+export const running = ({ group, members }: Candidate): number =>
+  group.endedAt === null ? group.size - members.filter(({ isFinal }) => isFinal).length : members.filter(({ isRunning }) => isRunning).length;
+
+/**
+ * Whether a batch may have it: it has ended; or some of it has, and would be too old for the next step, and its others may be carried
+ * over. A group of one trial has no baseline.
+ */
+export function isOffered(candidate: Candidate, { stragglers, max_staleness: limit }: RunConfig): boolean {
+  if (candidate.isTaken) return usable(candidate) > 0;
+  if (candidate.group.endedAt !== null) return true;
+  return stragglers === 'carry_over' && usable(candidate) >= 2 && candidate.members.some(({ isUsable, age }) => isUsable && age === limit);
+}
+
+/** Trials that a batch is made of: those that a group ends with, times the groups of an iteration. */
+export function batchTrials({ groups_per_iteration: batch, group_size: size, group_quorum: quorum, stragglers }: RunConfig): number {
+  return batch * groupTrials({ group_size: size, group_quorum: quorum, stragglers });
+}
+
+export const groupTrials = ({ group_size: size, group_quorum: quorum, stragglers }: Pick<RunConfig, 'group_size' | 'group_quorum' | 'stragglers'>): number =>
+  stragglers === 'cancel' ? (quorum ?? size) : size;
