@@ -7,6 +7,8 @@ import { runConfig } from '../../activities/run-config.ts';
 import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
 import { openDatabase, type Database } from '../../store/database.ts';
 import { groups, iterations, runs, trials } from '../../store/schema.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { callRecord } from '../../store/testing/call-record.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
@@ -34,8 +36,10 @@ async function run(settings: Record<string, unknown>, slow: RegExp, body: (handl
   const id = `tail${++serial}`;
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
-  world.runAgent = async ({ trialId }) => {
+  world.runAgent = async ({ trialId, attempt }) => {
     world.log.push(`agent ${trialId}`);
+    const { policyVersion = null } = (await outcomeOf(trialId)) ?? {};
+    await recordCalls(db, [callRecord({ trialId, attempt, choice: { policyVersion } })]);
     if (slow.test(trialId)) {
       const beat = setInterval(() => Context.current().heartbeat(), 200);
       try {
