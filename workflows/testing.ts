@@ -1,6 +1,7 @@
 import { TestWorkflowEnvironment } from '@temporalio/testing';
 import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
 import path from 'node:path';
+import { TEMPORAL_POLLING } from '../cli/temporal-polling.ts';
 import { workflowBundle } from '../cli/workflow-bundle.ts';
 
 const temporalBinary = path.join(import.meta.dirname, '../.trialgate/venv/bin/temporal');
@@ -12,9 +13,10 @@ export async function startTemporal(): Promise<TestWorkflowEnvironment> {
     server: {
       executable: { type: 'existing-path', path: temporalBinary },
       searchAttributes: [],
-      extraArgs: ['TrialgateRun=Keyword', 'TrialgateIteration=Int', 'TrialgatePolicyVersion=Int', 'TrialgatePhase=Keyword'].flatMap(
-        (attribute) => ['--search-attribute', attribute],
-      ),
+      extraArgs: [
+        ...TEMPORAL_POLLING,
+        ...['TrialgateRun=Keyword', 'TrialgateIteration=Int', 'TrialgatePolicyVersion=Int', 'TrialgatePhase=Keyword'].flatMap((attribute) => ['--search-attribute', attribute]),
+      ],
     },
   });
 }

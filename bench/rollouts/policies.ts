@@ -35,7 +35,7 @@ const asynchronous: [string, string, Partial<Rules>][] = [
   ['carry-over, patience 4', '4 medians', { ...best, patience: 4 }],
 ];
 
-const SAYABLE = new Set(['synchronous', 'cancel', 'over-sampling', 'wait', 'carry-over, by groups']);
+const SAYABLE = new Set(['synchronous', 'cancel', 'over-sampling', 'wait', 'carry-over']);
 
 export function policiesAt(staleness: number): Policy[] {
   const list = staleness === 0 ? onPolicy : asynchronous;

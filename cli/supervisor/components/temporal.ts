@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
+import { TEMPORAL_POLLING } from '../../temporal-polling.ts';
 import { LOOPBACK, type Plan } from '../plan.ts';
 import { requireFree } from '../ports.ts';
 
@@ -24,7 +25,7 @@ export function temporal(plan: Plan): Component {
       file: INSTALLS.temporal,
       args: [
         'server', 'start-dev', ...page, '--ip', LOOPBACK, '--port', String(port), '--db-filename', plan.folders.temporalDb,
-        '--log-level', 'warn', '--disable-config-file',
+        '--log-level', 'warn', '--disable-config-file', ...TEMPORAL_POLLING,
       ],
       env: environment({ XDG_CONFIG_HOME: plan.folders.cache }),
       cwd: plan.folders.home,
