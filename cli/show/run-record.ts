@@ -3,7 +3,7 @@ import { readRun } from '../../activities/read-run.ts';
 import { weightedReward } from '../../activities/reward.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
-import { attempts, batches, calls, groups, iterations, policyVersions, publications, runs, trials, type Outcome } from '../../store/schema.ts';
+import { attempts, batches, calls, groups, iterations, policyVersions, publications, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
 import { passAtK } from './pass-at-k.ts';
 import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
 
@@ -43,12 +43,13 @@ export type RunRecord = {
     policy_version: number;
     trained_version: number | null;
     /** A linear agent has one sample a trial. */
-    batch: { sha256: string; samples: number; trials: number } | null;
+    batch: { sha256: string; samples: number; trials: number; metrics: Record<string, number> } | null;
     checkpoint: { path: string; sha256: string } | null;
     replicas: { replica: string; label: string; checksum: string; canary_difference: number; confirmed_at: string }[];
     metrics: Record<string, number>;
     seconds: Record<string, number>;
   })[];
+  quarantined: { task: string; reason: string; at: string }[];
   config: unknown;
 };
 
@@ -57,11 +58,12 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists what there is`);
   const { reward_weights: weights } = await readRun(db, runId);
-  const [takes, versions, confirmed, files, members, tried, said] = await Promise.all([
+  const [takes, versions, confirmed, files, quarantined, members, tried, said] = await Promise.all([
     db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(asc(iterations.iteration), asc(iterations.take)),
     db.select().from(policyVersions).where(eq(policyVersions.runId, runId)),
     db.select().from(publications).where(eq(publications.runId, runId)),
     db.select().from(batches).where(eq(batches.runId, runId)),
+    db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId)).orderBy(asc(quarantinedTasks.at)),
     db.select({ group: groups, trial: trials }).from(groups).leftJoin(trials, eq(trials.groupId, groups.id)).where(eq(groups.runId, runId)),
     db
       .select({ trialId: attempts.trialId, outcome: attempts.outcome })
@@ -133,7 +135,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
         policy_version: row.policyVersion,
         trained_version: version?.version ?? null,
         ...summaryOf(members.filter(({ group }) => group.iteration === iteration && group.take === take)),
-        batch: batch ? { sha256: batch.sha256, samples: batch.samples, trials: batch.trials } : null,
+        batch: batch ? { sha256: batch.sha256, samples: batch.samples, trials: batch.trials, metrics: batch.metrics } : null,
         checkpoint: version ? { path: version.checkpoint, sha256: version.checkpointSha256 } : null,
         replicas: confirmed
           .filter((each) => each.version === version?.version)
@@ -148,6 +150,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
         seconds: row.seconds,
       };
     }),
+    quarantined: quarantined.map(({ task, reason, at }) => ({ task, reason, at: at.toISOString() })),
     config: run.config,
   };
 }

@@ -6,18 +6,21 @@ const PHASES = ['rollout', 'batch', 'train', 'publish'];
 /** A run as a person reads it: the base model on held-out tasks, each iteration, the trained model on held-out tasks. */
 export function runTable(record: RunRecord): string {
   const done = record.iterations.filter((row) => row.status !== 'superseded');
+  const isAsync = done.some((row) => (row.batch?.metrics['staleness_max'] ?? 0) > 0);
   const rows = done.map((row) => [
     `${row.iteration}${row.take > 1 ? ` (take ${row.take})` : ''}`,
     outcomes(row),
     ...rewards(row),
     String(row.policy_version),
+    ...(isAsync ? [staleness(row)] : []),
     ...PHASES.map((phase) => (phase in row.seconds ? (row.seconds[phase] ?? 0).toFixed(1) : '–')),
   ]);
-  const header = ['iteration', 'trials by outcome', 'reward mean', 'median', 'std', 'pass rate', 'policy'];
+  const header = ['iteration', 'trials by outcome', 'reward mean', 'median', 'std', 'pass rate', 'policy', ...(isAsync ? ['staleness mean/max'] : [])];
   const [before, ...later] = record.evaluations;
   return [
     ...(before ? [evaluationLine(before)] : []),
     rows.length ? table([...header, ...PHASES.map((phase) => `${phase} s`)], rows) : 'no iteration yet',
+    ...record.quarantined.map(({ task, reason }) => `quarantined: ${task.split('/').at(-1)}: ${reason}`),
     ...later.map(evaluationLine),
   ].join('\n\n');
 }
@@ -41,5 +44,8 @@ function rewards({ reward, pass_rate }: Summary): [string, string, string, strin
   if (!reward || pass_rate === null) return ['–', '–', '–', '–'];
   return [reward.mean.toFixed(3), reward.median.toFixed(3), reward.std.toFixed(3), percent(pass_rate)];
 }
+
+const staleness = ({ batch }: RunRecord['iterations'][number]): string =>
+  batch ? `${(batch.metrics['staleness_mean'] ?? 0).toFixed(2)} / ${batch.metrics['staleness_max'] ?? 0}` : '–';
 
 const percent = (share: number): string => `${(100 * share).toFixed(0)}%`;
