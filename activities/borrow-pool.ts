@@ -11,7 +11,7 @@ export type BorrowedPool = { version: number; /** The pool has the version alrea
 
 /**
  * Engines for an evaluation on demand. A run that is under way shares its own, with the version they have; else they are
- * acquired, and the version (the newest unless asked for another) is to be published. Tried again while engines are busy.
+ * acquired, and the version (the newest unless asked for another) is to be published. Fails as `pool_busy` while engines are.
  */
 export const borrowPool = (deps: Deps) => (input: { runId: string; version?: number }): Promise<BorrowedPool> =>
   refusing(async () => {
@@ -20,14 +20,20 @@ export const borrowPool = (deps: Deps) => (input: { runId: string; version?: num
     const versions = and(eq(policyVersions.runId, runId), version === undefined ? undefined : eq(policyVersions.version, version));
     const [row] = await deps.db.select().from(policyVersions).where(versions).orderBy(desc(policyVersions.version)).limit(1);
     if (!row) throw new TrialgateError('bad_input', `run ${runId} has no policy version ${version ?? 'yet'}`);
-    await acquirePool(deps)({ runId });
+    await acquirePool(deps)({ runId }).catch(asBusy);
     return { version: row.version, published: false };
   });
+
+/** Whoever asks waits, and lets others have their turn meanwhile. */
+function asBusy(error: unknown): never {
+  if (!(error instanceof ApplicationFailure)) throw error;
+  throw ApplicationFailure.create({ type: 'pool_busy', message: error.message, nonRetryable: true, cause: error });
+}
 
 async function sharedVersion({ db }: Deps, runId: string, wanted: number | undefined): Promise<number> {
   const rows = await db.select().from(replicas).where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
   const [version] = rows.flatMap(({ label }) => (label?.startsWith(`${runId}@`) ? [Number(label.slice(runId.length + 1))] : []));
-  if (version === undefined) throw ApplicationFailure.create({ type: 'pool_busy', message: `run ${runId} has no engine with a version yet` });
+  if (version === undefined) throw ApplicationFailure.create({ type: 'pool_busy', message: `run ${runId} has no engine with a version yet`, nonRetryable: true });
   if (wanted === undefined || wanted === version) return version;
   const message = `run ${runId} is under way and its engines have version ${version}: evaluate that one, or stop the run before`;
   throw new TrialgateError('bad_input', `${message} (trialgate stop ${runId})`);

@@ -33,6 +33,6 @@ export const missingVersion = (deps: Deps) => async (input: { runId: string }): 
 export const awaitPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
   while (!(await checkPool(deps)(input))) {
     heartbeat();
-    await sleep('1s');
+    await sleep('2s');
   }
 };

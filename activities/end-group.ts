@@ -5,30 +5,30 @@ import type { Deps } from './deps.ts';
 import { readRun } from './read-run.ts';
 import { weightedReward } from './reward.ts';
 import { commonReason, isFailure, readGroupTrials, type GroupTrial } from './rollout/group-trials.ts';
+import { rewardsOf } from './rollout/rewards-of.ts';
 import type { RunConfig } from './run-config.ts';
 
 type Group = typeof groups.$inferSelect;
 
-/** Ends a group, and says whether a batch may use it. A task whose groups keep failing goes into quarantine. */
-export const endGroup = (deps: Pick<Deps, 'db'>) => async (input: { id: string }): Promise<void> => {
+/** Ends a group, and says whether a batch may use it; not of one that was cut with its run. A task whose groups keep failing goes into quarantine. */
+export const endGroup = (deps: Pick<Deps, 'db'>) => async (input: { id: string; isCut?: boolean }): Promise<void> => {
   await deps.db.transaction(async (tx) => {
     const [group] = await tx.select().from(groups).where(and(eq(groups.id, input.id), isNull(groups.endedAt))).for('update');
     if (!group) return;
     const config = await readRun(tx, group.runId);
     const trials = await readGroupTrials(tx, eq(groups.id, group.id));
-    const dropped = group.dropped ?? (await verdict(tx, group, trials, config));
+    const dropped = group.dropped ?? (input.isCut ? null : await verdict(tx, group, trials, config));
     await tx.update(groups).set({ endedAt: new Date(), dropped }).where(eq(groups.id, group.id));
-    if (dropped === 'failed') await quarantine(tx, group, trials, config.quarantine_after);
+    if (dropped === 'failed') await quarantine(tx, group, trials, config);
   });
 };
 
-const isValid = ({ rewards }: GroupTrial): boolean => rewards !== null;
-
 async function verdict(tx: Transaction, group: Group, trials: GroupTrial[], config: RunConfig): Promise<Dropped | null> {
   if (group.kind === 'eval') return null;
-  const valid = trials.filter(isValid);
-  if (valid.length === 0) return trials.some(isFailure) && trials.every((trial) => isFailure(trial)) ? 'failed' : null;
-  const rewards = new Set(valid.map((trial) => weightedReward(trial.rewards ?? {}, config.reward_weights)));
+  const valid = trials.filter((trial) => rewardsOf(trial, config) !== null);
+  // A trial that no host opened has no row.
+  if (valid.length === 0) return trials.some(isFailure) || trials.length < group.size ? 'failed' : null;
+  const rewards = new Set(valid.map((trial) => weightedReward(rewardsOf(trial, config) ?? {}, config.reward_weights)));
   if (!config.filter_groups.enable || rewards.size > 1) return null;
   const sameTake = and(eq(groups.runId, group.runId), eq(groups.iteration, group.iteration ?? 0), eq(groups.take, group.take ?? 0));
   const [replaced] = await tx.select({ groups: count() }).from(groups).where(and(sameTake, eq(groups.dropped, 'no_spread')));
@@ -36,13 +36,14 @@ async function verdict(tx: Transaction, group: Group, trials: GroupTrial[], conf
 }
 
 /** Where the host fails, others' groups fail too: that is the run's trouble, not the task's. */
-async function quarantine(tx: Transaction, group: Group, trials: GroupTrial[], after: number): Promise<void> {
+async function quarantine(tx: Transaction, group: Group, trials: GroupTrial[], config: RunConfig): Promise<void> {
   const { runId, task } = group;
+  const after = config.quarantine_after;
   const ended = and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNotNull(groups.endedAt));
   const last = await tx.select().from(groups).where(and(ended, eq(groups.task, task))).orderBy(desc(groups.endedAt)).limit(after);
   if (last.length < after || last.some((each) => each.dropped !== 'failed')) return;
   const others = await tx.select({ id: groups.id }).from(groups).where(and(ended, ne(groups.task, task))).orderBy(desc(groups.endedAt)).limit(8);
   const elsewhere = others.length > 0 ? await readGroupTrials(tx, inArray(groups.id, others.map(({ id }) => id))) : [];
-  const isOwn = trials.every(({ outcome }) => outcome === 'verifier_error') || elsewhere.some(isValid);
+  const isOwn = (trials.length > 0 && trials.every(({ outcome }) => outcome === 'verifier_error')) || elsewhere.some((trial) => rewardsOf(trial, config) !== null);
   if (isOwn) await tx.insert(quarantinedTasks).values({ runId, task, reason: `${after} groups in a row failed: ${commonReason(trials)}` }).onConflictDoNothing();
 }

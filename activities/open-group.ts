@@ -33,6 +33,6 @@ export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupL
   const config = await readRun(deps.db, runId);
   const limits = { maxAttempts: config.max_attempts, trialSeconds: config.deadlines.trial, groupSeconds: config.deadlines.group };
   if (kind === 'eval') return { ...limits, quorum: size, stragglers: 'wait' };
-  if (config.over_sampling > 0) return { ...limits, quorum: config.group_size, stragglers: 'cancel' };
-  return { ...limits, quorum: config.group_quorum ?? size, stragglers: config.stragglers };
+  if (config.over_sampling > 0) return { ...limits, quorum: Math.min(size, config.group_size), stragglers: 'cancel' };
+  return { ...limits, quorum: Math.min(size, config.group_quorum ?? size), stragglers: config.stragglers };
 };

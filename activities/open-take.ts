@@ -1,6 +1,6 @@
-import { and, desc, eq, isNull } from 'drizzle-orm';
+import { and, desc, eq, isNull, ne, or, sql } from 'drizzle-orm';
 import type { Transaction } from '../store/queries/transaction.ts';
-import { groups, iterations } from '../store/schema.ts';
+import { attempts, groups, iterations, trials } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 
 export type Take = { take: number; /** Workflows of the superseded take that may still run. */ superseded: string[] };
@@ -16,21 +16,28 @@ export const openTake =
       const { runId, iteration, policyVersion } = input;
       const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration));
       const [last] = await tx.select().from(iterations).where(takes).orderBy(desc(iterations.take)).limit(1).for('update');
-      const open = await tx
-        .select({ id: groups.id })
-        .from(groups)
-        .where(and(eq(groups.runId, runId), eq(groups.iteration, iteration), isNull(groups.endedAt)));
-      // A take without a group is this very activity's, from a try whose answer was lost.
-      const untouched = last?.status === 'open' && !(await hasGroups(tx, runId, iteration, last.take));
-      if (last?.status === 'open' && (input.resume || untouched)) return { take: last.take, superseded: [] };
-      await tx.update(iterations).set({ status: 'superseded' }).where(takes);
-      const take = (last?.take ?? 0) + 1;
-      await tx.insert(iterations).values({ runId, iteration, take, policyVersion });
-      const before = last ? [`${runId}/${iteration}.${last.take}`] : [];
-      return { take, superseded: [...before, ...open.map((group) => group.id)] };
+      // A take that nothing was made in is this very activity's, from a try whose answer was lost.
+      const untouched = last?.status === 'open' && last.trainedVersion === null && !(await isUsed(tx, runId, iteration, last.take));
+      const isResumed = last?.status === 'open' && (input.resume || untouched);
+      const take = isResumed ? last.take : (last?.take ?? 0) + 1;
+      if (!isResumed) {
+        await tx.update(iterations).set({ status: 'superseded' }).where(takes);
+        await tx.insert(iterations).values({ runId, iteration, take, policyVersion });
+      }
+      return { take, superseded: await readSuperseded(tx, runId, iteration, take) };
     });
 
-async function hasGroups(tx: Transaction, runId: string, iteration: number, take: number): Promise<boolean> {
-  const here = and(eq(groups.runId, runId), eq(groups.iteration, iteration), eq(groups.take, take));
-  return (await tx.select({ id: groups.id }).from(groups).where(here).limit(1)).length > 0;
+/** The iteration's own workflows of earlier takes, and those of their groups of which some trial may run. */
+async function readSuperseded(tx: Transaction, runId: string, iteration: number, take: number): Promise<string[]> {
+  if (take === 1) return [];
+  const runs = sql`exists (select 1 from ${trials} join ${attempts} on ${attempts.trialId} = ${trials.id} and ${attempts.attempt} = ${trials.attempt} where ${trials.groupId} = ${groups.id} and ${attempts.endedAt} is null)`;
+  const before = and(eq(groups.runId, runId), eq(groups.iteration, iteration), ne(groups.take, take), or(isNull(groups.endedAt), runs));
+  const open = await tx.select({ id: groups.id }).from(groups).where(before);
+  return [`${runId}/${iteration}.${take - 1}`, ...open.map((group) => group.id)];
+}
+
+async function isUsed(tx: Transaction, runId: string, iteration: number, take: number): Promise<boolean> {
+  const own = and(eq(groups.runId, runId), eq(groups.iteration, iteration), eq(groups.take, take));
+  const marked = and(eq(groups.runId, runId), eq(groups.batchIteration, iteration), eq(groups.batchTake, take));
+  return (await tx.select({ id: groups.id }).from(groups).where(or(own, marked)).limit(1)).length > 0;
 }

@@ -11,7 +11,7 @@ import { readLineage } from './rollout/lineage.ts';
 import { isLive } from './rollout/live.ts';
 import { planOf } from './rollout/plan-of.ts';
 import { refuseMostFailed } from './rollout/refuse-most-failed.ts';
-import { reopenUnfinished } from './rollout/reopen-unfinished.ts';
+import { hasBatch, reopenUnfinished } from './rollout/reopen-unfinished.ts';
 import { room } from './rollout/room.ts';
 import { taskAt } from './rollout/walk.ts';
 import type { RunConfig } from './run-config.ts';
@@ -20,7 +20,11 @@ import { listTasks } from './tasks/list-tasks.ts';
 export type TakeInput = { runId: string; iteration: number; take: number; policyVersion: number };
 export type Rollout = {
   /** Groups that should run now, whichever iteration began them. */
-  open: GroupPlan[];
+  open: string[];
+  /** What they are started with; of those alone that began just now, if the others are known. */
+  plans: GroupPlan[];
+  /** Those that no later step can use. */
+  last: string[];
   /** Groups that have ended but for their stragglers. */
   outlived: string[];
   /** Trials that no step may use any more: to be cut. */
@@ -38,7 +42,7 @@ export type Rollout = {
  */
 export const planGroups =
   (deps: Pick<Deps, 'db'>) =>
-  async (input: TakeInput & { reopen?: boolean }): Promise<Rollout> => {
+  async (input: TakeInput & { reopen?: boolean; known?: boolean; isOver?: boolean }): Promise<Rollout> => {
     const { runId, iteration, take, policyVersion } = input;
     const config = await readRun(deps.db, runId);
     const tasks = await listTasks(config.tasks);
@@ -50,27 +54,31 @@ export const planGroups =
       requireOpenTake(row, `${iteration}.${take}`);
       if (input.reopen) await reopenUnfinished(tx, input);
       else await refuseMostFailed(tx, input, config.group_size);
+      const isMade = await hasBatch(tx, input);
       const ages = await readLineage(tx, { runId, version: policyVersion, limit: maxStaleness });
-      const candidates = await dropStale(tx, await readCandidates(tx, runId, ages));
+      const candidates = await dropStale(tx, await readCandidates(tx, config, runId, ages));
       const open = candidates.filter(({ group }) => group.endedAt === null);
       const offered = candidates.filter((candidate) => isOffered(candidate, config));
       const eligible = sum(offered.map(usable));
       const wanted = batchTrials(config);
-      const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate)));
+      const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate, config)));
       const stepsLeft = config.iterations - iteration;
-      const more = room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent: config.max_concurrent_groups });
+      const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent: config.max_concurrent_groups });
       const started = await start(tx, config, tasks, input, more);
       // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of.
-      const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, age }) => isRunning && age === maxStaleness);
-      const lastChance = config.stragglers === 'wait' && open.some(isLast);
+      const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
+      const last = open.filter(isLast).map(({ group }) => group.id);
+      const mustWait = config.stragglers === 'wait' && last.length > 0;
       const underWay = open.length + started.length;
       return {
-        open: [...open.map(({ group }) => group), ...started].map(planOf),
-        outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate) > 0).map(({ group }) => group.id),
+        open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
+        plans: [...(input.known ? [] : open.map(({ group }) => group)), ...started].map(planOf),
+        last,
+        outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0).map(({ group }) => group.id),
         stale: candidates.flatMap(tooOld),
         eligible,
         wanted,
-        isReady: underWay === 0 || (eligible >= wanted && !lastChance),
+        isReady: isMade || underWay === 0 || (eligible >= wanted && !mustWait),
       };
     });
   };
@@ -85,7 +93,7 @@ function tooOld({ group, members }: Candidate): Rollout['stale'] {
 /** A group of which nothing may be trained on any more leaves the run's account. */
 async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Candidate[]> {
   const isStale = (candidate: Candidate) =>
-    !candidate.isTaken && candidate.group.endedAt !== null && usable(candidate) + running(candidate) === 0 && candidate.members.some(({ isTooOld }) => isTooOld);
+    !candidate.isTaken && candidate.group.endedAt !== null && usable(candidate) === 0 && !candidate.members.some(({ isRunning }) => isRunning) && candidate.members.some(({ isTooOld }) => isTooOld);
   const stale = candidates.filter(isStale);
   for (const { group } of stale) await tx.update(groups).set({ dropped: 'stale' }).where(eq(groups.id, group.id));
   return candidates.filter((candidate) => !isStale(candidate));

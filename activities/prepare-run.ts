@@ -17,9 +17,11 @@ export type RunStanding = {
 
 /** Validates the run file, checks what it names, and opens the run; or finds it, and says where it stands. */
 export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile: unknown }): Promise<RunStanding> => {
-  const config = await checked(input);
+  const [known] = await deps.db.select({ config: runs.config }).from(runs).where(eq(runs.id, input.runId));
+  // What a person changed since the run began stands.
+  const config = await checked({ runId: input.runId, runFile: known?.config ?? input.runFile });
   await deps.db.insert(runs).values({ id: input.runId, config }).onConflictDoNothing();
-  await deps.db.update(runs).set({ config, status: 'running', reason: null, endedAt: null }).where(eq(runs.id, input.runId));
+  await deps.db.update(runs).set({ status: 'running', reason: null, endedAt: null }).where(eq(runs.id, input.runId));
   const [last] = await deps.db
     .select()
     .from(iterations)

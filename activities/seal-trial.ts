@@ -5,7 +5,8 @@ import type { Deps } from './deps.ts';
 
 export type Sealing = {
   trialId: string;
-  attempt: number;
+  /** Absent: the current one. */
+  attempt?: number;
   outcome: Outcome;
   reason?: string;
   rewards?: Record<string, number>;

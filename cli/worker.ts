@@ -60,7 +60,7 @@ async function optionsOf(settings: WorkerSettings, temporal: Client, db: Databas
     const activities = createActivities({ db, temporal, gatewayUrls, home, secret, hostQueue, sandboxes });
     const { openTrial, runAgent, verifyTrial, closeSandbox, ...general } = activities;
     const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
-    options.push({ ...shared, ...heartbeats, taskQueue: TASK_QUEUE, activities: general, maxConcurrentActivityTaskExecutions: 200 });
+    options.push({ ...shared, ...heartbeats, taskQueue: TASK_QUEUE, activities: general, maxConcurrentActivityTaskExecutions: 2000 });
     options.push({ ...shared, ...heartbeats, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...openingSandboxes(sandboxes.slots, sandboxesPerSecond) });
     options.push({
       ...shared,

@@ -1,31 +1,47 @@
-import { CancelledFailure, CancellationScope, executeChild, ParentClosePolicy, upsertSearchAttributes } from '@temporalio/workflow';
+import { ApplicationFailure, CancelledFailure, CancellationScope, executeChild, ParentClosePolicy, sleep, upsertSearchAttributes } from '@temporalio/workflow';
 import type { EvaluationRequest } from '../activities/plan-evaluation-on-demand.ts';
-import { store, waiting } from './activities.ts';
+import { store } from './activities.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
 import { runGroups } from './run-groups.ts';
 
 export type EvaluationDone = { runId: string; /** As in `show RUN --json`. */ id: string; version: number };
 
-const POOL_LIMIT = '24h';
+const POOL_LIMIT_MS = 86_400_000;
+const BUSY_MS = 20_000;
 
 /** An evaluation that a person or a schedule asks for. It waits until nothing else decides what the run's pool has. */
 export async function evaluateRun(request: EvaluationRequest): Promise<EvaluationDone> {
   upsertSearchAttributes({ TrialgateRun: [request.runId], TrialgatePhase: ['evaluation'] });
-  return inTurn(() =>
-    executeChild(evaluateVersion, {
-      workflowId: poolHolder(request.runId),
-      args: [request],
-      parentClosePolicy: ParentClosePolicy.REQUEST_CANCEL,
-      staticSummary: 'held-out tasks, on demand',
-    }),
-  );
+  const turn = () =>
+    inTurn(() =>
+      executeChild(evaluateVersion, {
+        workflowId: poolHolder(request.runId),
+        args: [request],
+        parentClosePolicy: ParentClosePolicy.REQUEST_CANCEL,
+        staticSummary: 'held-out tasks, on demand',
+      }),
+    );
+  for (const until = Date.now() + POOL_LIMIT_MS; ; ) {
+    try {
+      return await turn();
+    } catch (error) {
+      // Engines that are busy may be so until the run's own publication has had its turn: it is not waited for while holding that.
+      if (!isBusy(error) || Date.now() >= until) throw error;
+      await sleep(BUSY_MS);
+    }
+  }
+}
+
+function isBusy(error: unknown): boolean {
+  for (let at = error; at instanceof Error; at = at.cause) if (at instanceof ApplicationFailure && at.type === 'pool_busy') return true;
+  return false;
 }
 
 /** Samples held-out tasks from one version. No other version is published to the run's pool before it has ended. */
 export async function evaluateVersion(request: EvaluationRequest): Promise<EvaluationDone> {
   const { runId } = request;
   try {
-    const { version, published } = await waiting(POOL_LIMIT).borrowPool({ runId, version: request.version });
+    const { version, published } = await store.borrowPool({ runId, version: request.version });
     upsertSearchAttributes({ TrialgateRun: [runId], TrialgatePolicyVersion: [version], TrialgatePhase: ['evaluation'] });
     const { id, plans, deadlineSeconds } = await store.planEvaluationOnDemand({ ...request, version });
     if (!published) await publishVersion({ runId, version });

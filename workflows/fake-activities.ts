@@ -54,7 +54,7 @@ export class FakeWorld {
         if (!this.planned.has(all[0]?.id ?? '')) note(`sample ${input.iteration} from ${input.policyVersion}`);
         for (const { id } of all) this.planned.add(id);
         const open = all.filter(({ id }) => !this.ended.has(id));
-        return { open, outlived: [], stale: [], eligible: all.length - open.length, wanted: all.length, isReady: open.length === 0 };
+        return { open: open.map(({ id }) => id), plans: open, last: [], outlived: [], stale: [], eligible: all.length - open.length, wanted: all.length, isReady: open.length === 0 };
       },
       planEvaluation: async (input: { runId: string; policyVersion: number }) => {
         note(`evaluate ${input.policyVersion}`);

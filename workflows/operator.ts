@@ -11,29 +11,27 @@ export class Operator {
   isStopping = false;
   /** The run file as it was last changed; null: as it was. */
   changed: RunConfig | null = null;
-  #isResumed = false;
   /** In milliseconds since the epoch. */
-  #pausedUntil = 0;
+  pausedUntil: number;
+  #isBlocked = false;
   readonly #status: RunStatus;
 
-  constructor(runId: string, status: RunStatus) {
+  constructor(runId: string, status: RunStatus, pausedUntil: number) {
     this.#status = status;
+    this.pausedUntil = pausedUntil;
     const { report } = status;
     setHandler(stopUpdate, () => {
       this.isStopping = true;
       return `run ${runId} stops after iteration ${report.iteration}`;
     });
     setHandler(pauseUpdate, ({ seconds = PAUSE_SECONDS } = {}) => {
-      this.#pausedUntil = Date.now() + seconds * 1000;
-      return `run ${runId} starts no more groups and no train step until ${new Date(this.#pausedUntil).toISOString()}; what runs goes on`;
-    }, { validator: (input) => requirePositive('seconds', input?.seconds ?? PAUSE_SECONDS) });
-    setHandler(resumeUpdate, async () => {
-      const wasPaused = Date.now() < this.#pausedUntil;
-      this.#pausedUntil = 0;
-      if (report.phase === 'blocked') {
-        this.#isResumed = true;
-        await condition(() => report.phase !== 'blocked');
-      } else if (!wasPaused) return `run ${runId} is neither paused nor blocked: ${report.phase}`;
+      this.pausedUntil = Date.now() + seconds * 1000;
+      return `run ${runId} starts no more groups and no train step until ${new Date(this.pausedUntil).toISOString()}; what runs goes on`;
+    }, { validator: (input) => requireSeconds(input?.seconds ?? PAUSE_SECONDS) });
+    setHandler(resumeUpdate, () => {
+      if (!this.#isBlocked && Date.now() >= this.pausedUntil) return `run ${runId} is neither paused nor blocked: ${report.phase}`;
+      this.pausedUntil = 0;
+      this.#isBlocked = false;
       return `run ${runId} goes on`;
     });
     setHandler(configureUpdate, async (changes) => {
@@ -44,34 +42,52 @@ export class Operator {
       const { groupId, member } = await store.findOpenTrial({ runId, trialId: trial });
       await getExternalWorkflowHandle(groupId).signal(skipSignal, { member });
       return `trial ${trial} is skipped`;
-    });
+    }, { validator: (input) => requireTrial(input?.trial) });
     setHandler(extendUpdate, async ({ trial, seconds }) => {
       const { groupId, member } = await store.findOpenTrial({ runId, trialId: trial });
       await getExternalWorkflowHandle(groupId).signal(extendSignal, { member, seconds });
       return `trial ${trial} has ${seconds} s more`;
-    }, { validator: ({ seconds }) => requirePositive('seconds', seconds) });
+    }, {
+      validator: (input) => {
+        requireTrial(input?.trial);
+        requireSeconds(input?.seconds);
+      },
+    });
   }
 
-  /** Until nobody pauses the run: a pause ends by itself. */
-  async untilUnpaused(): Promise<void> {
+  /** Until nobody pauses the run: a pause ends by itself. Returns the milliseconds that it took. */
+  async whilePaused(): Promise<number> {
     const { phase } = this.#status.report;
-    const isPaused = () => Date.now() < this.#pausedUntil;
-    if (!isPaused()) return;
-    for (let until = this.#pausedUntil; isPaused(); until = this.#pausedUntil) {
+    const start = Date.now();
+    const isPaused = () => Date.now() < this.pausedUntil;
+    if (!isPaused()) return 0;
+    for (let until = this.pausedUntil; isPaused(); until = this.pausedUntil) {
       this.#status.enter('paused');
       this.#status.waitFor('a person: resume', until);
-      await condition(() => this.#pausedUntil !== until, until - Date.now());
+      await condition(() => this.pausedUntil !== until, until - Date.now());
     }
     this.#status.enter(phase);
+    return Date.now() - start;
+  }
+
+  block(): void {
+    this.#isBlocked = true;
   }
 
   async untilResumed(): Promise<void> {
-    this.#isResumed = false;
-    await condition(() => this.#isResumed);
+    await condition(() => !this.#isBlocked);
   }
 }
 
-function requirePositive(name: string, value: unknown): void {
-  if (typeof value === 'number' && value > 0) return;
-  throw ApplicationFailure.create({ type: 'bad_input', message: `${name}: expected a number above 0, found ${JSON.stringify(value)}`, nonRetryable: true });
+const MOST_SECONDS = 30 * 86_400;
+
+function requireSeconds(value: unknown): void {
+  if (typeof value === 'number' && value > 0 && value <= MOST_SECONDS) return;
+  throw refusal(`seconds: expected a number above 0, at most ${MOST_SECONDS} (30 days), found ${JSON.stringify(value)}`);
 }
+
+function requireTrial(value: unknown): void {
+  if (typeof value !== 'string' || value === '') throw refusal(`trial: expected a trial's id, found ${JSON.stringify(value)}`);
+}
+
+const refusal = (message: string) => ApplicationFailure.create({ type: 'bad_input', message, nonRetryable: true });

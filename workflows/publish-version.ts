@@ -51,6 +51,16 @@ export async function inTurn<T>(start: () => Promise<T>): Promise<T> {
  * the run needs, all go back to the version before, and the failure says what each one answered.
  */
 export async function publishVersion({ runId, version, fallback }: Publication): Promise<void> {
+  try {
+    await confirm(runId, version);
+  } catch (error) {
+    // Whatever went wrong, also where no answer came: no replica stays between two versions.
+    if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring(runId, fallback)).catch(() => {});
+    throw error;
+  }
+}
+
+async function confirm(runId: string, version: number): Promise<void> {
   let outcome = await bring(runId, version);
   for (let tried = 1; outcome.confirmed < outcome.needed && tried < TRIES; tried++) {
     await sleep(1000 * 2 ** tried);
@@ -58,7 +68,6 @@ export async function publishVersion({ runId, version, fallback }: Publication):
   }
   const { confirmed, needed, reports } = outcome;
   if (confirmed >= needed) return;
-  if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring(runId, fallback));
   const why = reports.filter((report) => !report.ok).map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);
   throw ApplicationFailure.create({
     type: 'publication_failed',

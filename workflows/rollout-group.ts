@@ -5,6 +5,9 @@ import { store } from './activities.ts';
 import { cutSignal, extendSignal, groupEndedSignal, skipSignal, staleSignal } from './messages.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
+/** What a group's quorum is made of: a trial that failed for reasons that are not its own is no reason to cut one that runs. */
+const COUNTED: Outcome[] = ['scored', 'truncated', 'agent_error'];
+
 /**
  * The G trials of one task, side by side, until all have ended, its quorum or its deadline. It may outlive the iteration that started
  * it, so its end is a row in the store and a signal to the run, not only a result.
@@ -42,14 +45,14 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   // One that broke the workflow's own rules ends the group; its error comes with `await all`.
   all.catch(() => void (deadline = 0));
   const hasEnded = () => running().length === 0;
-  const isAt = (count: number) => trials.length - running().length >= count;
+  const isAt = (count: number) => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
   try {
     let told = false;
     for (let until = deadline; !hasEnded() && Date.now() < until; until = deadline) {
       setCurrentDetails(`${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`);
       const goal = told || limits.stragglers === 'wait' ? trials.length : limits.quorum;
-      await condition(() => isAt(goal) || deadline !== until, until - Date.now());
-      if (told || limits.stragglers === 'wait' || !isAt(limits.quorum)) continue;
+      await condition(() => hasEnded() || isAt(goal) || deadline !== until, until - Date.now());
+      if (hasEnded() || told || limits.stragglers === 'wait' || !isAt(limits.quorum)) continue;
       told = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else await tell();
@@ -57,6 +60,8 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     cut(running(), 'deadline');
     await all;
   } catch (error) {
+    // What one trial's own workflow code could not do ends the others too; its group's row is ended all the same.
+    if (!isCancellation(error)) await CancellationScope.nonCancellable(() => abandon());
     if (!isCancellation(error)) throw error;
     cut(running(), 'run');
   }
@@ -66,8 +71,12 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     return outcomes;
   });
 
+  async function abandon(): Promise<void> {
+    cut(running(), 'run');
+    await Promise.allSettled(ends);
+  }
   async function tell(outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<void> {
-    await store.endGroup({ id: group.id });
+    await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run') });
     // The run may have ended meanwhile: the row in the store stands.
     await getExternalWorkflowHandle(group.runId).signal(groupEndedSignal, { id: group.id, outcomes }).catch(() => {});
   }

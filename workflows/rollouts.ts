@@ -7,14 +7,19 @@ import { startGroup } from './run-groups.ts';
 
 /** A signal may be lost with a group's workflow, and what is written in the store not: it is asked again after so long. */
 const LOOK_AGAIN_MS = 60_000;
+/** Of a group whose workflow fails. */
+const TRIES = 3;
 /** After the deadline the trials that were cut are still verified. */
 const AFTERMATH_MS = 600_000;
 
 /** The groups that a run has under way: those of its iteration, and those that run on from earlier ones. */
 export class Rollouts {
-  readonly running = new Map<string, GroupPlan>();
   readonly #take: TakeInput;
+  #running = new Set<string>();
+  /** Whether the plans of what runs are known here. */
+  #isKnown = false;
   readonly #started = new Set<string>();
+  readonly #failures = new Map<string, number>();
   readonly #outlived = new Set<string>();
   #isDirty = true;
 
@@ -23,42 +28,41 @@ export class Rollouts {
   }
 
   ended({ id }: GroupEnd): void {
-    this.running.delete(id);
+    this.#running.delete(id);
     this.#isDirty = true;
   }
 
   /**
-   * Keeps as many groups running as rule 10 allows until the step may be made, or the deadline: then what this step needs is cut and
-   * taken as it is. `reopen`: trials that nobody finished are tried again.
+   * Keeps as many groups running as there is room for until the step may be made, or the deadline: then no more start, what only this
+   * step could use is cut, and it is made of what is there. `reopen`: trials that nobody finished are tried again. A pause moves the deadline.
    */
-  async untilReady({ reopen, seconds, onChange, mayStart }: { reopen: boolean; seconds: number; onChange: (rollout: Rollout) => void; mayStart: () => Promise<void> }): Promise<void> {
-    const deadline = Date.now() + seconds * 1000;
-    let isCut = false;
+  async untilReady({ reopen, seconds, onChange, whilePaused }: { reopen: boolean; seconds: number; onChange: (rollout: Rollout, until: number) => void; whilePaused: () => Promise<number> }): Promise<void> {
+    let deadline = Date.now() + seconds * 1000;
+    let isOver = false;
     for (let again = reopen; ; again = false) {
-      await mayStart();
-      const rollout = await this.#look(again);
-      onChange(rollout);
+      deadline += await whilePaused();
+      const rollout = await this.#look(again, isOver);
+      onChange(rollout, deadline);
       if (rollout.isReady) return;
       const now = Date.now();
-      if (now >= deadline && !isCut) {
-        isCut = true;
-        await Promise.all([...this.running.keys()].map((id) => getExternalWorkflowHandle(id).signal(cutSignal).catch(() => {})));
+      if (now >= deadline && !isOver) {
+        isOver = true;
+        const cut = rollout.last.length > 0 ? rollout.last : rollout.open;
+        await Promise.all(cut.map((id) => getExternalWorkflowHandle(id).signal(cutSignal).catch(() => {})));
       }
       if (now >= deadline + AFTERMATH_MS) return;
-      await condition(() => this.#isDirty, Math.min(LOOK_AGAIN_MS, Math.max(1000, deadline - now)));
+      await condition(() => this.#isDirty, isOver ? LOOK_AGAIN_MS : Math.min(LOOK_AGAIN_MS, Math.max(1000, deadline - now)));
     }
   }
 
-  async #look(reopen: boolean): Promise<Rollout> {
+  async #look(reopen: boolean, isOver: boolean): Promise<Rollout> {
     this.#isDirty = false;
-    const rollout = await store.planGroups({ ...this.#take, reopen });
+    const rollout = await store.planGroups({ ...this.#take, reopen, isOver, known: this.#isKnown && !reopen });
+    this.#isKnown = true;
     if (reopen) this.#started.clear();
-    this.running.clear();
+    this.#running = new Set(rollout.open);
     for (const id of rollout.outlived) this.#outlived.add(id);
-    for (const plan of rollout.open) {
-      this.running.set(plan.id, plan);
-      if (!this.#started.has(plan.id)) this.#start(plan);
-    }
+    for (const plan of rollout.plans) if (!this.#started.has(plan.id)) this.#start(plan);
     await Promise.all(rollout.stale.map(({ id, members }) => getExternalWorkflowHandle(id).signal(staleSignal, { members }).catch(() => {})));
     return rollout;
   }
@@ -73,14 +77,16 @@ export class Rollouts {
       // One that an earlier execution started is no child of this one: its end is a signal.
       if (await startGroup(plan)) this.ended({ id: plan.id, outcomes: [] });
     } catch {
-      // Its row stays open: the deadline ends the wait for it.
-      this.#isDirty = true;
+      // A workflow that failed left its row open: it is tried again, and in the end the deadline ends the wait for it.
+      const failures = (this.#failures.get(plan.id) ?? 0) + 1;
+      this.#failures.set(plan.id, failures);
+      if (failures < TRIES) this.#start(plan);
     }
   }
 
   /** Ends all that runs: what this execution started is cancelled with its scope, the rest is told to. Bounded: hosts may be lost. */
   async cancelAll(): Promise<void> {
-    const ids = [...this.running.keys()];
+    const ids = [...this.#running];
     const all = new Set([...ids, ...this.#started, ...this.#outlived]);
     await Promise.all([...all].map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
     try {

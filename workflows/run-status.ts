@@ -36,11 +36,11 @@ export class RunStatus {
   }
 
   /** Its iteration's groups, when it has looked at them. */
-  sees({ open, eligible, wanted }: Rollout, until: number): void {
+  sees({ open, plans, eligible, wanted }: Rollout, until: number): void {
     const { members } = this.report;
     const now = new Date().toISOString();
-    for (const { id, task } of open) if (!members.some((each) => each.id === id)) members.push({ id, task, state: 'running', since: now });
-    const running = new Set(open.map(({ id }) => id));
+    for (const { id, task } of plans) if (!members.some((each) => each.id === id)) members.push({ id, task, state: 'running', since: now });
+    const running = new Set(open);
     for (const member of members) if (!running.has(member.id) && member.state === 'running') Object.assign(member, { state: 'ended', since: now });
     Object.assign(this.report, { groups: members.length, groups_ended: members.length - running.size });
     this.waitFor(`${wanted} trials for the batch: ${eligible} are there, ${running.size} groups run`, until);

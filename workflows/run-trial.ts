@@ -25,7 +25,7 @@ export type TrialRun = {
 };
 /** One that was not opened has no host. */
 type Attempt = Pick<Sealing, 'trialId' | 'attempt' | 'host'>;
-type Opened = Required<Attempt>;
+type Opened = { trialId: string; attempt: number; host: string };
 type Ending = Omit<Sealing, keyof Attempt>;
 
 const REASONS: Record<Cut, string> = {
@@ -57,7 +57,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
     });
   } catch (error) {
     if (!isCancellation(error)) throw error;
-    return seal({ trialId, attempt }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
+    return seal({ trialId }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
   }
 }
 
@@ -69,7 +69,7 @@ async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: 
     return await opening(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
   } catch (error) {
     if (CancellationScope.current().consideredCancelled) throw error;
-    await seal({ trialId, attempt }, { outcome: 'infra_error', reason: describe(error) });
+    await seal({ trialId }, { outcome: 'infra_error', reason: describe(error) });
     return null;
   }
 }
@@ -92,6 +92,8 @@ async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
     // What a cut trial left behind is still verified, past the deadline too.
     const verdict = await CancellationScope.nonCancellable(() => here.verifyTrial({ ...key, seconds: trial.limits.trialSeconds }));
     const seconds = { ...end.seconds, ...verdict.seconds };
+    // One that was cut while it was verified counts for nothing either.
+    if (trial.cut !== null && trial.cut !== 'deadline') return await seal(attempt, { ...cancelled(trial), seconds });
     return await seal(attempt, { reason, ...verdict, outcome: verdict.outcome ?? outcome ?? 'scored', seconds });
   } catch (error) {
     return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });

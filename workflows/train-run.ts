@@ -1,5 +1,8 @@
 import {
+  allHandlersFinished,
+  ApplicationFailure,
   CancellationScope,
+  condition,
   continueAsNew,
   executeChild,
   getExternalWorkflowHandle,
@@ -27,6 +30,8 @@ export type RunProgress = {
   resume?: boolean;
   /** The pool is known to have `at.policyVersion`. */
   published?: boolean;
+  /** Milliseconds since the epoch. */
+  pausedUntil?: number;
 };
 
 const POOL_LIMIT = '24h';
@@ -41,7 +46,10 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   let rollouts: Rollouts | undefined;
   const status = new RunStatus(runId, (group) => rollouts?.ended(group));
   const { report } = status;
-  const operator = new Operator(runId, status);
+  const operator = new Operator(runId, status, progress.pausedUntil ?? 0);
+  // A reset replays what this execution was started with: then the take is another.
+  const { runId: executionId, firstExecutionRunId } = workflowInfo();
+  const isResumed = progress.resume === true && executionId === firstExecutionRunId;
   const mended = mendWhenAsked(runId);
 
   try {
@@ -54,13 +62,13 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
 
     let take = 0;
     if (iteration < standing.config.iterations) {
-      const opened = await store.openTake({ runId, iteration, policyVersion, resume: progress.resume ?? false });
+      const opened = await untilDone(() => store.openTake({ runId, iteration, policyVersion, resume: isResumed }));
       report.take = take = opened.take;
       await Promise.all(opened.superseded.map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
     }
 
     // A run that is redone after it ended has let go of its pool.
-    if (!progress.published || !(await store.poolHas({ runId, version: policyVersion }))) {
+    if (!progress.published || !(await untilDone(() => store.poolHas({ runId, version: policyVersion })))) {
       await untilDone(async () => {
         status.enter('waiting for engines');
         await waiting(POOL_LIMIT).acquirePool({ runId });
@@ -74,10 +82,11 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
 
     rollouts = new Rollouts({ runId, iteration, take, policyVersion });
     const next = await untilDone((isAgain) => iterate(standing, isAgain));
-    const { iterations } = operator.changed ?? standing.config;
-    if (operator.isStopping || iteration + 1 >= iterations) return await finish(standing, next);
     await mended();
-    return await continueAsNew<typeof trainRun>(operator.changed ?? runFile, { at: { iteration: iteration + 1, policyVersion: next }, published: true });
+    await condition(allHandlersFinished);
+    const { isStopping, pausedUntil, changed } = operator;
+    if (isStopping || iteration + 1 >= (changed ?? standing.config).iterations) return await finish(standing, next);
+    return await continueAsNew<typeof trainRun>(changed ?? runFile, { at: { iteration: iteration + 1, policyVersion: next }, published: true, pausedUntil });
   } catch (error) {
     if (isCancellation(error)) await end('cancelled', 'cancelled by a person');
     else if (error instanceof Error && !isContinueAsNew(error)) await end('failed', describe(error));
@@ -91,16 +100,17 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     const start = Date.now();
     const isDue = evaluation.every !== null && iteration > 0 && iteration % evaluation.every === 0;
     // What is evaluated is this version: the next one is not published before.
-    const evaluated = isDue ? evaluate(standing, policyVersion) : Promise.resolve();
+    const evaluated = () => (isDue ? evaluate(standing, policyVersion) : Promise.resolve());
     status.enter('rollout');
-    const ready = rollouts?.untilReady({
-      reopen: isAgain || progress.resume === true,
-      seconds: deadlines.iteration,
-      onChange: (rollout) => status.sees(rollout, start + deadlines.iteration * 1000),
-      mayStart: () => operator.untilUnpaused(),
-    });
-    await Promise.all([ready, evaluated]);
-    await operator.untilUnpaused();
+    const ready = async () =>
+      rollouts?.untilReady({
+        reopen: isAgain || isResumed,
+        seconds: deadlines.iteration,
+        onChange: (rollout, until) => status.sees(rollout, until),
+        whilePaused: () => operator.whilePaused(),
+      });
+    await together(ready, evaluated);
+    await operator.whilePaused();
     return executeChild(grpoIteration, {
       workflowId: `${runId}/${iteration}.${take}`,
       args: [{ runId, iteration, take, trainSeconds: deadlines.train, seconds: { rollout: (Date.now() - start) / 1000 } }],
@@ -129,9 +139,18 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     await CancellationScope.nonCancellable(async () => {
       await rollouts?.cancelAll();
       await mended();
-      await store.releasePool({ runId });
-      await store.setRunStatus({ runId, status: as, reason });
+      // Each tells others what they wait for: one that fails does not keep the other from it.
+      await Promise.allSettled([store.releasePool({ runId }), store.setRunStatus({ runId, status: as, reason })]);
     });
+  }
+
+  /** The store may be what a person must mend. */
+  async function say(as: 'blocked' | 'running', reason?: string): Promise<void> {
+    try {
+      await store.setRunStatus({ runId, status: as, reason });
+    } catch (error) {
+      if (isCancellation(error) || (error instanceof Error && isRefusal(error))) throw error;
+    }
   }
 
   /** What a person must mend parks the run; everything that is finished is kept, and `resume` tries again. */
@@ -143,15 +162,29 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         if (isCancellation(error)) throw error;
         const before = report.phase;
         report.reason = describe(error);
+        operator.block();
         status.enter('blocked');
         status.waitFor('a person: mend that, then resume');
-        await store.setRunStatus({ runId, status: 'blocked', reason: report.reason });
+        await say('blocked', report.reason);
         await operator.untilResumed();
-        await store.setRunStatus({ runId, status: 'running' });
+        await say('running');
         report.reason = null;
         status.enter(before);
       }
     }
+  }
+}
+
+/** Both, or neither: when one fails the other is cancelled and waited for. */
+async function together(one: () => Promise<void>, other: () => Promise<void>): Promise<void> {
+  const scope = new CancellationScope();
+  const both = [scope.run(one), scope.run(other)];
+  try {
+    await Promise.all(both);
+  } catch (error) {
+    scope.cancel();
+    await Promise.allSettled(both);
+    throw error;
   }
 }
 
@@ -160,4 +193,5 @@ async function loadBase(runId: string, limitSeconds: number): Promise<void> {
   await store.recordBase({ runId, base });
 }
 
+const isRefusal = (error: Error): boolean => error.cause instanceof ApplicationFailure && error.cause.nonRetryable === true;
 const isContinueAsNew = (error: Error): boolean => error.name === 'ContinueAsNew';

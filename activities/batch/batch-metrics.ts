@@ -4,7 +4,8 @@ import { calls, groups, trials } from '../../store/schema.ts';
 import { weightedReward } from '../reward.ts';
 import type { RunConfig } from '../run-config.ts';
 import type { TakeKey } from './choose-trials.ts';
-import { rewardsOf, type Collected, type Trial } from './collect-samples.ts';
+import { rewardsOf } from '../rollout/rewards-of.ts';
+import type { Collected, Trial } from './collect-samples.ts';
 import type { Sample } from './sample.ts';
 
 /**

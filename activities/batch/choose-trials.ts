@@ -23,7 +23,7 @@ export async function chooseTrials(db: Database, config: RunConfig, take: TakeKe
     const [made] = await tx.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.batchIteration, iteration), eq(groups.batchTake, number))).limit(1);
     if (made) return;
     const ages = await readLineage(tx, { runId, version: policyVersion, limit: config.max_staleness });
-    const offered = (await readCandidates(tx, runId, ages)).filter((candidate) => isOffered(candidate, config));
+    const offered = (await readCandidates(tx, config, runId, ages)).filter((candidate) => isOffered(candidate, config));
     const chosen = enough(offered, batchTrials(config)).map(({ group }) => group.id);
     if (chosen.length === 0) return;
     const isUsed = isLive({ runId: trials.runId, iteration: trials.batchIteration, take: trials.batchTake });

@@ -4,6 +4,7 @@ import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts'
 import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
 import { groups, trials } from '../../store/schema.ts';
 import { readLineage } from '../rollout/lineage.ts';
+import { rewardsOf } from '../rollout/rewards-of.ts';
 import type { RunConfig } from '../run-config.ts';
 import type { TakeKey } from './choose-trials.ts';
 import type { Sample } from './sample.ts';
@@ -72,13 +73,4 @@ async function readEarlier(db: Database, config: RunConfig, members: Trial[]): P
     earlier.set(trial.groupId, [...(earlier.get(trial.groupId) ?? []), rewards]);
   }
   return earlier;
-}
-
-/** Null: this trial is not trained on. Only the verifier's numbers count; a run may choose 0 for trials that were cut. */
-export function rewardsOf(trial: Trial, config: RunConfig): Record<string, number> | null {
-  if (trial.outcome === 'scored') return trial.rewards;
-  if (trial.outcome !== 'truncated' && trial.outcome !== 'agent_error') return null;
-  const treatment = config[trial.outcome];
-  if (treatment === 'mask') return null;
-  return treatment === 'zero' ? { reward: 0 } : trial.rewards;
 }

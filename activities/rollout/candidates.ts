@@ -2,6 +2,7 @@ import { and, asc, eq, isNotNull, isNull, or, sql } from 'drizzle-orm';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { attempts, calls, groups, trials } from '../../store/schema.ts';
 import type { RunConfig } from '../run-config.ts';
+import { rewardsOf } from './rewards-of.ts';
 import { isLive } from './live.ts';
 
 export type Member = {
@@ -24,35 +25,41 @@ export type Candidate = {
 };
 
 /** What steps to come may be made of: groups that no batch has, and stragglers that their group's batch did not wait for. Oldest first. */
-export async function readCandidates(db: Executor, runId: string, ages: ReadonlyMap<number, number>): Promise<Candidate[]> {
+export async function readCandidates(db: Executor, config: RunConfig, runId: string, ages: ReadonlyMap<number, number>): Promise<Candidate[]> {
   const isTaken = isLive({ runId: groups.runId, iteration: groups.batchIteration, take: groups.batchTake });
   const isUsed = isLive({ runId: trials.runId, iteration: trials.batchIteration, take: trials.batchTake });
   const first = sql<number | null>`(select first.policy_version from ${calls} as first where first.trial_id = ${trials.id} and first.attempt = ${trials.attempt} and first.status = 'completed' order by first.seq limit 1)`;
   const rows = await db
-    .select({ group: groups, isTaken, trial: trials, firstVersion: first, endedAt: attempts.endedAt })
+    .select({ group: groups, isTaken, trial: trials, firstVersion: first, openedAt: attempts.openedAt, endedAt: attempts.endedAt })
     .from(groups)
     .leftJoin(trials, and(eq(trials.groupId, groups.id), sql`not ${isUsed}`))
     .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
     .where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNull(groups.dropped), isLive(groups), or(sql`not ${isTaken}`, isNotNull(trials.id))))
     .orderBy(asc(groups.iteration), asc(groups.ordinal), asc(trials.member));
   const candidates = new Map<string, Candidate>();
-  for (const { group, isTaken: taken, trial, firstVersion, endedAt } of rows) {
+  for (const { group, isTaken: taken, trial, firstVersion, openedAt, endedAt } of rows) {
     const candidate = candidates.get(group.id) ?? { group, isTaken: taken, members: [] };
     candidates.set(group.id, candidate);
     if (!trial || trial.member === null) continue;
     const age = firstVersion === null ? null : (ages.get(firstVersion) ?? null);
     const isTooOld = firstVersion !== null && age === null;
-    const isRunning = trial.outcome === null && endedAt === null;
-    candidate.members.push({ id: trial.id, member: trial.member, isRunning, isFinal: trial.outcome !== null, isUsable: trial.rewards !== null && !isTooOld, age, isTooOld });
+    // One whose workflow was ended from outside has nobody to end it.
+    const isOrphan = openedAt !== null && Date.now() - openedAt.getTime() > 2000 * config.deadlines.group + 3_600_000;
+    const isRunning = trial.outcome === null && endedAt === null && !isOrphan;
+    candidate.members.push({ id: trial.id, member: trial.member, isRunning, isFinal: trial.outcome !== null, isUsable: rewardsOf(trial, config) !== null && !isTooOld, age, isTooOld });
   }
   return [...candidates.values()];
 }
 
 export const usable = (candidate: Candidate): number => candidate.members.filter(({ isUsable }) => isUsable).length;
 
-/** Trials whose outcome is still to come: all that have none while their group runs, then its stragglers. */
-export const running = ({ group, members }: Candidate): number =>
-  group.endedAt === null ? group.size - members.filter(({ isFinal }) => isFinal).length : members.filter(({ isRunning }) => isRunning).length;
+/** Trials that may still become usable: what is missing of a group that runs, then its stragglers. */
+export function running(candidate: Candidate, config: RunConfig): number {
+  const { group, members } = candidate;
+  if (group.endedAt !== null) return members.filter(({ isRunning }) => isRunning).length;
+  const unfinished = group.size - members.filter(({ isFinal }) => isFinal).length;
+  return Math.min(unfinished, Math.max(0, groupTrials(config) - usable(candidate)));
+}
 
 /**
  * Whether a batch may have it: it has ended; or some of it has, and would be too old for the next step, and its others may be carried

@@ -33,7 +33,11 @@ afterAll(async () => {
 });
 beforeEach(() => void (runId = `run${++serial}`));
 
-const plan = (iteration: number, { take = 1, version = iteration, reopen = false } = {}) => planGroups({ db })({ runId, iteration, take, policyVersion: version, reopen });
+async function plan(iteration: number, { take = 1, version = iteration, reopen = false } = {}) {
+  const rollout = await planGroups({ db })({ runId, iteration, take, policyVersion: version, reopen });
+  expect(rollout.plans.map(({ id }) => id)).toEqual(rollout.open);
+  return { ...rollout, open: rollout.plans };
+}
 
 async function begin(settings: Record<string, unknown>): Promise<void> {
   const config = runConfig.parse({ model: 'm', tasks, iterations: 10, groups_per_iteration: 2, group_size: 2, ...settings });

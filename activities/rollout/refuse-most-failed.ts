@@ -11,7 +11,12 @@ export async function refuseMostFailed(tx: Transaction, take: { runId: string; i
   const ended = and(eq(groups.runId, runId), eq(groups.iteration, take.iteration), eq(groups.take, take.take), isNotNull(groups.endedAt), sinceResumed);
   const all = await readGroupTrials(tx, ended);
   const failed = all.filter(isFailure);
-  if (all.length < 2 * groupSize || failed.length * 2 <= all.length) return;
-  const message = `${failed.length} of the iteration's first ${all.length} trials failed: ${commonReason(failed)}`;
+  const [size] = await tx.select({ trials: sql<number>`coalesce(sum(${groups.size}), 0)::int`, cut: sql<number>`count(*) filter (where ${groups.dropped} is distinct from 'failed')::int` }).from(groups).where(ended);
+  // A trial that no host opened has no row; one of a group that was good enough without it may have none either.
+  const unopened = size && size.cut === 0 ? size.trials - all.length : 0;
+  const [bad, tried] = [failed.length + unopened, all.length + unopened];
+  if (tried < 2 * groupSize || bad * 2 <= tried) return;
+  const why = failed.length > 0 ? commonReason(failed) : 'no host opened a sandbox for them';
+  const message = `${bad} of the iteration's first ${tried} trials failed: ${why}`;
   throw ApplicationFailure.create({ type: 'most_trials_failed', message, nonRetryable: true });
 }

@@ -6,7 +6,8 @@ import { lockTrial, type Trial } from './transaction.ts';
 
 export type Sealing = {
   trialId: string;
-  attempt: number;
+  /** Absent: the current one. */
+  attempt?: number;
   outcome: Outcome;
   /** Named rewards between 0 and 1. */
   rewards?: Record<string, number>;
@@ -27,10 +28,11 @@ const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
  * Throws `attempt_closed` for any attempt but the current one.
  */
 export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
-  const { trialId, attempt, outcome, rewards, reason, seconds, host, final = false } = input;
+  const { trialId, outcome, rewards, reason, seconds, host, final = false } = input;
   return db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
+    const attempt = input.attempt ?? trial.attempt;
     if (attempt !== trial.attempt || trial.status === 'deleted') {
       const standing = trial.status === 'deleted' ? 'is deleted' : `is at attempt ${trial.attempt}`;
       throw new TrialgateError('attempt_closed', `trial ${trialId} ${standing}: attempt ${attempt} cannot be sealed`);

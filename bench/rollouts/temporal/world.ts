@@ -56,7 +56,7 @@ export class World {
       ...real,
       planGroups: async (input: Parameters<typeof planGroups>[0]) => {
         const rollout = await planGroups(input);
-        for (const { trialPrefix } of rollout.open) if (!this.#ordinals.has(trialPrefix)) this.#ordinals.set(trialPrefix, this.#ordinals.size);
+        for (const { trialPrefix } of rollout.plans) if (!this.#ordinals.has(trialPrefix)) this.#ordinals.set(trialPrefix, this.#ordinals.size);
         return rollout;
       },
     };

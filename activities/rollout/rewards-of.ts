@@ -1,0 +1,13 @@
+import type { Outcome } from '../../store/schema.ts';
+import type { RunConfig } from '../run-config.ts';
+
+type Judged = { outcome: Outcome | null; rewards: Record<string, number> | null };
+
+/** Null: this trial is not trained on. Only the verifier's numbers count; a run may choose 0 for trials that were cut. */
+export function rewardsOf(trial: Judged, config: Pick<RunConfig, 'truncated' | 'agent_error'>): Record<string, number> | null {
+  if (trial.outcome === 'scored') return trial.rewards;
+  if (trial.outcome !== 'truncated' && trial.outcome !== 'agent_error') return null;
+  const treatment = config[trial.outcome];
+  if (treatment === 'mask') return null;
+  return treatment === 'zero' ? { reward: 0 } : trial.rewards;
+}
