@@ -9,6 +9,7 @@ const worst = (values: number[]): number => (values.length === 0 ? Number.NaN : 
 
 /** Of each kind of fault and of all: how many, and how long until the run next finished something; then the runs. */
 export function reportOf(outcomes: Outcome[]): string {
+  if (outcomes.length === 0) return 'no run came to its end';
   const struck = outcomes.flatMap(({ faults }) => faults);
   const row = (name: string, faults: typeof struck): string[] => {
     const recovered = faults.flatMap((fault) => fault.recovered ?? []);
