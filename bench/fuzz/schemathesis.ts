@@ -42,7 +42,8 @@ export async function fuzzDocument({ seed, examples, signal }: { seed: number; e
   });
   try {
     const options = ['-H', `Authorization: Bearer ${ADMIN_KEY}`, '--seed', String(seed), '-n', String(examples), '-c', 'all', '--exclude-checks', NOT_OURS, '--continue-on-failure', '--no-color'];
-    const output = await runLogged(LOG, [schemathesis, 'run', `${gateway.url}/openapi.json`, ...options], { signal, cwd: folder });
+    // By its interpreter: its first line names the folder in which it was installed.
+    const output = await runLogged(LOG, [join(VENV, 'bin/python'), schemathesis, 'run', `${gateway.url}/openapi.json`, ...options], { signal, cwd: folder });
     const text = [output.text.trim(), ...unforeseen.slice(0, 20).map((line) => `log: ${line}`)].join('\n');
     return { faults: unforeseen.length + (output.code === 0 ? 0 : 1), text };
   } finally {

@@ -1,5 +1,6 @@
 import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
+import { inOnePiece } from './in-one-piece.ts';
 
 /** What an agent was answered: its events, or the one object of a whole reply, without what is each server's own. */
 export type Heard = { status: number; events: unknown[] };
@@ -12,7 +13,8 @@ export function heardOf(status: number, text: string, besides: readonly string[]
   const data = text.startsWith('{') ? [text] : text.split('\n').flatMap((line) => (line.startsWith('data: ') && line !== 'data: [DONE]' ? [line.slice(6)] : []));
   const events = data.map(parseObject);
   // How several replies mix within a stream is chance.
-  return { status, events: events.toSorted((a, b) => indexOf(a) - indexOf(b)).map((event) => shared(event, own)) };
+  const same = events.toSorted((a, b) => indexOf(a) - indexOf(b)).map((event) => shared(event, own));
+  return { status, events: same.every(isObject) ? inOnePiece(same) : same };
 }
 
 const indexOf = (event: JsonObject | null): number => Number(choicesOf(event)[0]?.index ?? (event && Array.isArray(event.choices) ? Infinity : 0));

@@ -1,0 +1,17 @@
+import { expect, test } from 'vitest';
+import type { JsonObject } from '../json.ts';
+import { inOnePiece } from './in-one-piece.ts';
+
+const chat = (content: string, end: JsonObject = {}): JsonObject => ({ object: 'chat.completion.chunk', choices: [{ index: 0, delta: { content }, ...end }] });
+const block = (text: string, index = 0): JsonObject => ({ type: 'content_block_delta', index, delta: { type: 'text_delta', text } });
+const part = (delta: string, item = 0): JsonObject => ({ type: 'response.output_text.delta', output_index: item, delta });
+const END = { finish_reason: 'length' };
+
+test('one text in other pieces counts as another, or another text as the same', () => {
+  expect(inOnePiece([chat('a'), chat('b c', END)])).toEqual(inOnePiece([chat('a'), chat('b'), chat(' c', END)]));
+  expect(inOnePiece([block('a'), block('b')])).toEqual([block('ab')]);
+  expect(inOnePiece([part('a'), part('b'), part('c', 1)])).toEqual([part('ab'), part('c', 1)]);
+  expect(inOnePiece([block('a'), block('b', 1)])).toHaveLength(2);
+  expect(inOnePiece([chat('a', END)])).not.toEqual(inOnePiece([chat('a')]));
+  expect(inOnePiece([chat('a'), chat('b')])).not.toEqual(inOnePiece([chat('a'), chat('c')]));
+});
