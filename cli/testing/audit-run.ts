@@ -1,4 +1,5 @@
 import { and, asc, eq, isNotNull, notInArray, sql } from 'drizzle-orm';
+import { readRun } from '../../activities/read-run.ts';
 import { versionLabel } from '../../activities/label.ts';
 import { readEngineLabel } from '../../activities/engine-label.ts';
 import type { Database } from '../../store/database.ts';
@@ -45,12 +46,15 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), sql`${calls.endedAt} > ${attempts.endedAt}`));
   check(late.length === 0, `${late.length} calls were recorded after their attempt had ended`);
 
+  // On-policy a group's calls are of the version that it was planned with; else weights may change under it, to newer ones.
+  const { max_staleness: staleness } = await readRun(db, runId);
+  const isForeign = staleness === 0 ? sql`${calls.policyVersion} is distinct from ${groups.policyVersion}` : sql`coalesce(${calls.policyVersion}, -1) < ${groups.policyVersion}`;
   const mislabelled = await db
     .select({ id: calls.id, label: calls.policyLabel, expected: groups.policyVersion })
     .from(calls)
     .innerJoin(trials, eq(trials.id, calls.trialId))
     .innerJoin(groups, eq(groups.id, trials.groupId))
-    .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), sql`${calls.policyVersion} is distinct from ${groups.policyVersion}`));
+    .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), isForeign));
   check(mislabelled.length === 0, `calls under a label that the pool did not have: ${JSON.stringify(mislabelled.slice(0, 3))}`);
 
   const unfinished = await db.select().from(trials).where(and(eq(trials.runId, runId), sql`${trials.outcome} is null`));
