@@ -95,7 +95,7 @@ test('over-sampling trains on more than a group, or leaves the rest running', as
 });
 
 test('a straggler that is carried over holds its step, or counts for none', async () => {
-  await run({ iterations: 6, max_staleness: 2, group_quorum: 2, stragglers: 'carry_over' }, /0\.1-0-2$/, async (handle, id, free) => {
+  await run({ iterations: 6, max_staleness: 2, group_quorum: 2, stragglers: 'carry_over' }, /0\.1-0-2$/, async (_handle, id, free) => {
     await until(() => isDone(id, 0));
     expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ outcome: null });
     free();
