@@ -65,9 +65,10 @@ export class Operator {
     this.#status.enter(phase);
   }
 
-  async untilResumed(): Promise<void> {
+  /** Call it before the run says that it is blocked: whoever reads that may resume it at once. Returns the wait. */
+  blocks(): () => Promise<void> {
     this.#isResumed = false;
-    await condition(() => this.#isResumed);
+    return () => condition(() => this.#isResumed);
   }
 }
 

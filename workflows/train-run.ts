@@ -143,10 +143,11 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         if (isCancellation(error)) throw error;
         const before = report.phase;
         report.reason = describe(error);
+        const untilResumed = operator.blocks();
         status.enter('blocked');
         status.waitFor('a person: mend that, then resume');
         await store.setRunStatus({ runId, status: 'blocked', reason: report.reason });
-        await operator.untilResumed();
+        await untilResumed();
         await store.setRunStatus({ runId, status: 'running' });
         report.reason = null;
         status.enter(before);
