@@ -107,6 +107,27 @@ test('a train step that cannot succeed fails the run instead of parking it', asy
   expect(world.takes.get(0)).toBe(1);
 });
 
+test('a resume that comes while the block is still being written is lost', async () => {
+  const world = new FakeWorld();
+  const id = newId();
+  world.config.iterations = 1;
+  let broken = true;
+  world.trainStep = async () => {
+    if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
+  };
+  const general = world.general();
+  const setRunStatus: typeof general.setRunStatus = async (input) => {
+    if (input.status === 'blocked') {
+      broken = false;
+      await environment.client.workflow.getHandle(id).startUpdate('resume', { waitForStage: 'ACCEPTED' });
+    }
+    return general.setRunStatus(input);
+  };
+  const activities = { trialgate: { ...general, setRunStatus }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+  await withWorkers(environment, activities, async () => (await start(id)).result());
+  expect(world.count('blocked')).toBe(1);
+});
+
 test('a version that too few replicas confirm stays in the pool', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;

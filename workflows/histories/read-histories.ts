@@ -1,0 +1,28 @@
+import proto from '@temporalio/proto';
+import { readFileSync, readdirSync } from 'node:fs';
+import path from 'node:path';
+import { gunzipSync } from 'node:zlib';
+
+const { History } = proto.temporal.api.history.v1;
+
+export type RecordedHistory = { workflowId: string; type: string; history: proto.temporal.api.history.v1.History };
+/** One scenario of a release: a line an execution. */
+export type HistoryFile = { name: string; executions: RecordedHistory[] };
+
+/** Of every release of which a run may still be alive. */
+export function readHistories(): HistoryFile[] {
+  return readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.jsonl.gz'))
+    .toSorted()
+    .map((name) => {
+      const lines = gunzipSync(readFileSync(path.join(import.meta.dirname, name))).toString().trimEnd().split('\n');
+      return { name: `workflows/histories/${name}`, executions: lines.map(recorded) };
+    });
+}
+
+function recorded(line: string): RecordedHistory {
+  const history = History.fromObject(JSON.parse(line));
+  const { workflowId, workflowType } = history.events[0]?.workflowExecutionStartedEventAttributes ?? {};
+  if (!workflowId || !workflowType?.name) throw new Error('a history that does not begin with its start');
+  return { workflowId, type: workflowType.name, history };
+}

@@ -1,0 +1,102 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { redoRun } from '../../../cli/run/redo-run.ts';
+import { resumeRun } from '../../../cli/run/resume-run.ts';
+import { FakeWorld } from '../../fake-activities.ts';
+import { hold, until, type Stage } from '../stage.ts';
+
+const fails = (message: string): never => {
+  throw ApplicationFailure.create({ message, nonRetryable: true });
+};
+
+/** Two iterations, evaluated before, between and after; a trial loses its engine, which is given its weights again. */
+export async function finished(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  world.config = stage.config({ iterations: 2, evaluation: { tasks: ['held-out'], every: 1 } });
+  let isLost = false;
+  world.runAgent = async ({ trialId }) => {
+    if (isLost || !trialId.includes('-0.1-')) return { outcome: null, seconds: {} };
+    isLost = true;
+    world.poolWhole = false;
+    return { outcome: 'infra_error', reason: 'connection reset', seconds: {} };
+  };
+  await stage.inMemory(world, async () => {
+    await stage.start('finished', { iterations: 2 });
+    await stage.ended('finished');
+  });
+}
+
+/** A run file that is refused; a run that failed where not even its block could be written, and was resumed. */
+export async function failed(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  let isBroken = true;
+  world.runAgent = async ({ trialId }) =>
+    isBroken && trialId.endsWith('1-1') ? { outcome: 'infra_error', reason: 'the disk is full', seconds: {} } : { outcome: null, seconds: {} };
+  world.trainStep = async () => void (isBroken && fails('the disk is full'));
+  const body = async () => {
+    await stage.start('refused', { tasks: ['/no/such/folder'] });
+    await stage.ended('refused');
+    await stage.start('failed', { max_attempts: 1 });
+    await stage.ended('failed');
+    isBroken = false;
+    await resumeRun(stage.connected, 'failed');
+    await stage.ended('failed');
+  };
+  await stage.over(world, body, ({ setRunStatus }) => ({
+    setRunStatus: async (input: Parameters<typeof setRunStatus>[0]) => (isBroken && input.status === 'blocked' ? fails('the disk is full') : setRunStatus(input)),
+  }));
+}
+
+/** Cancelled while agents run, then resumed; cancelled while it waits for a person. */
+export async function cancelled(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  const { held, free } = hold(world, /^cancelled/);
+  await stage.over(world, async () => {
+    const run = await stage.start('cancelled');
+    await until('all agents run', () => held.size === 4);
+    await run.cancel();
+    await stage.ended('cancelled');
+    free();
+    await resumeRun(stage.connected, 'cancelled');
+    await stage.ended('cancelled');
+
+    world.trainStep = async () => fails('the disk is full');
+    const blocked = await stage.start('given-up');
+    await until('it is blocked', () => stage.phaseIs('given-up', 'blocked'));
+    await blocked.cancel();
+    await stage.ended('given-up');
+  });
+}
+
+/** Blocked by its train step, resumed, blocked by a publication that goes back to the version before, resumed. */
+export async function blocked(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  let isBroken = true;
+  let isRefusing = true;
+  world.trainStep = async () => void (isBroken && fails('the disk is full'));
+  world.publish = ({ label }) => (isRefusing && label.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
+  await stage.over(world, async () => {
+    const run = await stage.start('blocked');
+    await until('its train step blocks it', () => stage.phaseIs('blocked', 'blocked'));
+    isBroken = false;
+    await run.executeUpdate('resume');
+    await until('its publication blocks it', () => stage.phaseIs('blocked', 'blocked'));
+    isRefusing = false;
+    await run.executeUpdate('resume');
+    await stage.ended('blocked');
+  });
+}
+
+/** Its second iteration is redone while agents run, and again after its end. */
+export async function reset(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  const { held, free } = hold(world, /-1\.1-/);
+  await stage.over(world, async () => {
+    await stage.start('reset', { iterations: 2 });
+    await until('the agents of the second iteration run', () => held.size === 4);
+    await redoRun(stage.connected, 'reset');
+    await stage.ended('reset');
+    free();
+    await redoRun(stage.connected, 'reset');
+    await stage.ended('reset');
+  });
+}

@@ -1,0 +1,94 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { FakeWorld } from '../../fake-activities.ts';
+import { hold, until, type Stage } from '../stage.ts';
+
+const carryOver = { group_size: 3, max_staleness: 1, group_quorum: 2, stragglers: 'carry_over' };
+
+/** A straggler that a later step uses, and one that none does. */
+export async function carriedOver(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  const { free } = hold(world, /^carried-0\.1-0-2$|^stale-0\.1-0-2$/);
+  await stage.over(world, async () => {
+    await stage.start('carried', { ...carryOver, iterations: 3 });
+    await until('its first iteration is done', () => stage.isDone('carried', 0));
+    free();
+    await stage.ended('carried');
+
+    hold(world, /^stale-0\.1-0-2$/);
+    await stage.start('stale', { ...carryOver, iterations: 4 });
+    await stage.ended('stale');
+    // It ended by its quorum, and its last trial runs on.
+    await stage.client.workflow.getHandle('stale/0.1/0').cancel().catch(() => {});
+    await stage.ended('stale/0.1/0');
+  });
+}
+
+/** Groups that do not wait for their last trial: by a quorum, by over-sampling. */
+export async function quorum(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  hold(world, /-2$/);
+  await stage.over(world, async () => {
+    await stage.start('quorum', { group_size: 3, group_quorum: 2, stragglers: 'cancel' });
+    await stage.ended('quorum');
+    await stage.start('over-sampled', { over_sampling: 1 });
+    await stage.ended('over-sampled');
+  });
+}
+
+/** A trial, a group and an iteration past their deadlines. */
+export async function late(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  hold(world, /-1$/);
+  await stage.over(world, async () => {
+    await Promise.all([
+      stage.start('late-trials', { deadlines: { trial: 1 } }),
+      stage.start('late-groups', { deadlines: { group: 2 } }),
+      stage.start('late-iteration', { deadlines: { iteration: 2 } }),
+    ]);
+    for (const id of ['late-trials', 'late-groups', 'late-iteration']) await stage.ended(id);
+  });
+}
+
+/** Trials whose host, engine, sandbox or verifier is lost, until they are out of attempts. */
+export async function retried(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  const lost = (message: string): never => {
+    throw ApplicationFailure.create({ message, nonRetryable: true });
+  };
+  world.runAgent = async ({ trialId, attempt }) => {
+    if (trialId.endsWith('0-0') && attempt === 1) lost('its host is gone');
+    if (trialId.endsWith('0-1')) return { outcome: 'infra_error', reason: 'connection reset', seconds: {} };
+    return { outcome: trialId.endsWith('1-0') ? 'agent_error' : null, seconds: {} };
+  };
+  const body = async () => {
+    await stage.start('retried', { max_attempts: 2 });
+    await stage.ended('retried');
+  };
+  await stage.over(world, body, ({ openTrial }) => ({
+    openTrial: async (input: Parameters<typeof openTrial>[0]) => (input.trialId.endsWith('1-1') && input.attempt === 1 ? lost('no room') : openTrial(input)),
+  }));
+}
+
+/** All that a person may ask of a run that goes on. */
+export async function operated(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  const { held, free } = hold(world, /-0\.1-0-[01]$/);
+  await stage.over(world, async () => {
+    const run = await stage.start('operated', { iterations: 5 });
+    await until('its agents run', () => held.size === 2);
+    await run.executeUpdate('configure', { args: [{ group_size: 'many' }] }).catch(() => {});
+    await run.executeUpdate('configure', { args: [{ group_size: 3, iterations: 4 }] });
+    await run.executeUpdate('extend', { args: [{ trial: 'operated-0.1-0-1', seconds: 600 }] });
+    await run.executeUpdate('skip', { args: [{ trial: 'operated-0.1-0-0' }] });
+    await run.executeUpdate('skip', { args: [{ trial: 'nobody' }] }).catch(() => {});
+    await run.executeUpdate('pause', { args: [{}] });
+    free();
+    await until('it is paused', () => stage.phaseIs('operated', 'paused'));
+    await run.executeUpdate('resume');
+    await until('its first iteration is done', () => stage.isDone('operated', 0));
+    const next = stage.client.workflow.getHandle('operated');
+    await next.executeUpdate('pause', { args: [{ seconds: 1 }] });
+    await next.executeUpdate('stop');
+    await stage.ended('operated');
+  });
+}

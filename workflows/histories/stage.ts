@@ -1,0 +1,94 @@
+import { Context, sleep } from '@temporalio/activity';
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { setTimeout as delay } from 'node:timers/promises';
+import { and, eq } from 'drizzle-orm';
+import { runConfig, type RunConfig } from '../../activities/run-config.ts';
+import { startRun, type RunHandle } from '../../cli/run/start-run.ts';
+import { recordsOver } from '../../cli/testing/records-over.ts';
+import type { Database } from '../../store/database.ts';
+import { iterations } from '../../store/schema.ts';
+import { FakeWorld } from '../fake-activities.ts';
+import type { RunStatusReport } from '../messages.ts';
+import { withWorkers } from '../testing.ts';
+
+type Activity = (input: never) => Promise<unknown>;
+type Records = ReturnType<typeof recordsOver>;
+export type Scenario = (stage: Stage) => Promise<void>;
+
+/** What scenarios play on: real workflows on a real Temporal, the real store, and engines, a trainer and agents that are not there. */
+export class Stage {
+  readonly environment: TestWorkflowEnvironment;
+  readonly db: Database;
+  readonly home: string;
+  readonly task: string;
+
+  constructor({ environment, db, home, task }: Pick<Stage, 'environment' | 'db' | 'home' | 'task'>) {
+    [this.environment, this.db, this.home, this.task] = [environment, db, home, task];
+  }
+
+  get client() {
+    return this.environment.client;
+  }
+
+  get connected() {
+    return { client: this.client, db: this.db };
+  }
+
+  config(settings: Record<string, unknown> = {}): RunConfig {
+    return runConfig.parse({ model: 'm', tasks: [this.task], iterations: 1, groups_per_iteration: 2, group_size: 2, ...settings });
+  }
+
+  start(runId: string, settings: Record<string, unknown> = {}): Promise<RunHandle> {
+    return startRun(this.client, runId, this.config(settings));
+  }
+
+  /** Over the real records of the store. `change`: activities that a scenario makes fail. */
+  async over(world: FakeWorld, body: () => Promise<void>, change: (real: Records) => Record<string, Activity> = () => ({})): Promise<void> {
+    const records = recordsOver(world, { db: this.db, temporal: this.client, home: this.home });
+    const { openTrial } = records;
+    const { openTrial: sandboxes = openTrial, ...general } = change(records);
+    const activities = { trialgate: { ...records, ...general }, sandboxes: { openTrial: sandboxes }, host: world.host(), gpu: world.gpu() };
+    await withWorkers(this.environment, activities, body);
+  }
+
+  /** Over a store in memory, for what the tests' records leave out: evaluations. */
+  async inMemory(world: FakeWorld, body: () => Promise<void>, own: Record<string, Activity> = {}): Promise<void> {
+    const activities = { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+    await withWorkers(this.environment, activities, body);
+  }
+
+  async isDone(runId: string, iteration: number): Promise<boolean> {
+    const rows = await this.db.select().from(iterations).where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration)));
+    return rows.some(({ status }) => status === 'done');
+  }
+
+  async phaseIs(runId: string, phase: string): Promise<boolean> {
+    return (await this.client.workflow.getHandle(runId).query<RunStatusReport>('status')).phase === phase;
+  }
+
+  /** The newest execution's end, whichever it is. */
+  async ended(runId: string): Promise<void> {
+    await this.client.workflow.getHandle(runId).result().catch(() => {});
+  }
+}
+
+/** Lets agents whose trials are named in `slow` run until they are let go or cancelled. */
+export function hold(world: FakeWorld, slow: RegExp): { held: Set<string>; free: () => void } {
+  const freed = Promise.withResolvers<void>();
+  const held = new Set<string>();
+  world.runAgent = async ({ trialId }) => {
+    if (!slow.test(trialId)) return { outcome: null, seconds: {} };
+    held.add(trialId);
+    const beat = setInterval(() => Context.current().heartbeat(), 200);
+    await Promise.race([freed.promise, sleep('1h')]).finally(() => clearInterval(beat));
+    return { outcome: null, seconds: {} };
+  };
+  return { held, free: () => freed.resolve() };
+}
+
+export async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
+  for (let tries = 0; !(await condition()); tries++) {
+    if (tries > 600) throw new Error(`it never came that ${what}`);
+    await delay(50);
+  }
+}

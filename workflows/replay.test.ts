@@ -1,0 +1,68 @@
+import { bundleWorkflowCode, DefaultLogger, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
+import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { beforeAll, expect, test } from 'vitest';
+import { REPOSITORY } from '../cli/folders.ts';
+import { workflowBundle } from '../cli/workflow-bundle.ts';
+import { readHistories, type HistoryFile } from './histories/read-histories.ts';
+
+type Bundle = WorkerOptions['workflowBundle'];
+const files = readHistories();
+beforeAll(() => void Runtime.install({ logger: new DefaultLogger('ERROR') }));
+
+const ADVICE = `
+Runs that are alive would stand still with this change. Put it behind patched('name') and leave the recordings as they are. Record again
+(node workflows/histories/record.ts) only what no run can be alive of. See "Deploying a change" in docs/operating.md.`;
+
+/** A line for each execution that these workflows would not go on with. */
+async function broken(bundle: Bundle, { name, executions }: HistoryFile): Promise<string[]> {
+  const failures: string[] = [];
+  let at = 0;
+  for await (const { workflowId, error } of Worker.runReplayHistories({ workflowBundle: bundle }, executions)) {
+    at++;
+    if (error) failures.push(`${name}, line ${at}, ${workflowId}: ${error.name}: ${error.message}`);
+  }
+  if (at !== executions.length) failures.push(`${name}: ${at} of ${executions.length} executions were replayed`);
+  return failures;
+}
+
+/** The workflows with one line of `rollout-group.ts` changed. */
+async function bundleWith(line: string, changed: string): Promise<Bundle> {
+  const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-replay-'));
+  try {
+    const workflows = path.join(folder, 'workflows');
+    cpSync(import.meta.dirname, workflows, { recursive: true, filter: (name) => !name.includes('histories') });
+    symlinkSync(path.join(REPOSITORY, 'node_modules'), path.join(folder, 'node_modules'));
+    const file = path.join(workflows, 'rollout-group.ts');
+    const code = readFileSync(file, 'utf8');
+    expect(code).toContain(line);
+    writeFileSync(file, `import { patched } from '@temporalio/workflow';\nvoid patched;\n${code.replace(line, changed)}`);
+    return await bundleWorkflowCode({ workflowsPath: path.join(workflows, 'index.ts'), logger: new DefaultLogger('ERROR') });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+test.each(files)('a change of the workflows breaks runs that are alive: $name', async (file) => {
+  const failures = await broken(await workflowBundle(), file);
+  expect(failures, failures.join('\n') + ADVICE).toEqual([]);
+}, 120_000);
+
+test('an activity that is called in between goes unnoticed, or behind a patch is refused', async () => {
+  const line = 'const limits = await store.openGroup(group);';
+  const call = 'await store.missingVersion({ runId: group.runId });';
+  const file = files.find(({ name }) => name.endsWith('quorum.jsonl.gz'));
+  if (!file) throw new Error('no run with a quorum is recorded');
+  const failures = await broken(await bundleWith(line, `${call} ${line}`), file);
+  expect(failures).not.toEqual([]);
+  for (const failure of failures) expect(failure).toContain('DeterminismViolationError');
+  expect(await broken(await bundleWith(line, `if (patched('look-first')) ${call} ${line}`), file)).toEqual([]);
+}, 120_000);
+
+test('a workflow type is replayed by no test', () => {
+  const index = readFileSync(path.join(import.meta.dirname, 'index.ts'), 'utf8');
+  const exported = [...index.matchAll(/\{ (.+) \}/g)].flatMap(([, names = '']) => names.split(', '));
+  const replayed = new Set(files.flatMap(({ executions }) => executions.map(({ type }) => type)));
+  expect([...replayed].toSorted()).toEqual(exported.toSorted());
+});
