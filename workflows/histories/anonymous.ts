@@ -28,7 +28,7 @@ function strip(value: Json, home: string): Json {
 }
 
 /** With payloads as what they say. */
-export function readable(value: Json): Json {
+function readable(value: Json): Json {
   if (Array.isArray(value)) return value.map(readable);
   if (typeof value !== 'object' || value === null) return value;
   const text = textOf(value);

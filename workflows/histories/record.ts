@@ -66,7 +66,7 @@ async function collect(home: string): Promise<unknown[]> {
   return histories.toReversed();
 }
 
-function courseOf({ events }: ReturnType<typeof History.fromObject>): string {
+function courseOf({ events }: proto.temporal.api.history.v1.History): string {
   const steps = events.map((event) => {
     const { workflowExecutionStartedEventAttributes: started, activityTaskScheduledEventAttributes: activity, workflowExecutionSignaledEventAttributes: signal } = event;
     return `${event.eventType} ${started?.workflowType?.name ?? activity?.activityType?.name ?? signal?.signalName ?? ''}`;

@@ -60,9 +60,9 @@ export async function cancelled(stage: Stage): Promise<void> {
     await stage.ended('cancelled');
 
     world.trainStep = async () => fails('the disk is full');
-    const blocked = await stage.start('given-up');
+    const waiting = await stage.start('given-up');
     await until('it is blocked', () => stage.phaseIs('given-up', 'blocked'));
-    await blocked.cancel();
+    await waiting.cancel();
     await stage.ended('given-up');
   });
 }
