@@ -34,13 +34,18 @@ async function workerThatLaunches(script: string) {
   return { worker, started, living: () => processesWith(`${MARKER}=${spec.marker}`).length };
 }
 
+/** The kernel takes a moment to end what was in a sandbox. */
+async function dead(living: () => number): Promise<void> {
+  for (let round = 0; living() > 0 && round < 500; round++) await sleep(10);
+  expect(living()).toBe(0);
+}
+
 test('a sandbox outlives its killed worker', async () => {
   const { worker, started, living } = await workerThatLaunches('sleep 60');
   await started();
   worker.kill('SIGKILL');
   await once(worker, 'exit');
-  for (let round = 0; living() > 0 && round < 500; round++) await sleep(10);
-  expect(living()).toBe(0);
+  await dead(living);
 });
 
 test('a worker waits for ever on a launcher that was killed', async () => {
@@ -48,10 +53,11 @@ test('a worker waits for ever on a launcher that was killed', async () => {
   await started();
   const said = once(worker.stdout, 'data');
   const launcher = processTable().find((row) => row.parent === worker.pid);
-  process.kill(launcher?.pid ?? 0, 'SIGKILL');
+  if (!launcher) throw new Error('the worker has no launcher');
+  process.kill(launcher.pid, 'SIGKILL');
   expect(String(await said)).toContain('SandboxError: what starts the sandboxes ended: SIGKILL');
   await once(worker, 'exit');
-  if (isolation.kind === 'bubblewrap') expect(living()).toBe(0);
+  if (isolation.kind === 'bubblewrap') await dead(living);
 });
 
 test('an idle launcher keeps its worker from ending', async () => {
