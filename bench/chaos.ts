@@ -8,7 +8,7 @@
  * disk's room, the link's mending) until the store says that the run finished something: a trial, a group, a batch, a train
  * step, a publication, an iteration, itself. `again`: attempts beyond the first, of all trials or train steps.
  *
- *   node bench/chaos.ts --runs 50 --seed 1
+ * See --help.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -22,20 +22,36 @@ import { reportOf } from './chaos/report.ts';
 import { SmallDisk } from '../activities/sandbox/testing/small-disk.ts';
 import { provenance } from './deployment.ts';
 
+const HELP = `Training runs under random faults: how many finish, how long they take to go on, what is done again, which rules hold.
+
+  node bench/chaos.ts --runs 50 --seed 1
+
+  --runs 50        how many training runs
+  --faults 3       strikes a run, of SIGKILL, SIGSTOP past the heartbeat, a full disk, a cut link
+  --iterations 3   of each run
+  --beside 2       deployments side by side
+  --only REGEX     faults whose names match: 'kill (gateway|engine)'
+  --logs FOLDER    keeps the logs of runs where something does not hold
+  --seed 1         the same faults in the same order
+
+Results go to bench/results/chaos.txt and chaos.json. A minute a run, two at a time. Ctrl-C ends what it started.`;
+
 const { values } = parseArgs({
   options: {
     runs: { type: 'string', default: '50' },
     seed: { type: 'string', default: '1' },
     faults: { type: 'string', default: '3' },
     iterations: { type: 'string', default: '3' },
-    /** Deployments side by side. */
     beside: { type: 'string', default: '2' },
-    /** A folder for the logs of runs where something does not hold. */
     logs: { type: 'string' },
-    /** Only faults whose names match: `kill (gateway|engine)`. */
     only: { type: 'string', default: '' },
+    help: { type: 'boolean', short: 'h', default: false },
   },
 });
+if (values.help) {
+  console.log(HELP);
+  process.exit();
+}
 const [count, seed, perRun, iterations, beside] = [values.runs, values.seed, values.faults, values.iterations, values.beside].map(Number) as [number, number, number, number, number];
 const interrupted = new AbortController();
 for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
