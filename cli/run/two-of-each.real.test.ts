@@ -62,8 +62,9 @@ async function completedBy(gatewayUrl: string): Promise<number> {
 async function trainerOf(client: Client, iteration: number): Promise<ComponentProcess> {
   let pid = '';
   await until(async () => {
-    const { raw } = await client.workflow.getHandle(`${RUN}/${iteration}.1`).describe();
-    pid = raw.pendingActivities?.find((each) => each.activityType?.name === 'trainStep')?.lastWorkerIdentity?.split('@')[0] ?? '';
+    // It begins when its groups have ended.
+    const step = await client.workflow.getHandle(`${RUN}/${iteration}.1`).describe().catch(() => null);
+    pid = step?.raw.pendingActivities?.find((each) => each.activityType?.name === 'trainStep')?.lastWorkerIdentity?.split('@')[0] ?? '';
     return pid !== '';
   }, 'a gpu worker trains');
   const found = twins.gpu.find((each) => String(each.pid) === pid);
