@@ -29,6 +29,7 @@ const HELP = `Training runs under random faults: how many finish, how long they 
   --runs 50        how many training runs
   --faults 3       strikes a run, of SIGKILL, SIGSTOP past the heartbeat, a full disk, a cut link
   --iterations 3   of each run
+  --staleness 0    max_staleness of each run: from 1 on weights change under running trials
   --beside 2       deployments side by side
   --only REGEX     faults whose names match: 'kill (gateway|engine)'
   --logs FOLDER    keeps the logs of runs where something does not hold
@@ -42,6 +43,7 @@ const { values } = parseArgs({
     seed: { type: 'string', default: '1' },
     faults: { type: 'string', default: '3' },
     iterations: { type: 'string', default: '3' },
+    staleness: { type: 'string', default: '0' },
     beside: { type: 'string', default: '2' },
     logs: { type: 'string' },
     only: { type: 'string', default: '' },
@@ -52,7 +54,7 @@ if (values.help) {
   console.log(HELP);
   process.exit();
 }
-const [count, seed, perRun, iterations, beside] = [values.runs, values.seed, values.faults, values.iterations, values.beside].map(Number) as [number, number, number, number, number];
+const [count, seed, perRun, iterations, staleness, beside] = [values.runs, values.seed, values.faults, values.iterations, values.staleness, values.beside].map(Number) as [number, number, number, number, number, number];
 const interrupted = new AbortController();
 for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
 const { signal } = interrupted;
@@ -77,7 +79,7 @@ const lane = async (): Promise<void> => {
       const { run } = plan;
       const say = (line: string) => console.log(`${elapsed()} ${run}: ${line}`);
       deployment ??= await ChaosDeployment.create(signal);
-      const outcome = await oneRun(deployment, { ...plan, iterations, random: new Random(seedOf(seed, run)), say }, signal);
+      const outcome = await oneRun(deployment, { ...plan, iterations, staleness, random: new Random(seedOf(seed, run)), say }, signal);
       outcomes.push(outcome);
       say(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
       if (isSound(outcome)) continue;

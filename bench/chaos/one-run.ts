@@ -36,7 +36,7 @@ export type Outcome = {
 };
 
 /** `faults`: those that strike at once, one after the other. */
-export type Plan = { run: string; iterations: number; faults: Fault[][]; random: Random; say: (line: string) => void };
+export type Plan = { run: string; iterations: number; /** `max_staleness` of the run. */ staleness: number; faults: Fault[][]; random: Random; say: (line: string) => void };
 
 const PAUSE_MS = 5_000;
 /** A run that finishes nothing for so long after a fault is given up. */
@@ -44,7 +44,7 @@ const STUCK_MS = 300_000;
 const LOOK_MS = 250;
 
 /** One training run under faults, to its end, and what is then found. */
-export async function oneRun(deployment: ChaosDeployment, { run, iterations, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
+export async function oneRun(deployment: ChaosDeployment, { run, iterations, staleness, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl, { maxConnections: 4 });
   const witness = new Witness(deployment, { name: `witness-${run}`, everyMs: 500 });
   const resumed: string[] = [];
@@ -74,7 +74,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, fau
   };
 
   try {
-    await start(deployment, run, iterations);
+    await start(deployment, run, { iterations, max_staleness: staleness });
     await goesOn(0);
     for (const together of faults) {
       await sleep(random.below(PAUSE_MS), undefined, { signal });
@@ -120,12 +120,12 @@ function recoveredAfter({ ended }: Struck, progress: number[]): number | null {
   return next === undefined ? null : (next - ended) / 1000;
 }
 
-async function start({ config, model }: ChaosDeployment, run: string, iterations: number): Promise<void> {
+async function start({ config, model }: ChaosDeployment, run: string, settings: { iterations: number; max_staleness: number }): Promise<void> {
   const file = {
     model,
     tasks: [join(REPOSITORY, 'tasks/train')],
     agents: ['oneshot', 'repair'],
-    iterations,
+    ...settings,
     groups_per_iteration: 2,
     group_size: 4,
     max_prompt_length: 3000,
