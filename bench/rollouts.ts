@@ -32,7 +32,7 @@ const HELP = `Rollouts under a heavy tail: how much of 64 engine slots' time end
   run        a run of many small iterations whose trials take no time
                --iterations 1000  --shape 2x2
 
-Results go to bench/results/rollouts.txt and rollouts.json. It exits with 4 when a history passes ${AIM.events} events or ${AIM.bytes / 1e6} MB, or a
+Results go to bench/results/rollouts-CELL.txt and .json. It exits with 4 when a history passes ${AIM.events} events or ${AIM.bytes / 1e6} MB, or a
 trial was left without an outcome.`;
 
 const text = (value: string) => ({ type: 'string', default: value }) as const;
@@ -70,14 +70,12 @@ async function main(): Promise<void> {
   if (options.help) return console.log(HELP);
   const signal = untilSignalled();
   const results: Record<string, unknown> = provenance();
-  const texts: string[] = [];
   const wrong: string[] = [];
   const progress = (line: string) => console.error(`${new Date().toISOString().slice(11, 19)} ${line}`);
   const keep = (cell: string, data: unknown, table: string) => {
     results[cell] = data;
-    texts.push(`## ${cell}\n\n${table}`);
-    if (!options.json) console.log(`\n${texts.at(-1)}`);
-    write(results, texts);
+    if (!options.json) console.log(`\n## ${cell}\n\n${table}`);
+    write(cell, data, table);
   };
 
   if (options.cells.includes('simulate')) {
@@ -135,11 +133,11 @@ const CELL: Record<Exclude<(typeof CELLS)[number], 'simulate'>, Cell> = {
 const tooLong = (rows: IterationRow['histories']): string[] =>
   rows.flatMap(({ workflow, events, bytes }) => (events.most > AIM.events || bytes.most > AIM.bytes ? [`a history of ${workflow} has ${events.most} events and ${bytes.most} bytes`] : []));
 
-function write(results: object, texts: readonly string[]): void {
+function write(cell: string, data: unknown, table: string): void {
   const folder = join(REPOSITORY, 'bench/results');
   mkdirSync(folder, { recursive: true });
-  writeFileSync(join(folder, 'rollouts.json'), `${JSON.stringify(results, null, 1)}\n`);
-  writeFileSync(join(folder, 'rollouts.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${texts.join('\n\n')}\n`);
+  writeFileSync(join(folder, `rollouts-${cell}.json`), `${JSON.stringify({ ...provenance(), [cell]: data }, null, 1)}\n`);
+  writeFileSync(join(folder, `rollouts-${cell}.txt`), `${JSON.stringify(provenance(), null, 2)}\n\n${table}\n`);
 }
 
 try {
