@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { chmod, cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -85,16 +85,24 @@ export class ChaosDeployment {
     return deployment;
   }
 
-  /** Starts its supervisor, as `trialgate up`; returns when all is ready. */
+  /** Starts its supervisor, as `trialgate up`, and again when it could not start, as a person would until the disk has room; returns when all is ready. */
   async up(signal: AbortSignal): Promise<void> {
+    let child = this.#startSupervisor();
+    for (const end = Date.now() + UP_MS; livingState(this.config.home)?.status !== 'ready'; await sleep(100, undefined, { signal })) {
+      if (Date.now() > end) throw new Error(`the stack did not come up: ${readState(this.config.home)?.failure?.message ?? `see ${this.#folder}`}`);
+      if (child.exitCode === null) continue;
+      await sleep(1000, undefined, { signal });
+      child = this.#startSupervisor();
+    }
+  }
+
+  #startSupervisor(): ChildProcess {
     const log = openSync(join(this.#folder, 'supervisor.log'), 'a');
     const args = [join(REPOSITORY, 'bench/chaos/supervise.ts'), JSON.stringify(this.#wires)];
     const child = spawn(INSTALLS.node, args, { cwd: this.#folder, env: this.#env, detached: true, stdio: ['ignore', log, log] });
     closeSync(log);
     child.unref();
-    for (const end = Date.now() + UP_MS; livingState(this.config.home)?.status !== 'ready'; await sleep(100, undefined, { signal })) {
-      if (child.exitCode !== null || Date.now() > end) throw new Error(`the stack did not come up: ${readState(this.config.home)?.failure?.message ?? `see ${this.#folder}`}`);
-    }
+    return child;
   }
 
   get supervisor(): ProcessId | null {
