@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { and, asc, desc, eq, inArray, isNotNull, isNull, ne, or, sql } from 'drizzle-orm';
+import { and, asc, desc, eq, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import { z } from 'zod';
+import { versionLabel } from '../../activities/label.ts';
 import { auditRun } from '../../cli/testing/audit-run.ts';
 import type { Database } from '../../store/database.ts';
 import { attempts, batches, calls, policyVersions, publications, trials } from '../../store/schema.ts';
@@ -101,16 +102,17 @@ async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
 async function onePoolOneLabel({ db, runId, engine }: Audited): Promise<string[]> {
   const faults = engine.flatMap(({ fault }) => (fault === undefined ? [] : [`rule 11: the engine: ${fault}`]));
   const sampled = Map.groupBy(engine.filter(({ serial }) => serial !== undefined), ({ serial }) => serial);
-  const rows = await db.select({ id: calls.id, label: calls.policyLabel, response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
+  const rows = await db.select({ id: calls.id, label: calls.policyLabel, version: calls.policyVersion, response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'))).orderBy(asc(calls.seq));
-  for (const { id, label, response } of rows) {
+  for (const { id, label, version, response } of rows) {
+    // With staleness weights may change between the call's start, whose label it carries, and its first token.
     const entries = sampled.get(markOf(String(response))?.serial ?? '') ?? [];
-    const isAsSaid = entries.some((each) => each.label === label && each.salt === encodeURIComponent(label ?? ''));
-    if (!isAsSaid) faults.push(`rule 11: call ${id} says ${label}, its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
+    const isAsSaid = entries.some((each) => each.label === versionLabel(runId, version ?? -1) && each.salt === encodeURIComponent(label ?? ''));
+    if (!isAsSaid) faults.push(`rule 11: call ${id} says version ${version} (${label} at its start), its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
   }
   const unconfirmed = await db.select({ id: calls.id, version: calls.policyVersion }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
     .leftJoin(publications, and(eq(publications.runId, trials.runId), eq(publications.version, calls.policyVersion)))
-    .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), or(isNull(publications.version), ne(publications.label, calls.policyLabel))));
+    .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), isNull(publications.version)));
   return [...faults, ...unconfirmed.map(({ id, version }) => `rule 11: call ${id} was sampled from version ${version}, which no replica confirmed`)];
 }
 
