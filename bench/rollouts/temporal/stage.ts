@@ -7,7 +7,7 @@ import { Worker } from '@temporalio/worker';
 import { runConfig, type RunConfig } from '../../../activities/run-config.ts';
 import { REPOSITORY } from '../../../cli/folders.ts';
 import { startRun, type RunHandle } from '../../../cli/run/start-run.ts';
-import { TASK_QUEUE } from '../../../cli/task-queue.ts';
+import { SANDBOX_QUEUE, TASK_QUEUE } from '../../../cli/task-queue.ts';
 import { workflowBundle } from '../../../cli/workflow-bundle.ts';
 import { openDatabase, type Database } from '../../../store/database.ts';
 import { TestPostgres } from '../../../store/testing/postgres.ts';
@@ -38,7 +38,8 @@ export async function runIn<T>(stage: Stage, world: World, sandboxes: number, id
   const shared = { connection, shutdownGraceTime: '1s', shutdownForceTime: '5s', ...heartbeats } as const;
   const workers = await Promise.all([
     Worker.create({ ...shared, taskQueue: TASK_QUEUE, workflowBundle: await workflowBundle() }),
-    Worker.create({ ...shared, taskQueue: TASK_QUEUE, activities: world.general(), maxConcurrentActivityTaskExecutions: 200 }),
+    Worker.create({ ...shared, taskQueue: TASK_QUEUE, activities: world.general(), maxConcurrentActivityTaskExecutions: 2000 }),
+    Worker.create({ ...shared, taskQueue: SANDBOX_QUEUE, activities: world.openings(), maxConcurrentActivityTaskExecutions: sandboxes }),
     Worker.create({ ...shared, taskQueue: 'host', activities: world.host(), maxConcurrentActivityTaskExecutions: 2 * sandboxes }),
     Worker.create({ ...shared, taskQueue: 'gpu', activities: world.gpu() }),
   ]);

@@ -51,7 +51,7 @@ export class World {
   }
 
   general() {
-    const { runAgent: _agent, verifyTrial: _verify, closeSandbox: _close, planGroups, ...real } = this.#real;
+    const { runAgent: _agent, verifyTrial: _verify, closeSandbox: _close, openTrial: _open, planGroups, ...real } = this.#real;
     return {
       ...real,
       planGroups: async (input: Parameters<typeof planGroups>[0]) => {
@@ -60,6 +60,10 @@ export class World {
         return rollout;
       },
     };
+  }
+
+  openings() {
+    return { openTrial: this.#real.openTrial };
   }
 
   host() {
