@@ -8,7 +8,8 @@ import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
 import type { RunConfig } from './run-config.ts';
 import { batchMetrics } from './batch/batch-metrics.ts';
-import { chooseTrials, type TakeKey } from './batch/choose-trials.ts';
+import { chooseTrials } from './batch/choose-trials.ts';
+import { ofTake, type TakeKey } from './rollout/takes.ts';
 import { collectSamples } from './batch/collect-samples.ts';
 import { writeBatch } from './batch/write-batch.ts';
 
@@ -17,14 +18,14 @@ export type AssembledBatch = { samples: number; parentVersion: number; step: Tra
 /** Makes the batch file of a take, once, and reserves the policy version that its train step will make. */
 export const assembleBatch =
   (deps: Deps) =>
-  async (input: { runId: string; iteration: number; take: number }): Promise<AssembledBatch> => {
+  async (input: TakeKey): Promise<AssembledBatch> => {
     const { runId, iteration, take } = input;
     const config = await readRun(deps.db, runId);
-    const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take));
+    const here = ofTake(iterations, input);
     const [made] = await deps.db
       .select()
       .from(batches)
-      .where(and(eq(batches.runId, runId), eq(batches.iteration, iteration), eq(batches.take, take)));
+      .where(ofTake(batches, input));
     if (!made) await chooseTrials(deps.db, config, input);
     const { sha256, path, samples, trials, metrics } = made ?? (await writeSamples(deps, config, input));
     return deps.db.transaction(async (tx) => {
@@ -79,8 +80,7 @@ export const assembleBatch =
 
 async function writeSamples(deps: Deps, config: RunConfig, take: TakeKey) {
   const { runId, iteration, take: number } = take;
-  const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, number));
-  const [row] = await deps.db.select().from(iterations).where(here);
+  const [row] = await deps.db.select().from(iterations).where(ofTake(iterations, take));
   const collected = await collectSamples(deps.db, config, take, requireOpenTake(row, `${iteration}.${number}`).policyVersion);
   const { samples } = collected;
   if (samples.length === 0) {

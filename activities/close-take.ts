@@ -1,16 +1,14 @@
 import { and, eq } from 'drizzle-orm';
 import { iterations } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
+import { ofTake, type TakeKey } from './rollout/takes.ts';
 
 /** Ends an iteration: its version is trained and published. */
 export const closeTake =
   (deps: Deps) =>
-  async (input: { runId: string; iteration: number; take: number; seconds: Record<string, number> }): Promise<void> => {
-    const { runId, iteration, take, seconds } = input;
+  async (input: TakeKey & { seconds: Record<string, number> }): Promise<void> => {
     await deps.db
       .update(iterations)
-      .set({ status: 'done', seconds, endedAt: new Date() })
-      .where(
-        and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take), eq(iterations.status, 'open')),
-      );
+      .set({ status: 'done', seconds: input.seconds, endedAt: new Date() })
+      .where(and(ofTake(iterations, input), eq(iterations.status, 'open')));
   };

@@ -1,9 +1,9 @@
-import { and, eq } from 'drizzle-orm';
 import { groups, iterations } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
+import { ofTake } from './rollout/takes.ts';
 import type { RunConfig } from './run-config.ts';
 
 export type GroupLimits = {
@@ -22,7 +22,7 @@ export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupL
     const [row] = await deps.db
       .select({ status: iterations.status })
       .from(iterations)
-      .where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take)));
+      .where(ofTake(iterations, { runId, iteration, take }));
     // One that outlives its iteration goes on when that is done.
     if (row?.status !== 'done') requireOpenTake(row, id);
   }

@@ -2,6 +2,7 @@ import { and, desc, eq, isNull, ne, or, sql } from 'drizzle-orm';
 import type { Transaction } from '../store/queries/transaction.ts';
 import { attempts, groups, iterations, trials } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
+import { batchOf, ofTake, type TakeKey } from './rollout/takes.ts';
 
 export type Take = { take: number; /** Workflows of the superseded take that may still run. */ superseded: string[] };
 
@@ -17,7 +18,7 @@ export const openTake =
       const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration));
       const [last] = await tx.select().from(iterations).where(takes).orderBy(desc(iterations.take)).limit(1).for('update');
       // A take that nothing was made in is this very activity's, from a try whose answer was lost.
-      const untouched = last?.status === 'open' && last.trainedVersion === null && !(await isUsed(tx, runId, iteration, last.take));
+      const untouched = last?.status === 'open' && last.trainedVersion === null && !(await isUsed(tx, last));
       const isResumed = last?.status === 'open' && (input.resume || untouched);
       const take = isResumed ? last.take : (last?.take ?? 0) + 1;
       if (!isResumed) {
@@ -36,8 +37,6 @@ async function readSuperseded(tx: Transaction, runId: string, iteration: number,
   return [`${runId}/${iteration}.${take - 1}`, ...open.map((group) => group.id)];
 }
 
-async function isUsed(tx: Transaction, runId: string, iteration: number, take: number): Promise<boolean> {
-  const own = and(eq(groups.runId, runId), eq(groups.iteration, iteration), eq(groups.take, take));
-  const marked = and(eq(groups.runId, runId), eq(groups.batchIteration, iteration), eq(groups.batchTake, take));
-  return (await tx.select({ id: groups.id }).from(groups).where(or(own, marked)).limit(1)).length > 0;
+async function isUsed(tx: Transaction, key: TakeKey): Promise<boolean> {
+  return (await tx.select({ id: groups.id }).from(groups).where(or(ofTake(groups, key), ofTake(batchOf(groups), key))).limit(1)).length > 0;
 }

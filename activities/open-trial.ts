@@ -1,11 +1,10 @@
 import { eq } from 'drizzle-orm';
 import { Context } from '@temporalio/activity';
-import { ApplicationFailure } from '@temporalio/common';
-import { TrialgateError } from '../store/errors.ts';
 import { openAttempt } from '../store/queries/open-attempt.ts';
 import { trials, type Outcome, type Sampling } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
+import { refusing } from './refusal.ts';
 import { readRun } from './read-run.ts';
 import type { RunConfig } from './run-config.ts';
 import { loadTask } from './tasks/load-task.ts';
@@ -19,18 +18,15 @@ export type OpenedTrial = { finished: Outcome } | { finished: null; attempt: num
 export const openTrial =
   (deps: Deps) =>
   async (input: OpenTrial): Promise<OpenedTrial> =>
-    whileHeartbeating(async (signal) => {
-      try {
+    whileHeartbeating((signal) =>
+      refusing(async () => {
         const opened = await openAttemptOf(deps, input);
         if (opened.finished) return opened;
         const key = { trialId: input.trialId, attempt: opened.attempt };
         await deps.sandboxes.open(key, await loadTask(input.group.task), signal);
         return { ...opened, host: deps.hostQueue };
-      } catch (error) {
-        if (!(error instanceof TrialgateError)) throw error;
-        throw ApplicationFailure.create({ type: error.code, message: error.message, nonRetryable: true });
-      }
-    });
+      }),
+    );
 
 async function openAttemptOf(deps: Deps, input: OpenTrial): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
   const { trialId, member, group } = input;

@@ -8,7 +8,7 @@ import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
 import { batchTrials, groupTrials, isOffered, readCandidates, running, usable, type Candidate } from './rollout/candidates.ts';
 import { readLineage } from './rollout/lineage.ts';
-import { isLive } from './rollout/live.ts';
+import { isLive, ofTake, type TakeKey } from './rollout/takes.ts';
 import { planOf } from './rollout/plan-of.ts';
 import { refuseMostFailed } from './rollout/refuse-most-failed.ts';
 import { hasBatch, reopenUnfinished } from './rollout/reopen-unfinished.ts';
@@ -17,7 +17,7 @@ import { taskAt } from './rollout/walk.ts';
 import type { RunConfig } from './run-config.ts';
 import { listTasks } from './tasks/list-tasks.ts';
 
-export type TakeInput = { runId: string; iteration: number; take: number; policyVersion: number };
+export type TakeInput = TakeKey & { policyVersion: number };
 export type Rollout = {
   /** Groups that should run now, whichever iteration began them. */
   open: string[];
@@ -45,12 +45,10 @@ export const planGroups =
   async (input: TakeInput & { reopen?: boolean; known?: boolean; isOver?: boolean }): Promise<Rollout> => {
     const { runId, iteration, take, policyVersion } = input;
     const config = await readRun(deps.db, runId);
-    const tasks = await listTasks(config.tasks);
     const { max_staleness: maxStaleness } = config;
     return deps.db.transaction(async (tx) => {
       await tx.select({ id: runs.id }).from(runs).where(eq(runs.id, runId)).for('update');
-      const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take));
-      const [row] = await tx.select({ status: iterations.status }).from(iterations).where(here);
+      const [row] = await tx.select({ status: iterations.status }).from(iterations).where(ofTake(iterations, input));
       requireOpenTake(row, `${iteration}.${take}`);
       if (input.reopen) await reopenUnfinished(tx, input);
       else await refuseMostFailed(tx, input, config.group_size);
@@ -64,7 +62,7 @@ export const planGroups =
       const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate, config)));
       const stepsLeft = config.iterations - iteration;
       const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent: config.max_concurrent_groups });
-      const started = await start(tx, config, tasks, input, more);
+      const started = await start(tx, config, input, more);
       // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of.
       const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
@@ -99,12 +97,13 @@ async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Cand
   return candidates.filter((candidate) => !isStale(candidate));
 }
 
-async function start(tx: Transaction, config: RunConfig, tasks: string[], input: TakeInput, more: number) {
+async function start(tx: Transaction, config: RunConfig, input: TakeInput, more: number) {
   if (more === 0) return [];
+  const tasks = await listTasks(config.tasks);
   const { runId, iteration, take, policyVersion } = input;
   const ofRun = and(eq(groups.runId, runId), eq(groups.kind, 'train'));
   const [before] = await tx.select({ groups: count() }).from(groups).where(and(ofRun, isLive(groups)));
-  const [here] = await tx.select({ groups: count() }).from(groups).where(and(ofRun, eq(groups.iteration, iteration), eq(groups.take, take)));
+  const [here] = await tx.select({ groups: count() }).from(groups).where(and(eq(groups.kind, 'train'), ofTake(groups, input)));
   const quarantined = await tx.select({ task: quarantinedTasks.task }).from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId));
   const out = new Set(quarantined.map((row) => row.task));
   const values = Array.from({ length: more }, (_, i) => {

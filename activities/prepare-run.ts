@@ -1,10 +1,10 @@
-import { ApplicationFailure } from '@temporalio/common';
-import { and, desc, eq } from 'drizzle-orm';
+import { desc, eq } from 'drizzle-orm';
 import { TrialgateError } from '../store/errors.ts';
 import { iterations, runs } from '../store/schema.ts';
 import { checkRun } from './check-run.ts';
 import type { Deps } from './deps.ts';
 import { parseRunConfig } from './parse-run-config.ts';
+import { refusing } from './refusal.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import type { RunConfig } from './run-config.ts';
 
@@ -25,7 +25,7 @@ export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile
   const [last] = await deps.db
     .select()
     .from(iterations)
-    .where(and(eq(iterations.runId, input.runId)))
+    .where(eq(iterations.runId, input.runId))
     .orderBy(desc(iterations.iteration), desc(iterations.take))
     .limit(1);
   if (!last) return { config, iteration: 0, policyVersion: 0 };
@@ -35,16 +35,12 @@ export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile
 };
 
 /** A bad run file can only be mended by a person: the workflow fails at once, with the sentence. */
-async function checked({ runId, runFile }: { runId: string; runFile: unknown }): Promise<RunConfig> {
-  try {
+const checked = ({ runId, runFile }: { runId: string; runFile: unknown }): Promise<RunConfig> =>
+  refusing(async () => {
     if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(runId)) {
       throw new TrialgateError('bad_input', `run id ${JSON.stringify(runId)}: use letters, digits, '.', '_' and '-', at most 64`);
     }
     const config = resolvePaths(parseRunConfig(runFile));
     await checkRun(config);
     return config;
-  } catch (error) {
-    if (!(error instanceof TrialgateError)) throw error;
-    throw ApplicationFailure.create({ type: error.code, message: error.message, nonRetryable: true });
-  }
-}
+  });

@@ -1,8 +1,8 @@
-import { and, eq } from 'drizzle-orm';
 import { iterations, policyVersions } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { Checkpoint, TrainStepResult } from './gpu-contract.ts';
 import { requireOpenTake } from './require-open-take.ts';
+import { ofTake } from './rollout/takes.ts';
 
 /** The base model is version 0. */
 export const recordBase = (deps: Deps) => async (input: { runId: string; base: Checkpoint }): Promise<void> => {
@@ -26,7 +26,7 @@ export type TrainedVersion = {
 /** Writes what a train step made, once. A step whose take was superseded meanwhile is refused. */
 export const recordVersion = (deps: Deps) => async (input: TrainedVersion): Promise<void> => {
   const { runId, iteration, take, version, parentVersion, batchSha256, step } = input;
-  const here = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.take, take));
+  const here = ofTake(iterations, input);
   await deps.db.transaction(async (tx) => {
     const [row] = await tx.select().from(iterations).where(here).for('update');
     requireOpenTake(row, `${iteration}.${take}`);

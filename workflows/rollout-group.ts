@@ -60,10 +60,12 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     cut(running(), 'deadline');
     await all;
   } catch (error) {
-    // What one trial's own workflow code could not do ends the others too; its group's row is ended all the same.
-    if (!isCancellation(error)) await CancellationScope.nonCancellable(() => abandon());
-    if (!isCancellation(error)) throw error;
     cut(running(), 'run');
+    if (!isCancellation(error)) {
+      // What one trial's own workflow code could not do ends the others too.
+      await CancellationScope.nonCancellable(() => Promise.allSettled(ends));
+      throw error;
+    }
   }
   return CancellationScope.nonCancellable(async () => {
     const outcomes = await all;
@@ -71,10 +73,6 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     return outcomes;
   });
 
-  async function abandon(): Promise<void> {
-    cut(running(), 'run');
-    await Promise.allSettled(ends);
-  }
   async function tell(outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<void> {
     await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run') });
     // The run may have ended meanwhile: the row in the store stands.

@@ -1,8 +1,8 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
-import { cutSignal, staleSignal, type GroupEnd } from './messages.ts';
+import { cutSignal, staleSignal } from './messages.ts';
 import { startGroup } from './run-groups.ts';
 
 /** A signal may be lost with a group's workflow, and what is written in the store not: it is asked again after so long. */
@@ -27,7 +27,7 @@ export class Rollouts {
     this.#take = take;
   }
 
-  ended({ id }: GroupEnd): void {
+  ended(id: string): void {
     this.#running.delete(id);
     this.#isDirty = true;
   }
@@ -75,7 +75,7 @@ export class Rollouts {
   async #follow(plan: GroupPlan): Promise<void> {
     try {
       // One that an earlier execution started is no child of this one: its end is a signal.
-      if (await startGroup(plan)) this.ended({ id: plan.id, outcomes: [] });
+      if (await startGroup(plan)) this.ended(plan.id);
     } catch {
       // A workflow that failed left its row open: it is tried again, and in the end the deadline ends the wait for it.
       const failures = (this.#failures.get(plan.id) ?? 0) + 1;
@@ -89,10 +89,6 @@ export class Rollouts {
     const ids = [...this.#running];
     const all = new Set([...ids, ...this.#started, ...this.#outlived]);
     await Promise.all([...all].map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
-    try {
-      await CancellationScope.withTimeout(60_000, () => Promise.all(ids.map((id) => waiting('60s').awaitGroup({ id }))));
-    } catch (error) {
-      if (!isCancellation(error)) return;
-    }
+    await CancellationScope.withTimeout(60_000, () => Promise.all(ids.map((id) => waiting('60s').awaitGroup({ id })))).catch(() => {});
   }
 }

@@ -7,7 +7,7 @@ export class RunStatus {
   readonly report: RunStatusReport;
   readonly #counted = new Set<string>();
 
-  constructor(runId: string, onGroupEnd: (end: GroupEnd) => void) {
+  constructor(runId: string, onGroupEnd: (id: string) => void) {
     this.report = {
       run: runId, phase: 'preparing', iteration: 0, iterations: 0, take: 0, policy_version: 0,
       groups_ended: 0, groups: 0, trials: {}, waits_for: null, until: null, members: [], reason: null,
@@ -19,7 +19,7 @@ export class RunStatus {
     });
     setHandler(groupEndedSignal, (end) => {
       this.#count(end);
-      onGroupEnd(end);
+      onGroupEnd(end.id);
     });
   }
 

@@ -6,6 +6,7 @@ import type { AgentEnd } from '../activities/run-agent.ts';
 import type { Sealing } from '../activities/seal-trial.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { onHost, opening, store, waiting } from './activities.ts';
+import { describe } from './describe.ts';
 import { engineTroubleSignal } from './messages.ts';
 
 /** Why a trial was cut: at the deadline it is verified as it is, else it comes to nothing, for good unless its run was cancelled. */
@@ -151,10 +152,4 @@ async function mendPool(owner: ExternalWorkflowHandle, runId: string): Promise<v
   } catch (error) {
     if (isCancellation(error)) throw error;
   }
-}
-
-function describe(error: unknown): string {
-  const messages: string[] = [];
-  for (let at = error; at instanceof Error; at = at.cause) messages.push(at.message);
-  return messages.at(-1) ?? String(error);
 }

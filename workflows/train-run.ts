@@ -44,7 +44,7 @@ const POOL_LIMIT = '24h';
 export async function trainRun(runFile: unknown, progress: RunProgress = {}): Promise<RunStatusReport> {
   const runId = workflowInfo().workflowId;
   let rollouts: Rollouts | undefined;
-  const status = new RunStatus(runId, (group) => rollouts?.ended(group));
+  const status = new RunStatus(runId, (id) => rollouts?.ended(id));
   const { report } = status;
   const operator = new Operator(runId, status, progress.pausedUntil ?? 0);
   // A reset replays what this execution was started with: then the take is another.

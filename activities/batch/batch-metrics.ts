@@ -3,7 +3,7 @@ import type { Database } from '../../store/database.ts';
 import { calls, groups, trials } from '../../store/schema.ts';
 import { weightedReward } from '../reward.ts';
 import type { RunConfig } from '../run-config.ts';
-import type { TakeKey } from './choose-trials.ts';
+import type { TakeKey } from '../rollout/takes.ts';
 import { rewardsOf } from '../rollout/rewards-of.ts';
 import type { Collected, Trial } from './collect-samples.ts';
 import type { Sample } from './sample.ts';

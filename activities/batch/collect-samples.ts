@@ -1,4 +1,4 @@
-import { and, asc, eq, inArray } from 'drizzle-orm';
+import { asc, eq, inArray } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
@@ -6,7 +6,7 @@ import { groups, trials } from '../../store/schema.ts';
 import { readLineage } from '../rollout/lineage.ts';
 import { rewardsOf } from '../rollout/rewards-of.ts';
 import type { RunConfig } from '../run-config.ts';
-import type { TakeKey } from './choose-trials.ts';
+import { batchOf, ofTake, type TakeKey } from '../rollout/takes.ts';
 import type { Sample } from './sample.ts';
 
 export type Trial = typeof trials.$inferSelect;
@@ -21,12 +21,11 @@ export type Collected = {
 
 /** The samples of the trials that a take's batch is made of, in an order that does not depend on who finished first. */
 export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<Collected> {
-  const marked = and(eq(trials.runId, take.runId), eq(trials.batchIteration, take.iteration), eq(trials.batchTake, take.take));
   const members = await db
     .select({ trial: trials })
     .from(trials)
     .innerJoin(groups, eq(groups.id, trials.groupId))
-    .where(marked)
+    .where(ofTake(batchOf(trials), take))
     .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.member));
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
   const earlier = await readEarlier(db, config, members.map(({ trial }) => trial));

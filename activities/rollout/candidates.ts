@@ -3,7 +3,7 @@ import type { Executor } from '../../store/queries/transaction.ts';
 import { attempts, calls, groups, trials } from '../../store/schema.ts';
 import type { RunConfig } from '../run-config.ts';
 import { rewardsOf } from './rewards-of.ts';
-import { isLive } from './live.ts';
+import { batchOf, isLive } from './takes.ts';
 
 export type Member = {
   id: string;
@@ -26,8 +26,8 @@ export type Candidate = {
 
 /** What steps to come may be made of: groups that no batch has, and stragglers that their group's batch did not wait for. Oldest first. */
 export async function readCandidates(db: Executor, config: RunConfig, runId: string, ages: ReadonlyMap<number, number>): Promise<Candidate[]> {
-  const isTaken = isLive({ runId: groups.runId, iteration: groups.batchIteration, take: groups.batchTake });
-  const isUsed = isLive({ runId: trials.runId, iteration: trials.batchIteration, take: trials.batchTake });
+  const isTaken = isLive(batchOf(groups));
+  const isUsed = isLive(batchOf(trials));
   const first = sql<number | null>`(select first.policy_version from ${calls} as first where first.trial_id = ${trials.id} and first.attempt = ${trials.attempt} and first.status = 'completed' order by first.seq limit 1)`;
   const rows = await db
     .select({ group: groups, isTaken, trial: trials, firstVersion: first, openedAt: attempts.openedAt, endedAt: attempts.endedAt })
@@ -72,9 +72,6 @@ export function isOffered(candidate: Candidate, { stragglers, max_staleness: lim
 }
 
 /** Trials that a batch is made of: those that a group ends with, times the groups of an iteration. */
-export function batchTrials({ groups_per_iteration: batch, group_size: size, group_quorum: quorum, stragglers }: RunConfig): number {
-  return batch * groupTrials({ group_size: size, group_quorum: quorum, stragglers });
-}
+export const batchTrials = (config: RunConfig): number => config.groups_per_iteration * groupTrials(config);
 
-export const groupTrials = ({ group_size: size, group_quorum: quorum, stragglers }: Pick<RunConfig, 'group_size' | 'group_quorum' | 'stragglers'>): number =>
-  stragglers === 'cancel' ? (quorum ?? size) : size;
+export const groupTrials = ({ group_size: size, group_quorum: quorum, stragglers }: RunConfig): number => (stragglers === 'cancel' ? (quorum ?? size) : size);

@@ -2,12 +2,12 @@ import { and, desc, eq, type SQL } from 'drizzle-orm';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { attempts, groups, trials, type Outcome } from '../../store/schema.ts';
 
-export type GroupTrial = { id: string; groupId: string; task: string; outcome: Outcome | null; rewards: Record<string, number> | null; reason: string | null };
+export type GroupTrial = { outcome: Outcome | null; rewards: Record<string, number> | null; reason: string | null };
 
 /** The trials of some groups. One that no attempt finished has the outcome of its last one. */
 export async function readGroupTrials(db: Executor, which: SQL | undefined): Promise<GroupTrial[]> {
   const rows = await db
-    .select({ id: trials.id, groupId: groups.id, task: groups.task, outcome: trials.outcome, rewards: trials.rewards, last: attempts.outcome, reason: attempts.reason })
+    .select({ outcome: trials.outcome, rewards: trials.rewards, last: attempts.outcome, reason: attempts.reason })
     .from(groups)
     .innerJoin(trials, eq(trials.groupId, groups.id))
     .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))

@@ -1,14 +1,15 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, eq, isNotNull, sql } from 'drizzle-orm';
+import { and, isNotNull, sql } from 'drizzle-orm';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { groups, runs } from '../../store/schema.ts';
 import { commonReason, isFailure, readGroupTrials } from './group-trials.ts';
+import { ofTake, type TakeKey } from './takes.ts';
 
 /** A run most of whose trials fail for reasons that are not theirs waits for a person, rather than burn its tasks. */
-export async function refuseMostFailed(tx: Transaction, take: { runId: string; iteration: number; take: number }, groupSize: number): Promise<void> {
+export async function refuseMostFailed(tx: Transaction, take: TakeKey, groupSize: number): Promise<void> {
   const { runId } = take;
   const sinceResumed = sql`${groups.endedAt} > coalesce((select ${runs.resumedAt} from ${runs} where ${runs.id} = ${runId}), '-infinity')`;
-  const ended = and(eq(groups.runId, runId), eq(groups.iteration, take.iteration), eq(groups.take, take.take), isNotNull(groups.endedAt), sinceResumed);
+  const ended = and(ofTake(groups, take), isNotNull(groups.endedAt), sinceResumed);
   const all = await readGroupTrials(tx, ended);
   const failed = all.filter(isFailure);
   const [size] = await tx.select({ trials: sql<number>`coalesce(sum(${groups.size}), 0)::int`, cut: sql<number>`count(*) filter (where ${groups.dropped} is distinct from 'failed')::int` }).from(groups).where(ended);

@@ -25,8 +25,6 @@ export type AgentRun = {
   baseUrl: string;
   apiKey: string;
   model: string;
-  /** The trial's deadline, where it is shorter than the task's. */
-  seconds?: number;
   signal: AbortSignal;
 };
 
@@ -72,7 +70,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
       ...Object.fromEntries(Object.entries(agent.env).map(([name, value]) => [name, fill(value)])),
     },
     limits: {
-      seconds: Math.min(task.agent.timeoutSec, limits.seconds ?? Infinity, run.seconds ?? Infinity),
+      seconds: Math.min(task.agent.timeoutSec, limits.seconds ?? Infinity),
       memoryMb: Math.min(task.environment.memoryMb, limits.memory_mb ?? Infinity),
       outputBytes: limits.output_bytes,
       processes: limits.processes,

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { EvaluationRequest } from '../../activities/plan-evaluation-on-demand.ts';
 import { readRun } from '../../activities/read-run.ts';
 import { TrialgateError } from '../../store/errors.ts';
+import { innermost } from '../../workflows/describe.ts';
 import type { evaluateRun, EvaluationDone } from '../../workflows/evaluate-run.ts';
 import { progressLine } from '../progress.ts';
 import { TASK_QUEUE } from '../task-queue.ts';
@@ -50,8 +51,7 @@ async function resultOf(client: Client, runId: string): Promise<EvaluationDone> 
   try {
     return await client.workflow.getHandle<typeof evaluateRun>(`${runId}/evaluate`).result();
   } catch (error) {
-    let deepest = error;
-    while (deepest instanceof Error && deepest.cause instanceof Error) deepest = deepest.cause;
+    const deepest = innermost(error);
     if (!(error instanceof WorkflowFailedError) || !(deepest instanceof ApplicationFailure)) throw deepest;
     throw new TrialgateError(deepest.type === 'bad_input' ? 'bad_input' : 'engine_unavailable', deepest.message, { cause: error });
   }

@@ -1,6 +1,7 @@
 import { WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError, type Client } from '@temporalio/client';
 import { ApplicationFailure, WorkflowNotFoundError } from '@temporalio/common';
 import { TrialgateError } from '../../store/errors.ts';
+import { innermost } from '../../workflows/describe.ts';
 
 const ANSWER_MS = 60_000;
 
@@ -26,7 +27,6 @@ function explain(error: unknown, runId: string): unknown {
     return new TrialgateError('missing_prerequisite', message, { cause: error });
   }
   if (!(error instanceof WorkflowUpdateFailedError)) return error;
-  let deepest: Error = error;
-  while (deepest.cause instanceof Error) deepest = deepest.cause;
+  const deepest = innermost(error);
   return deepest instanceof ApplicationFailure ? new TrialgateError('bad_input', deepest.message, { cause: error }) : deepest;
 }

@@ -1,4 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
+import { innermost } from '../../workflows/describe.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { progressLine } from '../progress.ts';
 import { readRunRecord } from '../show/run-record.ts';
@@ -49,8 +50,7 @@ export async function watchRun({ client, db }: Connected, runId: string, signal:
     return description !== null && description.status.name !== 'RUNNING';
   }
   async function reasonOf(): Promise<string> {
-    let error = await handle.result().then(() => null, (failure: unknown) => failure);
-    while (error instanceof Error && error.cause instanceof Error) error = error.cause;
+    const error = innermost(await handle.result().then(() => null, (failure: unknown) => failure));
     return error instanceof Error ? error.message : 'it ended before it began';
   }
 }

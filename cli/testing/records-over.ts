@@ -1,5 +1,6 @@
 import type { Client } from '@temporalio/client';
-import { chooseTrials, type TakeKey } from '../../activities/batch/choose-trials.ts';
+import { chooseTrials } from '../../activities/batch/choose-trials.ts';
+import type { TakeKey } from '../../activities/rollout/takes.ts';
 import { HostSandboxes } from '../../activities/host-sandboxes.ts';
 import { createActivities } from '../../activities/index.ts';
 import { readRun } from '../../activities/read-run.ts';
