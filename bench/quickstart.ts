@@ -5,15 +5,17 @@
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { provenance } from './deployment.ts';
 
 const { values } = parseArgs({ options: { iterations: { type: 'string', default: '3' } } });
+const signal = untilSignalled();
 const clone = mkdtempSync(join(tmpdir(), 'trialgate-quickstart-'));
 chmodSync(clone, 0o755);
 const lines: string[] = [];
@@ -34,11 +36,11 @@ try {
   for (const stream of [child.stdout, child.stderr]) {
     createInterface({ input: stream }).on('line', (line) => tell(`${elapsed()}  ${line.replaceAll(clone, '.')}`));
   }
+  signal.addEventListener('abort', () => child.kill('SIGINT'));
   const [code] = await once(child, 'close');
   tell(`${elapsed()}  end, exit code ${code}`);
+  process.exitCode = typeof code === 'number' ? code : 1;
 } finally {
   rmSync(clone, { recursive: true, force: true });
 }
-const results = join(REPOSITORY, 'bench/results');
-mkdirSync(results, { recursive: true });
-writeFileSync(join(results, 'quickstart.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${lines.join('\n')}\n`);
+if (process.exitCode === 0) writeFileSync(join(REPOSITORY, 'bench/results/quickstart.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${lines.join('\n')}\n`);
