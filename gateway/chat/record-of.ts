@@ -7,6 +7,7 @@ import { isAdapter, type Lease } from '../engines/pool.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { PlacedRequest } from './call.ts';
 import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
+import { heldBytes } from './held-bytes.ts';
 import { isReproducible, samplingOf } from './sampling.ts';
 import { defectOf, type Untrainable } from './tokens.ts';
 import { versionOf, versionSpans } from './versions.ts';
@@ -63,7 +64,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     promptTokenIds: prompt && Int32Array.from(prompt),
     base: request.past.base,
     known: request.past.known,
-    size: request.size + 16 * ((prompt?.length ?? 0) + sampledTokens(ending)),
+    size: heldBytes({ request, sampled, ending }),
     sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}) },
     engine: lease?.replica.connection.url ?? null,
     policyLabel: label,
