@@ -54,7 +54,9 @@ export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven 
 const attemptOfUrl = ({ settings }: GatewayDeps, trial: TrialNow, headers: Headers): number | null =>
   settings.compat === 'verl' && trial.runId === null && !bearer(headers).startsWith('tg-') && !headers.has('origin') ? trial.attempt : null;
 
-export const closed = (message: string) => new Failure(409, 'attempt_closed', message, { retryable: false });
+export const attemptEnded = (trialId: string, attempt: number) => closed(`attempt ${attempt} of trial ${trialId} has ended`);
+
+const closed = (message: string) => new Failure(409, 'attempt_closed', message, { retryable: false });
 
 const unauthorized = (message: string) =>
   new Failure(401, 'invalid_api_key', message, { retryable: false, headers: { 'www-authenticate': 'Bearer' } });

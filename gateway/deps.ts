@@ -14,8 +14,7 @@ export type GatewayDeps = {
   engines: EnginePool;
   conversations: Conversations;
   counters: Counters;
-  /** Calls under way, by trial; and requests whose reply has not ended. */
-  inFlight: InFlight;
+  /** Requests whose reply has not ended, by trial. */
   openCalls: InFlight;
   sameCalls: SameCalls;
   /** Derives the attempts' keys. */

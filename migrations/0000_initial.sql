@@ -168,6 +168,7 @@ CREATE TABLE "trials" (
 	"recorded" integer DEFAULT 0 NOT NULL,
 	"used_calls" integer DEFAULT 0 NOT NULL,
 	"used_tokens" bigint DEFAULT 0 NOT NULL,
+	"reserved" jsonb,
 	"exhausted" text,
 	"attempt_opened_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"policy_version" integer,

@@ -1,11 +1,13 @@
 import type { Outline } from '../../store/calls/outline.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { CallRecord } from '../../store/queries/record-calls.ts';
-import { closed } from '../auth.ts';
+import { attemptEnded } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
 import { clientGone, Failure, toFailure } from '../failure.ts';
+import { patiently } from '../patiently.ts';
+import type { Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { Conversation } from '../token-in/messages.ts';
@@ -20,11 +22,12 @@ export type PlacedRequest = ModelRequest & { size: number; outline: Outline; con
 
 /** One request to the model: its abort signal, its idle timer, and the one record that it ends in. */
 export class Call {
-  readonly id = crypto.randomUUID();
+  readonly id: string;
   readonly trial: TrialNow;
   readonly request: PlacedRequest;
   /** The request's fields with the run's sampling in force. */
   readonly sampled: Record<string, unknown>;
+  readonly #reservation: Reservation | null;
   lease: Lease | null = null;
   /** What is known of the reply so far: it goes into the record, however the call ends. */
   ending: () => Ending = () => NOTHING;
@@ -43,12 +46,14 @@ export class Call {
   #isWhole = false;
   #committing: Promise<unknown> | null = null;
 
-  constructor(deps: GatewayDeps, trial: TrialNow, request: PlacedRequest, sampled: Record<string, unknown>) {
+  constructor(deps: GatewayDeps, trial: TrialNow, request: PlacedRequest, sampled: Record<string, unknown>, reservation: Reservation | null = null) {
     this.#deps = deps;
     this.#idle = new IdleWatch(deps.settings.idleMs, () => void this.#silent());
     this.trial = trial;
     this.request = request;
     this.sampled = sampled;
+    this.id = reservation?.callId ?? crypto.randomUUID();
+    this.#reservation = reservation;
     deps.counters.accepted += 1;
   }
 
@@ -131,7 +136,7 @@ export class Call {
     this.#committing = committing;
     const verdict = await committing;
     this.#end(verdict === 'refused' ? 'failed' : 'completed');
-    if (verdict === 'refused') throw this.#closed();
+    if (verdict === 'refused') throw await this.#whyRefused();
   }
 
   /** Records a call that came to nothing. What could not be recorded is logged: no agent saw it end. */
@@ -143,7 +148,7 @@ export class Call {
     this.#end(status);
     if (status === 'failed') this.#deps.log(`call ${this.id} of trial ${this.trial.id}: ${failure.code}: ${failure.message}`);
     const recorded = this.#record({ ending: this.ending(), status, httpStatus: failure.status, reason: reasonOf(failure) }).then(
-      (verdict) => verdict === 'refused' && this.#deps.log(`call ${this.id} ended ${status} after its attempt had`),
+      (verdict) => verdict === 'refused' && this.#deps.log(`call ${this.id} ended ${status} after its attempt had, or what it had reserved was lost: it is not recorded`),
       (error: unknown) => this.#deps.log(`call ${this.id} of trial ${this.trial.id} ended ${status}, unrecorded: ${String(error)}`),
     );
     // The agent has waited for the database long enough to hear this.
@@ -153,11 +158,15 @@ export class Call {
   /** Ends a call of which its agent sees nothing of an engine's: `reply` reaches it once this is recorded, as failed for `why`. */
   async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
     const recording = this.#record({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why) });
-    if ((await recording.finally(() => this.#end('failed'))) === 'refused') throw this.#closed();
+    if ((await recording.finally(() => this.#end('failed'))) === 'refused') throw await this.#whyRefused();
   }
 
-  #closed(): Failure {
-    return closed(`attempt ${this.trial.attempt} of trial ${this.trial.id} has ended`);
+  /** Its attempt has ended; or this process was out of touch with the store for so long that another call has what this one had reserved. */
+  async #whyRefused(): Promise<Failure> {
+    const { id, attempt } = this.trial;
+    const now = this.#reservation && (await patiently(this.#deps, () => this.#deps.trials.find(id)));
+    if (now?.attempt !== attempt || now.status !== 'created') return attemptEnded(id, attempt);
+    return new Failure(503, 'reservation_lost', "another call has taken this one's part of the trial's budgets: try again");
   }
 
   #end(as: CallRecord['status']): void {
@@ -187,7 +196,8 @@ export class Call {
 
   async #record(end: Pick<Ended, 'ending' | 'status' | 'httpStatus'> & Partial<Ended>): Promise<'recorded' | 'refused'> {
     const { id, trial, request, sampled, lease, firstTokenAt } = this;
-    const record = recordOf({ id, trial, request, sampled, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, published: false, mode: null, ...end });
+    const reserved = this.#reservation !== null;
+    const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, published: false, mode: null, ...end });
     try {
       const verdict = await this.#deps.recorder.record(record);
       if (verdict === 'recorded') this.#deps.conversations.add(request.conversation, record);

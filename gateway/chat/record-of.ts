@@ -18,6 +18,8 @@ export type Ended = {
   request: PlacedRequest;
   /** The request's fields with the run's sampling in force. */
   sampled: Record<string, unknown>;
+  /** Whether it has reserved its part of the trial's budgets. */
+  reserved: boolean;
   lease: Lease | null;
   ending: Ending;
   status: CallRecord['status'];

@@ -10,24 +10,29 @@ const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_
  * The request's fields with the trial's own sampling in force: each setting forced, set where the agent leaves it open, or left
  * to it. In a run what the trial does not name is neutral, and the temperature 1 unless the agent names one: the engine's
  * defaults come from the model's folder, and are not known here. Of limits on tokens the smallest holds,
- * and what a budget leaves is shared by the replies.
+ * and what was reserved of a budget is shared by the replies.
  */
 export function sampledBody(
   { body, maxTokens, n }: Pick<ModelRequest, 'body' | 'maxTokens' | 'n'>,
   trial: { runId: string | null; sampling: Sampling },
-  tokensLeft: number | null,
+  reserved: number | null,
 ): Record<string, unknown> {
-  const { max_tokens: limit, ...chosen } = trial.sampling;
+  const { max_tokens: _limit, ...chosen } = trial.sampling;
   const { max_completion_tokens: _, ...sampled } = body;
   if (trial.runId !== null) Object.assign(sampled, { temperature: body.temperature ?? 1 }, NEUTRAL);
   for (const [key, choice] of Object.entries(chosen)) {
     sampled[key] = choice === 'agent' ? body[key] : typeof choice === 'object' ? (body[key] ?? choice.default) : choice;
   }
-  const own = typeof limit === 'object' ? (maxTokens ?? limit.default) : maxTokens;
-  const share = tokensLeft && Math.max(Math.floor(tokensLeft / n), 1);
-  const limits = [limit, own, share].filter((each) => typeof each === 'number');
-  if (limits.length > 0) sampled.max_tokens = Math.min(...limits);
+  const limit = reserved === null ? tokenLimit(trial, maxTokens, 1) : Math.floor(reserved / n);
+  if (limit !== null) sampled.max_tokens = limit;
   return sampled;
+}
+
+/** How many tokens `n` replies may have together by their request and the run's settings; null without a limit. */
+export function tokenLimit({ sampling: { max_tokens: limit } }: { sampling: Sampling }, maxTokens: number | null, n: number): number | null {
+  const own = typeof limit === 'object' ? (maxTokens ?? limit.default) : maxTokens;
+  const limits = [limit, own].filter((each) => typeof each === 'number');
+  return limits.length > 0 ? n * Math.min(...limits) : null;
 }
 
 const RECORDED = ['temperature', ...Object.keys(NEUTRAL), 'max_tokens', 'min_tokens', 'seed'];

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ASK, eventually, TestGateway, useGateway } from '../testing/harness.ts';
+import { ASK, eventually, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway({ settings: { idleMs: 10_000 } });
 const finishOf = async (reply: Response): Promise<unknown> => (await reply.json()).choices[0].finish_reason;
@@ -37,25 +37,4 @@ test('a call whose body is slow overruns a budget that others used up meanwhile'
   expect(await finishOf(await trial.chat(ASK))).toBe('stop');
   rest.resolve();
   expect(await finishOf(await slow)).toBe('length');
-});
-
-test('gateways that share a trial pass its budget by more than each had under way, or one of them does not see that it is used up', async () => {
-  const { postgres, db, engine } = gateway;
-  const other = Object.assign(new TestGateway(), { postgres, db, engine });
-  await other.start({ settings: { idleMs: 10_000 } });
-  try {
-    const trial = await gateway.trial({ budgets: { calls: 1 } });
-    const end = Promise.withResolvers<void>();
-    engine.beforeEnd = () => end.promise;
-    const both = [gateway, other].map((each) => each.chat(trial.id, trial.key, ASK));
-    await eventually(() => engine.seen.length === 2);
-    // What one has under way it counts by itself.
-    for (const each of [gateway, other]) expect(await finishOf(await each.chat(trial.id, trial.key, ASK))).toBe('length');
-    end.resolve();
-    for (const reply of await Promise.all(both)) expect(await finishOf(reply)).toBe('stop');
-    for (const each of [gateway, other]) expect(await finishOf(await each.chat(trial.id, trial.key, ASK))).toBe('length');
-    expect(engine.seen).toHaveLength(2);
-  } finally {
-    await other.gateway.close();
-  }
 });

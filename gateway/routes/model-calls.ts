@@ -20,6 +20,7 @@ import { chatCompletions } from '../protocols/chat-completions.ts';
 import type { Protocol } from '../protocols/protocol.ts';
 import { readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
+import { keepReserved } from '../reservation.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
 import { conversationOf } from '../token-in/messages.ts';
 import { withPrevious } from '../with-previous.ts';
@@ -34,7 +35,7 @@ const pathsOf = ({ path }: Protocol): string[] => [`/:trial${path}`, path, ...(p
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
-  const { inFlight, openCalls, sameCalls } = deps;
+  const { openCalls, sameCalls } = deps;
   const underWay = new Set<Call>();
   const stop = () => underWay.forEach((call) => call.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again')));
   deps.stopping.addEventListener('abort', stop);
@@ -88,20 +89,16 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     }
   }
 
-  async function begin(trial: TrialNow, asked: Asked, agent: Agent, leaveOthers: () => void): Promise<Response> {
-    const attempt = `${trial.id} ${trial.attempt}`;
-    const leaveAttempt = inFlight.enter(attempt);
-    const leave = () => {
-      leaveOthers();
-      leaveAttempt();
-    };
+  async function begin(trial: TrialNow, asked: Asked, agent: Agent, leave: () => void): Promise<Response> {
     try {
-      const { tokensLeft, timeLeft, refusal } = allowance(trial, inFlight.count(attempt) - 1);
       const request = await withPrevious(deps, trial, asked);
       const conversation = conversationOf(request.body);
+      const outline = outlineOf({ ...request.body, ...request.kept });
+      const { reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
+      // The calls that it waited for are past. Where the store does not say, what was reserved ends by its time.
       const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
-      const placed = { ...request, outline: outlineOf({ ...request.body, ...request.kept }), conversation, past };
-      const place = () => new Call(deps, trial, placed, sampledBody(request, trial, tokensLeft));
+      const placed = { ...request, outline, conversation, past };
+      const place = () => new Call(deps, trial, placed, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
       if (refusal && deps.settings.budgetEnd === 'refuse') {
         if (refusal.first) await place().fail(refusal.failure);
         throw refusal.failure;
@@ -109,9 +106,11 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const call = place();
       underWay.add(call);
       deps.counters.inFlight += 1;
+      const letGo = reservation && keepReserved(deps, reservation);
       const timer = timeLeft && !refusal ? endAfter(call, timeLeft) : null;
       call.onEnd = () => {
         if (timer) clearTimeout(timer);
+        letGo?.();
         underWay.delete(call);
         deps.counters.inFlight -= 1;
         leave();

@@ -53,7 +53,6 @@ export function openApp({ databaseUrl, engines: urls, secret, adminKey, settings
     trials: new Trials((ids) => findTrials(db, ids)),
     conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
     counters: isolate.counters,
-    inFlight: isolate.inFlight,
     openCalls: isolate.openCalls,
     sameCalls,
     stopping: new AbortController().signal,

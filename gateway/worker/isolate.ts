@@ -11,7 +11,6 @@ const CONVERSATION_BYTES = 32 * 2 ** 20;
 /** What the requests of one isolate share: values alone, no connection and no promise. It may be gone at any time. */
 export class Isolate {
   readonly counters = new Counters();
-  readonly inFlight = new InFlight();
   readonly openCalls = new InFlight();
   readonly conversations = new ConversationMemory(CONVERSATION_BYTES);
   /** Whether its database was seen not to be cached. */

@@ -17,13 +17,13 @@ function named(keys: string, type: string): Column[] {
 }
 
 const isBytes = ({ type }: Column): boolean => type === 'bytea';
-const declared = columns.map((column) => `"${column.key}" ${isBytes(column) ? 'integer[]' : column.type}`).join(', ');
+const declared = ['"reserved" boolean', ...columns.map((column) => `"${column.key}" ${isBytes(column) ? 'integer[]' : column.type}`)].join(', ');
 const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea from x."${column.key}"[1] for x."${column.key}"[2])` : `x."${column.key}"`));
 
 /**
  * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
- * open at the row's attempt, counts what they use of their budgets, and returns the accepted ids. Numbers go in as JSON
- * and bytes as one block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk
+ * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, and returns the accepted
+ * ids. A call whose reservation was lost is refused: another may have its place. Numbers go in as JSON and bytes as one block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk
  * it says itself: a pool of connections in between, as Hyperdrive is, keeps no setting of a session.
  */
 export const recordCalls = {
@@ -34,22 +34,23 @@ with x as materialized (
 ), durable as materialized (
   select set_config('synchronous_commit', 'on', true)
 ), open as materialized (
-  select id, attempt from trials, durable where id = any($3::text[]) and status = 'created' order by id for no key update of trials
+  select id, attempt, reserved from trials, durable where id = any($3::text[]) and status = 'created' order by id for no key update of trials
 ), accepted as materialized (
   select x.* from x join open on open.id = x."trialId" and open.attempt = x.attempt
+  where x.reserved is not true or open.reserved ? coalesce(x."choiceOf", x.id)::text
 ), inserted as (
   insert into calls (${columns.map((column) => column.name).join(', ')})
   select ${taken.join(', ')} from accepted x order by x.ordinality
   on conflict do nothing
-  returning trial_id, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens
+  returning id, trial_id, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens
 ), used as (
-  select trial_id, count(*) as recorded, sum(tokens) as tokens,
+  select trial_id, array_agg(id::text) as ids, count(*) as recorded, sum(tokens) as tokens,
     count(*) filter (where status <> 'failed' and choice_of is null) as calls,
     max(substring(reason from '^(budget_exhausted|context_length_exceeded):')) as exhausted
   from inserted group by trial_id
 ), counted as (
   update trials set recorded = trials.recorded + used.recorded, used_calls = used_calls + used.calls,
-    used_tokens = used_tokens + used.tokens, exhausted = coalesce(trials.exhausted, used.exhausted)
+    used_tokens = used_tokens + used.tokens, reserved = trials.reserved - used.ids, exhausted = coalesce(trials.exhausted, used.exhausted)
   from used where trials.id = used.trial_id
 )
 select id from accepted where "choiceOf" is null`,

@@ -33,6 +33,8 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   /** The contents that earlier calls of the attempt brought. */
   known?: ReadonlySet<string>;
   sampling: JsonObject;
+  /** Whether it has reserved its part of the trial's budgets: it is refused when that was lost. */
+  reserved?: boolean;
   /** About how many bytes it holds in memory. */
   size?: number;
   engine?: string | null;

@@ -7,7 +7,8 @@ import { calls } from '../schema.ts';
 export type { CallRecord, ChoiceRecord } from '../calls/to-rows.ts';
 
 /**
- * Commits calls, all or none, and returns the ids of those it refused: their trial is unknown or closed, or at another attempt.
+ * Commits calls, all or none, and returns the ids of those it refused: their trial is unknown or closed, or at another attempt,
+ * or what they had reserved of its budgets was lost.
  * The trials stay locked until the commit, so that no seal falls in between. Repeating it with the same ids is harmless,
  * and says of a call that is there already that it is, though its trial closed meanwhile.
  */

@@ -20,6 +20,9 @@ export type Budgets = {
   prompt_tokens?: number;
 };
 
+/** A call under way: how many more tokens it may sample, and until when (seconds since the epoch, by PostgreSQL's clock) that is believed. */
+export type Reserved = { tokens: number; until: number };
+
 /** One agent's try at one task. The row's lock is the fence between recording (FOR NO KEY UPDATE) and sealing (FOR UPDATE). */
 export const trials = pgTable(
   'trials',
@@ -41,6 +44,8 @@ export const trials = pgTable(
     recorded: integer().notNull().default(0),
     usedCalls: integer('used_calls').notNull().default(0),
     usedTokens: bigint('used_tokens', { mode: 'number' }).notNull().default(0),
+    /** What calls of the current attempt that are under way may still use of its budgets, by call. Null: nothing was ever reserved. */
+    reserved: jsonb().$type<Record<string, Reserved>>(),
     /** What stopped the agent, when its budget or the model's context did. */
     exhausted: text({ enum: EXHAUSTED }),
     attemptOpenedAt: timestamp('attempt_opened_at', { withTimezone: true }).notNull().defaultNow(),

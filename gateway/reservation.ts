@@ -1,0 +1,13 @@
+import { LEASE_SECONDS } from '../store/queries/calls-under-way.ts';
+import { renewReservation } from '../store/queries/reserve-call.ts';
+import type { GatewayDeps } from './deps.ts';
+
+/** A call's part of its trial's budgets: recording the call ends it. `tokens`: how many it may sample; null without a budget of them. */
+export type Reservation = { trialId: string; callId: string; tokens: number | null };
+
+/** Says again and again that the call is under way, until what it returns is called: what a dead process has reserved is soon free. */
+export function keepReserved({ db }: GatewayDeps, reservation: Reservation): () => void {
+  // What cannot be renewed in time is lost only if another call takes its place; then the record says so.
+  const beat = setInterval(() => void renewReservation(db, reservation).catch(() => {}), (LEASE_SECONDS * 1000) / 3);
+  return () => clearInterval(beat);
+}

@@ -1,0 +1,44 @@
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { attemptKey } from '../../store/keys.ts';
+import { findTrial } from '../../store/queries/find-trials.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
+import { expireReservations } from '../../store/testing/expire-reservations.ts';
+import { FakeEngine } from '../testing/fake-engine.ts';
+import { GatewayProcess } from '../testing/gateway-process.ts';
+import { ASK, eventually, SECRET } from '../testing/harness.ts';
+
+const store = useDatabase();
+let engine: FakeEngine;
+let gateways: [GatewayProcess, GatewayProcess];
+beforeAll(async () => {
+  engine = await new FakeEngine().start();
+  const options = { engines: [engine.url], databaseUrl: store.postgres.url, adminKey: 'the admin key', secret: SECRET };
+  gateways = [new GatewayProcess(options), new GatewayProcess(options)];
+  for (const gateway of gateways) await gateway.start();
+}, 60_000);
+afterAll(async () => {
+  for (const gateway of gateways) await gateway.kill();
+  await engine.stop();
+});
+
+test.each([{ calls: 2 }, { tokens: 10 }])('what a killed gateway had under way uses up a budget for ever: %j', async (budgets) => {
+  const trialId = `killed-${Object.keys(budgets).join()}`;
+  await openAttempt(store.db, { trialId, budgets });
+  const authorization = `Bearer ${attemptKey(SECRET, trialId, 1)}`;
+  const ask = ({ url }: GatewayProcess) => fetch(`${url}/${trialId}/v1/chat/completions`, { method: 'POST', headers: { authorization }, body: JSON.stringify({ ...ASK, max_tokens: 5 }) });
+  const [dying, other] = gateways;
+  const before = engine.seen.length;
+  engine.beforeEnd = () => new Promise(() => {});
+  const lost = [ask(dying), ask(dying)].map((reply) => expect(reply).rejects.toThrow());
+  await eventually(() => engine.seen.length === before + 2);
+  await dying.kill();
+  await Promise.all(lost);
+  engine.beforeEnd = () => {};
+  const second = ask(other);
+  expect(Object.keys((await findTrial(store.db, trialId))?.reserved ?? {})).toHaveLength(2);
+  await expireReservations(store.db, trialId);
+  expect((await (await second).json()).choices[0]).toMatchObject({ finish_reason: 'stop', message: { content: expect.stringContaining('Hello') } });
+  expect(await findTrial(store.db, trialId)).toMatchObject({ usedCalls: 1, usedTokens: 5, exhausted: null, reserved: {} });
+  await dying.start();
+});

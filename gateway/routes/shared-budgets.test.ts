@@ -1,0 +1,111 @@
+import { sql } from 'drizzle-orm';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { findTrial } from '../../store/queries/find-trials.ts';
+import { ASK, eventually, readStream, TestGateway, useGateway } from '../testing/harness.ts';
+import { expireReservations } from '../../store/testing/expire-reservations.ts';
+
+const gateway = useGateway();
+let other: TestGateway;
+/** Another process, or in workerd another isolate. */
+const startOther = async (budgetEnd: 'length' | 'refuse' = 'length') => {
+  const { postgres, db, engine } = gateway;
+  other = Object.assign(new TestGateway(), { postgres, db, engine });
+  await other.start({ settings: { budgetEnd } });
+};
+beforeEach(() => startOther());
+afterEach(() => other.gateway.close());
+
+type Opened = Awaited<ReturnType<typeof gateway.trial>>;
+const ask = (through: TestGateway, { id, key }: Opened, more: object = {}) => through.chat(id, key, { ...ASK, ...more });
+/** One after the other by both. */
+const burst = (count: number, trial: Opened, more: object = {}) => Array.from({ length: count }, (_, i) => ask(i % 2 === 0 ? gateway : other, trial, more));
+const endOf = async (reply: Response): Promise<unknown> => (reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status);
+const limits = () => gateway.engine.seen.map(({ body }) => body.max_tokens);
+const session = async (id: string): Promise<unknown> => (await gateway.admin('GET', `/sessions/${id}`)).json();
+
+test.each([{ budgetEnd: 'length' as const, end: 'length' }, { budgetEnd: 'refuse' as const, end: 429 }])('calls through two gateways together pass a budget of calls (end: $budgetEnd)', async ({ budgetEnd, end }) => {
+  await Promise.all([gateway, other].map((each) => each.gateway.close()));
+  await gateway.start({ settings: { budgetEnd } });
+  await startOther(budgetEnd);
+  const trial = await gateway.trial({ budgets: { calls: 3 } });
+  const released = Promise.withResolvers<void>();
+  gateway.engine.beforeEnd = () => released.promise;
+  const replies = burst(10, trial);
+  await eventually(() => gateway.engine.seen.length === 3);
+  released.resolve();
+  const ends = await Promise.all(replies.map(async (reply) => endOf(await reply)));
+  expect(ends.toSorted()).toEqual([...Array(7).fill(end), ...Array(3).fill('stop')].toSorted());
+  expect(gateway.engine.seen).toHaveLength(3);
+  expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3 } });
+  expect((await findTrial(gateway.db, trial.id))?.reserved).toEqual({});
+});
+
+test('calls through two gateways together pass a budget of tokens, or leave some of it that they had reserved', async () => {
+  const trial = await gateway.trial({ budgets: { tokens: 12 } });
+  const ends = await Promise.all(burst(8, trial, { max_tokens: 5 }).map(async (reply) => endOf(await reply)));
+  expect(ends.filter((end) => end === 'stop')).toHaveLength(2);
+  expect(limits()).toEqual([5, 5, 2]);
+  expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3, tokens: 12 } });
+});
+
+test('a call is cut short, or its trial ended, by tokens that another had reserved and did not sample', async () => {
+  const trial = await gateway.trial({ budgets: { tokens: 20 } });
+  const replies = await Promise.all(burst(3, trial));
+  expect(await Promise.all(replies.map(endOf))).toEqual(['stop', 'stop', 'stop']);
+  expect(limits()).toEqual([20, 15, 10]);
+  expect(await session(trial.id)).toMatchObject({ exhausted: null, usage: { tokens: 15 } });
+});
+
+test('a call that fails ends the trial of one that waits for its place', async () => {
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  gateway.engine.fault = 'hang';
+  const first = await ask(gateway, trial, { stream: true });
+  await eventually(() => gateway.engine.seen.length === 1);
+  gateway.engine.fault = 'none';
+  const second = ask(other, trial);
+  expect(await readStream(first)).toMatchObject({ broken: true, done: false });
+  expect(await endOf(await second)).toBe('stop');
+  expect(await session(trial.id)).toMatchObject({ exhausted: null, usage: { calls: 1 } });
+});
+
+test('a call whose place was given away is recorded beside the one that has it', async () => {
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  const released = Promise.withResolvers<void>();
+  let ending = 0;
+  gateway.engine.beforeEnd = () => (ending++ === 0 ? released.promise : undefined);
+  const late = ask(gateway, trial);
+  await eventually(() => ending === 1);
+  await expireReservations(gateway.db, trial.id);
+  expect(await endOf(await ask(other, trial))).toBe('stop');
+  released.resolve();
+  const refused = await late;
+  expect([refused.status, (await refused.json()).error.code]).toEqual([503, 'reservation_lost']);
+  expect(await trial.calls()).toHaveLength(1);
+  expect(await session(trial.id)).toMatchObject({ usage: { calls: 1 } });
+});
+
+test('a call that waits for a place outlives its agent or its attempt', async () => {
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  const released = Promise.withResolvers<void>();
+  gateway.engine.beforeEnd = () => released.promise;
+  const first = ask(gateway, trial);
+  await eventually(() => gateway.engine.seen.length === 1);
+  const leaving = new AbortController();
+  const left = other.chat(trial.id, trial.key, ASK, { signal: leaving.signal });
+  const waiting = ask(other, trial);
+  leaving.abort();
+  await expect(left).rejects.toThrow();
+  await gateway.trial({ trialId: trial.id, attempt: 2, budgets: { calls: 1 } });
+  expect((await waiting).status).toBe(409);
+  released.resolve();
+  expect((await first).status).toBe(409);
+  expect(gateway.engine.seen).toHaveLength(1);
+});
+
+test('a trial without such budgets reserves something', async () => {
+  const trial = await gateway.trial({ budgets: { seconds: 100, prompt_tokens: 100 } });
+  await gateway.db.execute(sql`create or replace function no_reservation() returns trigger language plpgsql as 'begin if new.reserved is not null then raise ''reserved''; end if; return new; end'`);
+  await gateway.db.execute(sql`create trigger no_reservation before update on trials for each row execute function no_reservation()`);
+  expect(await endOf(await ask(gateway, trial))).toBe('stop');
+  await gateway.db.execute(sql`drop trigger no_reservation on trials`);
+});

@@ -1,0 +1,95 @@
+import { expect, test } from 'vitest';
+import { expireReservations } from './testing/expire-reservations.ts';
+import { findTrial } from './queries/find-trials.ts';
+import { openAttempt } from './queries/open-attempt.ts';
+import { recordCalls } from './queries/record-calls.ts';
+import { renewReservation, reserveCall, type Reserving } from './queries/reserve-call.ts';
+import type { Budgets } from './schema.ts';
+import { callRecord } from './testing/call-record.ts';
+import { useDatabase } from './testing/use-database.ts';
+
+const store = useDatabase();
+let trials = 0;
+
+async function trial(budgets: Budgets) {
+  const trialId = `trial-${++trials}`;
+  await openAttempt(store.db, { trialId, budgets });
+  const wish = (more: Partial<Reserving> = {}): Reserving => ({ trialId, attempt: 1, callId: crypto.randomUUID(), replies: 1, tokens: null, ...more });
+  return {
+    trialId,
+    wish,
+    reserve: (more: Partial<Reserving> = {}) => reserveCall(store.db, wish(more)),
+    record: (id: string, tokens = 0, status: 'completed' | 'failed' = 'completed') =>
+      recordCalls(store.db, [callRecord({ id, trialId, status, reserved: true, choice: { completionTokenIds: new Int32Array(tokens), logprobs: new Float32Array(tokens) } })]),
+    reserved: async () => (await findTrial(store.db, trialId))?.reserved,
+  };
+}
+const granted = <T>(all: readonly T[]) => all.filter((each) => each !== null);
+
+test('reservations that come together pass a budget', async () => {
+  const { reserve } = await trial({ calls: 7 });
+  expect(granted(await Promise.all(Array.from({ length: 30 }, () => reserve())))).toHaveLength(7);
+  const other = await trial({ tokens: 100 });
+  const all = await Promise.all(Array.from({ length: 30 }, () => other.reserve({ tokens: 30 })));
+  expect(granted(all)).toEqual(Array(3).fill({ tokens: 30 }));
+});
+
+test('a reservation slips in between what another call records and what that gives back', async () => {
+  const { wish, record, reserve, trialId } = await trial({ calls: 20 });
+  let under = 0;
+  const one = async () => {
+    const { callId } = wish();
+    if ((await reserve({ callId })) === null) return;
+    under += 1;
+    await record(callId);
+  };
+  for (let round = 0; round < 5; round++) await Promise.all(Array.from({ length: 8 }, one));
+  expect(under).toBe(20);
+  expect(await findTrial(store.db, trialId)).toMatchObject({ usedCalls: 20, reserved: {} });
+});
+
+test('tokens are granted that are used or reserved, or fewer than a call has replies', async () => {
+  const { reserve, record, wish } = await trial({ tokens: 10 });
+  const { callId } = wish();
+  expect(await reserve({ callId, tokens: 6 })).toEqual({ tokens: 6 });
+  expect(await reserve({ tokens: 5 })).toBeNull();
+  expect(await reserve()).toBeNull();
+  expect(await reserve({ callId, tokens: 6 })).toEqual({ tokens: 6 });
+  await record(callId, 4, 'failed');
+  expect(await reserve({ tokens: 700, replies: 7 })).toBeNull();
+  expect(await reserve({ tokens: 700, replies: 6 })).toEqual({ tokens: 6 });
+});
+
+test('what nobody has renewed keeps others out, or what somebody has renewed does not', async () => {
+  const { reserve, wish, trialId } = await trial({ calls: 1 });
+  const { callId } = wish();
+  await reserve({ callId });
+  await expireReservations(store.db, trialId);
+  await renewReservation(store.db, { trialId, callId });
+  expect(await reserve()).toBeNull();
+  await expireReservations(store.db, trialId);
+  expect(await reserve()).toEqual({ tokens: null });
+});
+
+test('a call is recorded whose reservation another one has, or refused while nobody has it', async () => {
+  const { reserve, record, wish, trialId, reserved } = await trial({ calls: 1 });
+  const [{ callId: first }, { callId: second }] = [wish(), wish()];
+  await reserve({ callId: first });
+  await expireReservations(store.db, trialId);
+  await reserve({ callId: second });
+  await renewReservation(store.db, { trialId, callId: first });
+  expect(await record(first)).toEqual(new Set([first]));
+  await expireReservations(store.db, trialId);
+  expect(await record(second)).toEqual(new Set());
+  // As a commit whose answer was lost.
+  expect(await record(second)).toEqual(new Set());
+  expect(await reserved()).toEqual({});
+});
+
+test('a closed attempt reserves, or the next one begins with what it had reserved', async () => {
+  const { reserve, trialId } = await trial({ calls: 1 });
+  await reserve();
+  await openAttempt(store.db, { trialId, attempt: 2, budgets: { calls: 1 } });
+  expect(await reserve({ attempt: 1 })).toBeNull();
+  expect(await reserve({ attempt: 2 })).toEqual({ tokens: null });
+});
