@@ -33,7 +33,7 @@ export type GatewayDeps = {
 export type DocsFile = { type: string; bytes: Uint8Array<ArrayBuffer> };
 
 /** What a runtime gives each request: how to break its connection, where an unfinished body does not do that by itself. */
-export type GatewayEnv = { Bindings: { cut?: () => void } };
+export type GatewayEnv = { Bindings: { cut?: () => Promise<void> } };
 
 export type GatewaySettings = {
   /** Continues a conversation from its recorded ids where the engine can. */

@@ -43,6 +43,14 @@ test.each<[Fault, string]>([
   if (fault !== 'not_json') expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012]);
 });
 
+test.each<Fault>(['not_json', 'cut', 'error_event'])('of many streams one breaks before its error event is there when engines do %s', async (fault) => {
+  gateway.engine.fault = fault;
+  const trial = await gateway.trial();
+  const streams = await Promise.all(Array.from({ length: 30 }, async () => readStream(await trial.chat(STREAM))));
+  expect(streams.filter(({ broken }) => !broken)).toEqual([]);
+  expect(streams.filter(({ chunks }) => chunks.at(-1)?.error === undefined)).toEqual([]);
+});
+
 test.each<[Fault, boolean, string]>([
   ['no_ids', false, 'no_token_ids'],
   ['no_ids', true, 'no_token_ids'],

@@ -1,7 +1,6 @@
 import { clientGone, Failure } from '../failure.ts';
 import type { JsonObject } from '../json.ts';
 import type { EventWriter } from '../protocols/protocol.ts';
-import { sleep } from '../sleep.ts';
 import { EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
@@ -12,21 +11,20 @@ import { spentWhole } from './spent.ts';
 import { asObject, TokenChunk } from './token-chunk.ts';
 import { wholeAsChunks } from './whole-as-chunks.ts';
 
-const FLUSH_MS = 20;
-
 /**
  * Forwards each chunk as it comes; those that end a reply, and all after the last of them, once the call is committed.
  * A reply that fails is cut: an error event instead of the finish, then a broken connection. `cut` breaks it where the runtime
- * has its own way; else the body ends with an error.
+ * has its own way; else the body ends with an error. Nothing is made before it is asked for: who asks for what follows the error
+ * event has passed that on.
  */
-export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => void) | undefined }): Response {
+export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => Promise<void>) | undefined }): Response {
   const writer = call.request.protocol.writer(call.request, call.id);
   const events = forward(call, answer, writer);
   const encoder = new TextEncoder();
   let broken: Failure | null = null;
   let isQuiet = true;
   let keepAlive: ReturnType<typeof setInterval> | undefined;
-  const body = new ReadableStream<Uint8Array>({
+  const source: UnderlyingDefaultSource<Uint8Array> = {
     start(controller) {
       keepAlive = setInterval(() => {
         if (isQuiet) controller.enqueue(encoder.encode(writer.keepAlive?.() ?? KEEP_ALIVE));
@@ -47,11 +45,8 @@ export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { 
         broken ??= call.failureOf(error);
         if (!isTold) await call.fail(broken);
         if (!isTold && broken.code !== 'agent_disconnected') return controller.enqueue(encoder.encode(writer.fail(broken)));
-        // A connection that breaks takes along what is still on its way: the error event goes first.
-        await sleep(FLUSH_MS);
         if (!cut) throw broken;
-        cut();
-        controller.close();
+        await cut();
       }
     },
     async cancel() {
@@ -60,8 +55,8 @@ export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { 
       await call.fail(clientGone());
       await events.return();
     },
-  });
-  return new Response(body, { headers: { ...EVENT_STREAM, 'x-trialgate-call': call.id } });
+  };
+  return new Response(new ReadableStream(source, { highWaterMark: 0 }), { headers: { ...EVENT_STREAM, 'x-trialgate-call': call.id } });
 }
 
 async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncGenerator<string, void, void> {

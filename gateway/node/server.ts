@@ -1,5 +1,6 @@
 import type { Server } from 'node:http';
 import type { Socket } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Hono } from 'hono';
 import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@hono/node-server';
 import { TrialgateError } from '../../store/errors.ts';
@@ -11,7 +12,7 @@ export type ListenOptions = { host: string; port: number; headersTimeoutMs: numb
 /** A body may take its time, as may its reply: `requestTimeout` is off. Node takes the limit for headers from that, unless it is told. */
 export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs }: ListenOptions): Promise<ServerType> {
   const fetch = async (request: Request, { outgoing }: HttpBindings | Http2Bindings) => {
-    const response = await app.fetch(request, { cut: () => outgoing.destroy() });
+    const response = await app.fetch(request, { cut: () => cut(outgoing) });
     // The head goes with the first of the body, if that is there already. The socket's cork, not the message's: Node would send
     // the end of a chunked body that is over by then before the body.
     const { socket } = outgoing;
@@ -25,6 +26,15 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs }: 
     server.once('error', (error) => reject(portError(error, host, port)));
     (server as Server).on('clientError', refuse);
   });
+}
+
+/** Breaks a reply off: what was written of it goes out first. Its end stays unwritten, by which a client knows. */
+async function cut(outgoing: HttpBindings['outgoing'] | Http2Bindings['outgoing']): Promise<void> {
+  // What is there of a body by then is written together with the head.
+  while (!outgoing.headersSent && !outgoing.destroyed) await nextTurn();
+  const { socket } = outgoing;
+  if (socket) socket.destroySoon();
+  else outgoing.destroy();
 }
 
 /** What is no HTTP request, or none that we take, never becomes one: it is answered here. */

@@ -26,7 +26,7 @@ import { conversationOf } from '../token-in/messages.ts';
 import { withPrevious } from '../with-previous.ts';
 
 /** The connection of the one who asks. */
-type Agent = { signal: AbortSignal; cut: (() => void) | undefined };
+type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined };
 type Asked = ModelRequest & { size: number; retry: Retry };
 
 /** Below the trial's URL; where the key names the trial; and where an agent adds the trial to the path of its one protocol. */
