@@ -105,10 +105,11 @@ class GatheredChoice {
     if (isObject(choice.delta)) this.#extend(choice.delta);
   }
 
-  addToken({ tokenId, logprob, content }: TokenChunk): void {
+  addToken({ tokenId, logprob, content, isText }: TokenChunk): void {
     (this.ending.completion ??= []).push(tokenId);
     (this.ending.logprobs ??= []).push(logprob);
-    this.#message.content = joined(this.#message.content, content);
+    if (isText) this.#text = (this.#text ?? '') + content;
+    else this.#message.content = joined(this.#message.content, content);
   }
 
   whole(index: number): JsonObject {

@@ -9,3 +9,7 @@ const ALTERNATIVE = String.raw`\{"token":${STRING},(?:"token_id":${COUNT},)?"log
 /** How vLLM writes a token's log-probability in a chat completion and in what it generates from ids; `logprob` is its pattern. */
 export const entry = (logprob: string): string =>
   String.raw`\{"token":${STRING},(?:"token_id":${COUNT},)?"logprob":${logprob}${BYTES}(?:,"top_logprobs":\[(?:${ALTERNATIVE}(?:,${ALTERNATIVE})*)?\])?\}`;
+
+/** How it writes those of a text completion's chunk that has one token. */
+export const textEntry = (logprob: string): string =>
+  String.raw`\{"text_offset":\[${COUNT}\],"token_logprobs":\[${logprob}\],"tokens":\[${STRING}\],"top_logprobs":\[(?:\{(?:${STRING}:${NUMBER}(?:,${STRING}:${NUMBER})*)?\}|null)?\]\}`;

@@ -71,8 +71,9 @@ async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncG
       let shown = '';
       for (const came of chunks) {
         gather.add(came);
-        if (came instanceof TokenChunk && passes && writer.pass && !gather.isFinished) {
-          shown += writer.pass(came.shown);
+        const passed = came instanceof TokenChunk && passes && !gather.isFinished ? writer.pass(came) : null;
+        if (passed !== null) {
+          shown += passed;
           continue;
         }
         const chunk = asObject(came);

@@ -30,23 +30,35 @@ function chunk(seed: number): string {
   const logprobs = pick<unknown>([{ content: [entry()] }, { content: [entry()] }, { content: [entry(), entry()] }, null]);
   const finish_reason = pick([null, null, null, 'stop']);
   const choice = { index: pick([0, 0, 1]), delta, logprobs, finish_reason, ...pick<object>([{}, { stop_reason: null }]), token_ids: pick([[5], [151_935], [5, 6], []]), ...pick<object>([{}, { weight_versions: null }]) };
-  return JSON.stringify({ ...head, choices: pick([[choice], [choice], []]), ...pick<object>([{}, { system_fingerprint: 'f' }, { usage: null }, { prompt_token_ids: null }]) });
+  const said = pick([choice, choice, textChoice(seed)]);
+  return JSON.stringify({ ...head, choices: pick([[said], [said], []]), ...pick<object>([{}, { system_fingerprint: 'f' }, { usage: null }, { prompt_token_ids: null }]) });
+}
+
+/** Of a text completion, in the common form or close to it. */
+function textChoice(seed: number) {
+  const { pick } = seeded(seed + 2_000_000);
+  const [tokens, top] = [[pick(TEXTS)], pick([{}, { [pick(TEXTS)]: -0.5 }, { a: -1e-7, [pick(TEXTS)]: -3 }, null])];
+  const token_logprobs = pick<unknown>([[-0.5], [-1e-7], [null], [-1, -2]]);
+  const logprobs = { text_offset: [pick([0, 12])], token_logprobs, tokens, ...pick<object>([{ top_logprobs: [top] }, { top_logprobs: [top] }, { top_logprobs: [] }, {}]) };
+  const ids = pick<object>([{ prompt_token_ids: null, token_ids: [5] }, { token_ids: [5], prompt_token_ids: null }, { token_ids: [5] }, { token_ids: [5, 6] }, { prompt_token_ids: [1], token_ids: [5] }]);
+  return { index: pick([0, 1]), text: pick(TEXTS), logprobs: pick<unknown>([logprobs, logprobs, null]), finish_reason: pick([null, null, 'stop']), ...pick<object>([{}, { stop_reason: null }]), ...ids };
 }
 
 test('a chunk that is read without being parsed says something else than its JSON', () => {
-  let read = 0;
+  const read = { chats: 0, texts: 0 };
   for (let seed = 0; seed < 20_000; seed++) {
     const data = chunk(seed);
     const token = TokenChunk.read(data);
     if (!token) continue;
-    read += 1;
+    read[token.isText ? 'texts' : 'chats'] += 1;
     const parsed = JSON.parse(data) as Record<string, unknown>;
     const [choice] = choicesOf(parsed);
     expect([[token.tokenId], [token.logprob]]).toEqual(Object.values(sampledOf(choice ?? {})));
-    expect([token.index, { content: token.content }, null]).toEqual([choice?.index, choice?.delta, choice?.finish_reason]);
+    const said = token.isText ? choice?.text : choice?.delta;
+    expect([token.index, token.isText ? token.content : { content: token.content }, null]).toEqual([choice?.index, said, choice?.finish_reason]);
     expect(withoutNulls(JSON.parse(token.shown))).toEqual(withoutNulls(hide(parsed, HIDDEN)));
   }
-  expect(read).toBeGreaterThan(500);
+  expect(Math.min(read.chats, read.texts)).toBeGreaterThan(100);
 });
 
 test('bytes that are no JSON are taken for a chunk', () => {

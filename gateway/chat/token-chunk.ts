@@ -1,18 +1,23 @@
 import { parseObject, type JsonObject } from '../json.ts';
-import { COUNT, entry, NUMBER, STRING } from './logprob-entry.ts';
+import { COUNT, entry, NUMBER, STRING, textEntry } from './logprob-entry.ts';
 
 const NULLS = String.raw`(?:,"(?:finish_reason|stop_reason|weight_versions|routed_experts)":null)*`;
 /** Of a chunk's other fields only plain ones, and none that is hidden. */
 const FIELD = String.raw`"(?!prompt_token_ids|usage|choices)\w+":(?:${STRING}|${NUMBER}|null|true|false)`;
-const CHUNK = new RegExp(
-  String.raw`^(\{(?:${FIELD},)*"choices":\[\{"index":(${COUNT}),"delta":\{"content":(${STRING})\})` +
-    String.raw`,"logprobs":\{"content":\[${entry(`(${NUMBER})`)}\]\}(${NULLS}),"token_ids":\[(${COUNT})\](${NULLS}\}\](?:,${FIELD})*\})$`,
+const HEAD = String.raw`\{(?:${FIELD},)*"choices":\[\{"index":(${COUNT})`;
+const TAIL = String.raw`${NULLS}\}\](?:,${FIELD})*\}`;
+const CHAT = new RegExp(
+  String.raw`^(${HEAD},"delta":\{"content":(${STRING})\}),"logprobs":\{"content":\[${entry(`(${NUMBER})`)}\]\}(${NULLS}),"token_ids":\[(${COUNT})\](${TAIL})$`,
+);
+const NO_PROMPT = '(?:,"prompt_token_ids":null)?';
+const TEXT = new RegExp(
+  String.raw`^(${HEAD},"text":(${STRING})),"logprobs":${textEntry(`(${NUMBER})`)}(${NULLS})${NO_PROMPT},"token_ids":\[(${COUNT})\]${NO_PROMPT}(${TAIL})$`,
 );
 
 const MAX_LENGTH = 16_384;
 
 /**
- * One more token of a reply: most chunks are nothing else, and of one form. That form is read, and what is hidden from the agent
+ * One more token of a chat's or a text's reply: most chunks are nothing else, and of one form. That form is read, and what is hidden from the agent
  * cut out of it, without making objects of it, which is a tenth of the work.
  */
 export class TokenChunk {
@@ -20,12 +25,14 @@ export class TokenChunk {
   readonly content: string;
   readonly tokenId: number;
   readonly logprob: number;
+  readonly isText: boolean;
   /** The chunk's JSON without ids and log-probabilities. */
   readonly shown: string;
   readonly #data: string;
 
-  private constructor(data: string, [, head = '', index, content = '', logprob, middle = '', tokenId, tail = '']: RegExpExecArray) {
+  private constructor(data: string, isText: boolean, [, head = '', index, content = '', logprob, middle = '', tokenId, tail = '']: RegExpExecArray) {
     this.#data = data;
+    this.isText = isText;
     this.index = Number(index);
     this.content = content.includes('\\') ? (JSON.parse(content) as string) : content.slice(1, -1);
     this.logprob = Number(logprob);
@@ -35,8 +42,11 @@ export class TokenChunk {
 
   /** Null when a chunk is anything else. */
   static read(data: string): TokenChunk | null {
-    const match = data.length < MAX_LENGTH ? CHUNK.exec(data) : null;
-    return match && new TokenChunk(data, match);
+    if (data.length >= MAX_LENGTH) return null;
+    const chat = CHAT.exec(data);
+    if (chat) return new TokenChunk(data, false, chat);
+    const text = TEXT.exec(data);
+    return text && new TokenChunk(data, true, text);
   }
 
   /** For whom the text as it came is not enough. */

@@ -10,7 +10,7 @@ export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
   whole: (reply) => reply,
   writer: ({ wants }) => ({
     write: (chunk) => (isForTheRecord(chunk, wants) ? '' : asEvent(JSON.stringify(chunk))),
-    pass: asEvent,
+    pass: ({ shown }) => asEvent(shown),
     end: () => asEvent(DONE),
     fail: (failure) => asEvent(JSON.stringify(errorBody(failure))),
   }),

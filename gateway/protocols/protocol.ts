@@ -1,4 +1,5 @@
 import type { ModelRequest } from '../chat/request.ts';
+import type { TokenChunk } from '../chat/token-chunk.ts';
 import type { Failure } from '../failure.ts';
 import type { JsonObject } from '../json.ts';
 import type { ProtocolName } from '../../store/schema.ts';
@@ -25,8 +26,8 @@ export interface Protocol {
 export interface EventWriter {
   /** `promptTokens`: null while they are not counted. */
   write: (chunk: JsonObject, promptTokens: number | null) => string;
-  /** The same for a chunk that is passed on as it is; absent where none is. */
-  pass?: (json: string) => string;
+  /** The same for a chunk that is one more token, without making objects of it; null when it must be written like any other. */
+  pass: (token: TokenChunk) => string | null;
   /** What says that a reply is still on its way; absent where the protocol has nothing for it: a comment line, which clients skip. */
   keepAlive?: () => string;
   /** After the last chunk. */

@@ -1,3 +1,4 @@
+import type { TokenChunk } from '../../chat/token-chunk.ts';
 import type { Failure } from '../../failure.ts';
 import { parseObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../sse.ts';
@@ -46,6 +47,12 @@ export class MessageEvents implements EventWriter {
     for (const tool of tools) this.#call(tool);
     this.#finish = choice.finish_reason ?? this.#finish;
     this.#matched = choice.stop_reason ?? this.#matched;
+    return this.#take();
+  }
+
+  pass({ content }: TokenChunk): string | null {
+    if (this.#open !== 'text') return null;
+    if (content !== '') this.#delta({ type: 'text_delta', text: content });
     return this.#take();
   }
 

@@ -1,3 +1,4 @@
+import type { TokenChunk } from '../../chat/token-chunk.ts';
 import { errorBody, type Failure } from '../../failure.ts';
 import { isObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../sse.ts';
@@ -40,6 +41,12 @@ export class ResponseEvents implements EventWriter {
     else if (text !== '') this.#speak(text, logprobsOf(choice) ?? []);
     for (const call of tools) this.#call(call);
     this.#finish = choice.finish_reason ?? this.#finish;
+    return this.#take();
+  }
+
+  pass({ content }: TokenChunk): string | null {
+    if (this.#open?.type !== 'message') return null;
+    if (content !== '') this.#speak(content, []);
     return this.#take();
   }
 
