@@ -1,9 +1,12 @@
+import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
+import { openDatabase } from './database.ts';
 import { expireReservations } from './testing/expire-reservations.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { renewReservation, reserveCall, type Reserving } from './queries/reserve-call.ts';
+import { lockTrial } from './queries/transaction.ts';
 import type { Budgets } from './schema.ts';
 import { callRecord } from './testing/call-record.ts';
 import { useDatabase } from './testing/use-database.ts';
@@ -26,12 +29,26 @@ async function trial(budgets: Budgets) {
 }
 const granted = <T>(all: readonly T[]) => all.filter((each) => each !== null);
 
+/** As many as there are connections, all begun before the first of them has the trial's row. */
+async function together<T>(trialId: string, one: () => Promise<T>): Promise<T[]> {
+  const beside = openDatabase(store.postgres.url, { maxConnections: 2 });
+  const waiting = sql<number>`select count(*)::int as waiting from pg_stat_activity where wait_event_type = 'Lock'`;
+  const begun = await beside.transaction(async (tx) => {
+    await lockTrial(tx, trialId);
+    const all = Promise.all(Array.from({ length: 8 }, one));
+    // Within the transaction it would be told the same again and again.
+    while ((await beside.execute<{ waiting: number }>(waiting)).rows[0]?.waiting !== 8);
+    return { all };
+  });
+  await beside.$client.end();
+  return begun.all;
+}
+
 test('reservations that come together pass a budget', async () => {
-  const { reserve } = await trial({ calls: 7 });
-  expect(granted(await Promise.all(Array.from({ length: 30 }, () => reserve())))).toHaveLength(7);
+  const { reserve, trialId } = await trial({ calls: 7 });
+  expect(granted(await together(trialId, reserve))).toHaveLength(7);
   const other = await trial({ tokens: 100 });
-  const all = await Promise.all(Array.from({ length: 30 }, () => other.reserve({ tokens: 30 })));
-  expect(granted(all)).toEqual(Array(3).fill({ tokens: 30 }));
+  expect(granted(await together(other.trialId, () => other.reserve({ tokens: 30 })))).toEqual(Array(3).fill({ tokens: 30 }));
 });
 
 test('a reservation slips in between what another call records and what that gives back', async () => {
