@@ -146,10 +146,10 @@ test.each(['resp_7', `resp_${'0'.repeat(32)}`])('a response of another trial, or
   }
 });
 
-test('tokens are counted otherwise than they are sent, or counting is recorded', async () => {
+test.each(['URL', 'key'])('tokens are counted otherwise than they are sent, or counting is recorded (trial named by its %s)', async (by) => {
   const trial = await gateway.trial();
   const { max_tokens: _, ...counted } = KINDS.messages.first;
-  const reply = await gateway.post(`/${trial.id}/v1/messages/count_tokens?beta=true`, trial.key, { model: 'policy', ...counted });
+  const reply = await gateway.post(`${by === 'URL' ? `/${trial.id}` : ''}/v1/messages/count_tokens?beta=true`, trial.key, { model: 'policy', ...counted });
   const { usage } = (await turn(trial, 'messages', KINDS.messages.first)).reply;
   expect(await reply.json()).toEqual({ input_tokens: objectOf(usage).input_tokens });
   expect(await trial.calls()).toHaveLength(1);

@@ -12,7 +12,7 @@ import { readBody } from '../read-body.ts';
 /** How long a prompt would be, as Anthropic tells it. The engine counts what its template makes of the request; nothing is sampled or recorded. */
 export function countTokensRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
-  app.post('/:trial/v1/messages/count_tokens', async (c) => {
+  app.on('POST', ['/:trial/v1/messages/count_tokens', '/v1/messages/count_tokens'], async (c) => {
     const { headers, signal } = c.req.raw;
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
     const { checked } = parseAs(countRequest, await readBody(c.req.raw, deps.settings.maxBodyBytes));
