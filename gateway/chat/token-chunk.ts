@@ -17,8 +17,8 @@ const TEXT = new RegExp(
 const MAX_LENGTH = 16_384;
 
 /**
- * One more token of a chat's or a text's reply: most chunks are nothing else, and of one form. That form is read, and what is hidden from the agent
- * cut out of it, without making objects of it, which is a tenth of the work.
+ * One more token of a chat or a text: most chunks are nothing else, and of one form each. That form is read, and what is hidden
+ * from the agent cut out of it, without making objects of it, which is a tenth of the work.
  */
 export class TokenChunk {
   readonly index: number;
