@@ -76,9 +76,26 @@ export function answer(request: Request, options: WorkerOptions, isolate: Isolat
   };
 }
 
+/** workerd's own, beside the standard one. */
+declare const IdentityTransformStream: new () => TransformStream<Uint8Array, Uint8Array>;
+
 /** The same response, and when its body has ended or was left. */
 function withEnd(response: Response): { response: Response; ended: Promise<unknown> } {
   if (!response.body) return { response, ended: Promise.resolve() };
-  const { readable, writable } = new TransformStream<Uint8Array, Uint8Array>();
-  return { response: new Response(readable, response), ended: response.body.pipeTo(writable) };
+  const { readable, writable } = new IdentityTransformStream();
+  return { response: new Response(readable, response), ended: passOn(response.body.getReader(), writable.getWriter()) };
+}
+
+const LAST = new TextEncoder().encode('\n');
+
+async function passOn(body: ReadableStreamDefaultReader<Uint8Array>, agent: WritableStreamDefaultWriter<Uint8Array>): Promise<void> {
+  agent.closed.catch((error: unknown) => body.cancel(error)).catch(() => {});
+  try {
+    for (let part = await body.read(); !part.done; part = await body.read()) await agent.write(part.value);
+    await agent.close();
+  } catch (error) {
+    // workerd drops what it has not written of a body that breaks off. A part is taken when the one before is written: only this one is lost.
+    await agent.write(LAST).catch(() => {});
+    await Promise.allSettled([agent.abort(error), body.cancel(error)]);
+  }
 }
