@@ -1,26 +1,19 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { Context, sleep } from '@temporalio/activity';
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
-import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
+import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
-import { startTemporal, withWorkers } from './testing.ts';
+import { withWorkers } from './testing.ts';
+import { useTemporal } from './use-temporal.ts';
 
-let environment: TestWorkflowEnvironment;
+const environment = useTemporal();
 let serial = 0;
-beforeAll(async () => void (environment = await startTemporal()));
-afterAll(async () => environment?.teardown());
 
 const newId = () => `run${++serial}`;
 const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
   withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
-
-async function until(condition: () => boolean): Promise<void> {
-  for (let i = 0; i < 200 && !condition(); i++) await delay(50);
-  expect(condition()).toBe(true);
-}
 
 test('an iteration samples from anything but the version before it', async () => {
   const world = new FakeWorld();
