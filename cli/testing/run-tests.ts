@@ -71,15 +71,15 @@ export async function runTests(options: InstallOptions & { only?: Part }, signal
     }
   };
   try {
-    const meanwhile = inTurn(MEANWHILE);
+    // Registries are waited for. A client that does not install is told of by its test.
+    const clients = async (how: 'npm' | 'pip') => !options.only || options.only === 'real' ? installClients(how, stop) : undefined;
+    const meanwhile = Promise.all([inTurn(MEANWHILE), clients('npm')]);
     await installWithProgress(options, signal).catch(async (error: unknown) => {
       failed.abort();
       await meanwhile;
       throw error;
     });
-    // A client that does not install is told of by its test.
-    const clients = options.only && options.only !== 'real' ? null : installClients(stop);
-    await Promise.all([meanwhile, clients, ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inTurn)]);
+    await Promise.all([meanwhile, clients('pip'), ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inTurn)]);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

@@ -9,13 +9,9 @@ import type { Client } from './client.ts';
 
 const run = promisify(execFile);
 
-/** All that install, those of pip beside those of npm: most of it is waiting for a registry. */
-export async function installClients(signal: AbortSignal): Promise<void> {
-  const inTurn = async (clients: readonly Client[]): Promise<void> => {
-    for (const client of clients) await install(client, signal).catch(() => null);
-  };
-  const isNpm = ({ install: from }: Client): boolean => 'npm' in from;
-  await Promise.all([inTurn(CLIENTS.filter(isNpm)), inTurn(CLIENTS.filter((client) => !isNpm(client)))]);
+/** All that come this way, one after another; what does not install is left out. */
+export async function installClients(how: 'npm' | 'pip', signal: AbortSignal): Promise<void> {
+  for (const client of CLIENTS.filter(({ install: from }) => how in from)) await install(client, signal).catch(() => null);
 }
 
 /** The client's folder, with what it needs installed: a virtual environment, or npm's. Rejects where that does not install. */
