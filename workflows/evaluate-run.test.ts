@@ -1,11 +1,11 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { Context, sleep } from '@temporalio/activity';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import type { BorrowedPool } from '../activities/borrow-pool.ts';
 import type { EvaluationRequest, PlannedEvaluation } from '../activities/plan-evaluation-on-demand.ts';
 import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
+import { TirelessAgents } from './fake-faults.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
@@ -77,24 +77,15 @@ test('an evaluation of a run that has no engines samples from what they had, or 
 
 test('a cancelled evaluation keeps its agents or its engines', async () => {
   const world = new FakeWorld();
-  let started = 0;
-  let stopped = 0;
-  world.runAgent = async () => {
-    started++;
-    const beat = setInterval(() => Context.current().heartbeat(), 200);
-    await sleep('1h').finally(() => {
-      clearInterval(beat);
-      stopped++;
-    });
-    return { outcome: null, seconds: {} };
-  };
+  const agents = new TirelessAgents();
+  world.runAgent = agents.run;
   await during(world, () => ({ version: 0, published: true }), async () => {
     const handle = await evaluate({ runId: newId() });
-    await until(() => started === 2);
+    await until(() => agents.started === 2);
     await handle.cancel();
     await expect(handle.result()).rejects.toThrow();
   });
-  expect(stopped).toBe(2);
+  expect(agents.stopped).toBe(2);
   expect(world.count('return')).toBe(1);
 });
 
