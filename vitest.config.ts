@@ -1,18 +1,23 @@
 import { globSync, readFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
+import { deviceOf } from './cli/supervisor/device.ts';
 
 /** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
 const overHttp = globSync('gateway/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').match(/use(Token)?Gateways?\(|new TestGateway/));
 
 export default defineConfig({
   test: {
+    // Tests wait more than they compute.
+    maxWorkers: '100%',
     projects: [
       {
         test: {
           name: 'fast',
           include: ['{gateway,store,activities,workflows,cli,clients,agents,tasks,bench}/**/*.test.ts'],
           exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**'],
-          testTimeout: 30_000,
+          globalSetup: 'store/testing/template-setup.ts',
+          isolate: false,
+          testTimeout: 60_000,
           hookTimeout: 60_000,
         },
       },
@@ -22,8 +27,9 @@ export default defineConfig({
           include: [...overHttp, 'gateway/**/*.workerd.test.ts'],
           exclude: ['**/*.real.test.ts', '**/node_modules/**'],
           env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
-          globalSetup: 'gateway/testing/workerd-setup.ts',
-          testTimeout: 30_000,
+          globalSetup: ['store/testing/template-setup.ts', 'gateway/testing/workerd-setup.ts'],
+          isolate: false,
+          testTimeout: 60_000,
           hookTimeout: 60_000,
         },
       },
@@ -32,7 +38,10 @@ export default defineConfig({
           name: 'real',
           include: ['**/*.real.test.ts'],
           exclude: ['**/node_modules/**'],
-          fileParallelism: false,
+          // One GPU holds one engine at a time.
+          fileParallelism: deviceOf('auto') === 'cpu',
+          maxWorkers: 2,
+          sequence: { groupOrder: 1 },
           testTimeout: 600_000,
           hookTimeout: 300_000,
         },

@@ -1,27 +1,22 @@
 import { Client } from '@temporalio/client';
 import { eq } from 'drizzle-orm';
 import { resolve } from 'node:path';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { openDatabase, type Database } from '../store/database.ts';
+import { beforeAll, beforeEach, expect, test } from 'vitest';
+import type { Database } from '../store/database.ts';
 import { runs } from '../store/schema.ts';
-import { TestPostgres } from '../store/testing/postgres.ts';
+import { useDatabase } from '../store/testing/use-database.ts';
 import { configureRun } from './configure-run.ts';
 import type { Deps } from './deps.ts';
 import { HostSandboxes } from './host-sandboxes.ts';
 import { runConfig } from './run-config.ts';
 
-let postgres: TestPostgres;
+const store = useDatabase();
 let db: Database;
 let configure: ReturnType<typeof configureRun>;
 beforeAll(async () => {
-  postgres = await TestPostgres.create();
-  db = openDatabase(postgres.url);
+  db = store.db;
   const deps: Deps = { db, temporal: new Client(), gatewayUrls: [], home: '/', secret: '', hostQueue: '', sandboxes: new HostSandboxes('/', 1) };
   configure = configureRun(deps);
-});
-afterAll(async () => {
-  await db?.$client.end();
-  await postgres?.close();
 });
 
 const before = runConfig.parse({ model: 'm', tasks: [resolve('tasks/train')], iterations: 3, reward_weights: { tests: 1 } });

@@ -1,14 +1,13 @@
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { eq } from 'drizzle-orm';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { openDatabase, type Database } from '../store/database.ts';
+import type { Database } from '../store/database.ts';
 import { groups, replicas, runs } from '../store/schema.ts';
-import { TestPostgres } from '../store/testing/postgres.ts';
+import { useDatabase } from '../store/testing/use-database.ts';
 import { runWithVersion } from '../store/testing/run-with-version.ts';
-import { startTemporal } from '../workflows/testing.ts';
+import { useTemporal } from '../workflows/use-temporal.ts';
 import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
 import { borrowPool } from './borrow-pool.ts';
 import type { Deps } from './deps.ts';
@@ -17,14 +16,14 @@ import { planEvaluationOnDemand } from './plan-evaluation-on-demand.ts';
 import { runConfig } from './run-config.ts';
 
 const config = runConfig.parse({ model: 'm', tasks: [resolve('tasks/train')], iterations: 3 });
-let environment: TestWorkflowEnvironment;
-let postgres: TestPostgres;
+const environment = useTemporal();
+const store = useDatabase();
 let db: Database;
 let home: string;
 let deps: Deps;
 beforeAll(async () => {
-  [environment, postgres, home] = await Promise.all([startTemporal(), TestPostgres.create(), mkdtemp(join(tmpdir(), 'trialgate-evaluate-'))]);
-  db = openDatabase(postgres.url);
+  db = store.db;
+  home = await mkdtemp(join(tmpdir(), 'trialgate-evaluate-'));
   deps = { db, temporal: environment.client, gatewayUrls: [], home, secret: '', hostQueue: '', sandboxes: new HostSandboxes(home, 1) };
 });
 beforeEach(async () => {
@@ -33,10 +32,7 @@ beforeEach(async () => {
   await runWithVersion(db, home, 'second', 0, config);
   await db.insert(replicas).values([{ url: 'unix:/a' }, { url: 'unix:/b' }]);
 });
-afterAll(async () => {
-  await db?.$client.end();
-  await Promise.all([environment?.teardown(), postgres?.close(), rm(home, { recursive: true })]);
-});
+afterAll(() => rm(home, { recursive: true }));
 
 /** Temporal has such a workflow under way; nobody works on it. */
 async function underWay<T>(workflowId: string, body: () => Promise<T>): Promise<T> {

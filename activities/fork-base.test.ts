@@ -3,28 +3,23 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { openDatabase, type Database } from '../store/database.ts';
+import type { Database } from '../store/database.ts';
 import { policyVersions, runs } from '../store/schema.ts';
-import { TestPostgres } from '../store/testing/postgres.ts';
+import { useDatabase } from '../store/testing/use-database.ts';
 import { runWithVersion } from '../store/testing/run-with-version.ts';
 import { forkBase } from './fork-base.ts';
 import { runConfig } from './run-config.ts';
 
 const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3 });
-let postgres: TestPostgres;
+const store = useDatabase();
 let db: Database;
 let home: string;
 beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'trialgate-fork-'));
-  postgres = await TestPostgres.create();
-  db = openDatabase(postgres.url);
+  db = store.db;
   for (const version of [1, 2]) await runWithVersion(db, home, 'first', version, config);
 });
-afterAll(async () => {
-  await db?.$client.end();
-  await postgres?.close();
-  await rm(home, { recursive: true });
-});
+afterAll(() => rm(home, { recursive: true }));
 
 test("a fork begins from other weights than its parent's version, or does not say where it comes from", async () => {
   await forkBase(db, { runId: 'second', config, from: { runId: 'first', version: 2 } });

@@ -13,6 +13,8 @@ export const INSTALLS = {
   models: path.join(installs, 'models'),
   smallModel: path.join(installs, 'models/SmolLM2-135M-Instruct'),
   tools: path.join(installs, 'tools'),
+  /** What vLLM finds out about a model's class in ten seconds: it holds for every deployment. */
+  vllmCache: path.join(installs, 'cache/vllm'),
   stamps: path.join(installs, 'stamps'),
   gpuWorkers: path.join(REPOSITORY, 'gpu-workers'),
   node: path.join(REPOSITORY, 'node_modules/.bin/node'),

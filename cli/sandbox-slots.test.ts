@@ -1,20 +1,19 @@
 import { Context } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
 import type { WorkflowHandle } from '@temporalio/client';
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import { HostSlots } from '../activities/host-slots.ts';
+import { until } from '../store/testing/until.ts';
 import { FakeWorld } from '../workflows/fake-activities.ts';
-import { startTemporal, withWorkers } from '../workflows/testing.ts';
+import { withWorkers } from '../workflows/testing.ts';
+import { useTemporal } from '../workflows/use-temporal.ts';
 import { openingSandboxes } from './sandbox-slots.ts';
 import { SANDBOX_QUEUE, TASK_QUEUE } from './task-queue.ts';
 
-let environment: TestWorkflowEnvironment;
-beforeAll(async () => void (environment = await startTemporal()));
-afterAll(async () => environment?.teardown());
+const environment = useTemporal();
 
 type Key = { trialId: string; attempt: number };
 
@@ -83,15 +82,10 @@ function startGroup(size: number): Promise<WorkflowHandle> {
   return environment.client.workflow.start('rolloutGroup', { workflowId: id, taskQueue: TASK_QUEUE, args: [plan] });
 }
 
-async function until(condition: () => boolean): Promise<void> {
-  for (let i = 0; i < 400 && !condition(); i++) await sleep(25);
-  expect(condition()).toBe(true);
-}
-
 /** Ends only when the host has all its places at once. */
 async function allPlacesOf(host: Host, limit: number): Promise<void> {
   host.open = async () => {};
-  host.agent = () => until(() => host.allAtOnce || (host.allAtOnce = host.held.size === limit));
+  host.agent = async () => void (await until(() => host.allAtOnce || (host.allAtOnce = host.held.size === limit)));
   expect(await (await startGroup(limit)).result()).toEqual(Array(limit).fill('scored'));
 }
 

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import torch
 
 START_SECONDS = 300
 
@@ -24,7 +25,10 @@ def vllm(model: Path, folder: Path, name: str, *, extension: bool = True) -> Ite
     command += ["--served-model-name", "policy", "--uds", str(socket), "--enforce-eager", "--dtype", "bfloat16"]
     command += ["--worker-extension-cls", "trialgate_gpu.vllm_extension.TrialgateWorker"] if extension else []
     command += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--max-model-len", "1024"]
+    if not torch.cuda.is_available():
+        command += ["--distributed-executor-backend", "trialgate_gpu.vllm_executor.QuietExecutor"]
     environment = os.environ | {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
+    environment["VLLM_CACHE_ROOT"] = str(Path(__file__).parents[1] / ".trialgate" / "cache" / "vllm")
     environment["PYTHONPATH"] = str(Path(__file__).parent)
     socket.unlink(missing_ok=True)
     with log.open("wb") as output:

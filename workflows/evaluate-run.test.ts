@@ -1,17 +1,16 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { Context, sleep } from '@temporalio/activity';
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import type { BorrowedPool } from '../activities/borrow-pool.ts';
 import type { EvaluationRequest, PlannedEvaluation } from '../activities/plan-evaluation-on-demand.ts';
+import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
-import { startTemporal, withWorkers } from './testing.ts';
+import { TirelessAgents } from './fake-faults.ts';
+import { withWorkers } from './testing.ts';
+import { useTemporal } from './use-temporal.ts';
 
-let environment: TestWorkflowEnvironment;
+const environment = useTemporal();
 let serial = 0;
-beforeAll(async () => void (environment = await startTemporal()));
-afterAll(async () => environment?.teardown());
 
 const newId = () => `evaluated${++serial}`;
 
@@ -31,11 +30,6 @@ function during<T>(world: FakeWorld, borrowed: () => BorrowedPool, body: () => P
 
 const evaluate = (request: EvaluationRequest) =>
   environment.client.workflow.start('evaluateRun', { workflowId: `${request.runId}/evaluate`, taskQueue: 'trialgate', args: [request] });
-
-async function until(condition: () => boolean): Promise<void> {
-  for (let i = 0; i < 200 && !condition(); i++) await delay(50);
-  expect(condition()).toBe(true);
-}
 
 test('a version is published while another is still evaluated on demand', async () => {
   const world = new FakeWorld();
@@ -83,24 +77,15 @@ test('an evaluation of a run that has no engines samples from what they had, or 
 
 test('a cancelled evaluation keeps its agents or its engines', async () => {
   const world = new FakeWorld();
-  let started = 0;
-  let stopped = 0;
-  world.runAgent = async () => {
-    started++;
-    const beat = setInterval(() => Context.current().heartbeat(), 200);
-    await sleep('1h').finally(() => {
-      clearInterval(beat);
-      stopped++;
-    });
-    return { outcome: null, seconds: {} };
-  };
+  const agents = new TirelessAgents();
+  world.runAgent = agents.run;
   await during(world, () => ({ version: 0, published: true }), async () => {
     const handle = await evaluate({ runId: newId() });
-    await until(() => started === 2);
+    await until(() => agents.started === 2);
     await handle.cancel();
     await expect(handle.result()).rejects.toThrow();
   });
-  expect(stopped).toBe(2);
+  expect(agents.stopped).toBe(2);
   expect(world.count('return')).toBe(1);
 });
 

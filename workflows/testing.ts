@@ -4,6 +4,8 @@ import path from 'node:path';
 import { TEMPORAL_POLLING } from '../cli/temporal-polling.ts';
 import { workflowBundle } from '../cli/workflow-bundle.ts';
 
+export type Temporal = Pick<TestWorkflowEnvironment, 'client' | 'nativeConnection' | 'address'>;
+
 const temporalBinary = path.join(import.meta.dirname, '../.trialgate/venv/bin/temporal');
 
 /** A real Temporal server without a file behind it, for one test file. */
@@ -23,11 +25,10 @@ export async function startTemporal(): Promise<TestWorkflowEnvironment> {
 
 /** The real workflows over activities made for a test, while `body` runs. */
 export async function withWorkers<T>(
-  environment: TestWorkflowEnvironment,
+  { nativeConnection: connection }: Temporal,
   activities: Record<string, Record<string, (input: never) => Promise<unknown>>>,
   body: () => Promise<T>,
 ): Promise<T> {
-  const { nativeConnection: connection } = environment;
   const workers = await Promise.all([
     Worker.create({ connection, taskQueue: 'trialgate', workflowBundle: await workflowBundle() }),
     ...Object.entries(activities).map(([taskQueue, each]) =>

@@ -1,26 +1,20 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { Context, sleep } from '@temporalio/activity';
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
-import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
+import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
-import { startTemporal, withWorkers } from './testing.ts';
+import { FullDisk, TirelessAgents } from './fake-faults.ts';
+import { withWorkers } from './testing.ts';
+import { useTemporal } from './use-temporal.ts';
 
-let environment: TestWorkflowEnvironment;
+const environment = useTemporal();
 let serial = 0;
-beforeAll(async () => void (environment = await startTemporal()));
-afterAll(async () => environment?.teardown());
 
 const newId = () => `run${++serial}`;
 const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
   withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
-
-async function until(condition: () => boolean): Promise<void> {
-  for (let i = 0; i < 200 && !condition(); i++) await delay(50);
-  expect(condition()).toBe(true);
-}
 
 test('an iteration samples from anything but the version before it', async () => {
   const world = new FakeWorld();
@@ -87,17 +81,15 @@ test('a train step that cannot succeed fails the run instead of parking it', asy
   const world = new FakeWorld();
   const id = newId();
   world.config.iterations = 1;
-  let broken = true;
-  world.trainStep = async () => {
-    if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
-  };
+  const disk = new FullDisk();
+  world.trainStep = disk.work;
   await workers(world, async () => {
     const handle = await start(id);
     await until(() => world.count('blocked') === 1);
     expect(world.blockedReason).toBe('the disk is full');
     const status = await handle.query<{ phase: string; reason: string }>('status');
     expect(status).toMatchObject({ phase: 'blocked', reason: 'the disk is full' });
-    broken = false;
+    disk.isFull = false;
     await handle.executeUpdate('resume');
     await handle.result();
   });
@@ -111,14 +103,12 @@ test('a resume that comes while the block is still being written is lost', async
   const world = new FakeWorld();
   const id = newId();
   world.config.iterations = 1;
-  let broken = true;
-  world.trainStep = async () => {
-    if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
-  };
+  const disk = new FullDisk();
+  world.trainStep = disk.work;
   const general = world.general();
   const setRunStatus: typeof general.setRunStatus = async (input) => {
     if (input.status === 'blocked') {
-      broken = false;
+      disk.isFull = false;
       await environment.client.workflow.getHandle(id).startUpdate('resume', { waitForStage: 'ACCEPTED' });
     }
     return general.setRunStatus(input);
@@ -167,23 +157,14 @@ test('a run that is terminated while it publishes leaves its engines paused', as
 test('a cancelled run leaves agents running or its pool taken', async () => {
   const world = new FakeWorld();
   const id = newId();
-  let started = 0;
-  let stopped = 0;
-  world.runAgent = async () => {
-    started++;
-    const beat = setInterval(() => Context.current().heartbeat(), 200);
-    await sleep('1h').finally(() => {
-      clearInterval(beat);
-      stopped++;
-    });
-    return { outcome: null, seconds: {} };
-  };
+  const agents = new TirelessAgents();
+  world.runAgent = agents.run;
   await workers(world, async () => {
     const handle = await start(id);
-    await until(() => started === 4);
+    await until(() => agents.started === 4);
     await handle.cancel();
     await expect(handle.result()).rejects.toThrow();
-    expect(stopped).toBe(4);
+    expect(agents.stopped).toBe(4);
   });
   expect(world.count('cancelled')).toBe(1);
   expect(world.count('releasePool')).toBe(1);

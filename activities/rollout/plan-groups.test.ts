@@ -1,12 +1,12 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray } from 'drizzle-orm';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import { openDatabase, type Database } from '../../store/database.ts';
+import type { Database } from '../../store/database.ts';
 import { attempts, groups, iterations, policyVersions, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { callRecord } from '../../store/testing/call-record.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
 import { chooseTrials } from '../batch/choose-trials.ts';
 import { endGroup } from '../end-group.ts';
 import { planGroups } from '../plan-groups.ts';
@@ -14,7 +14,7 @@ import { readRun } from '../read-run.ts';
 import { runConfig } from '../run-config.ts';
 import { taskWith, temporaryHome } from '../sandbox/testing/fixtures.ts';
 
-let postgres: TestPostgres;
+const store = useDatabase();
 let db: Database;
 let home: Awaited<ReturnType<typeof temporaryHome>>;
 let tasks: string[];
@@ -22,15 +22,11 @@ let serial = 0;
 let runId: string;
 
 beforeAll(async () => {
-  [postgres, home] = await Promise.all([TestPostgres.create(), temporaryHome()]);
-  db = openDatabase(postgres.url);
+  db = store.db;
+  home = await temporaryHome();
   tasks = await Promise.all(['a', 'b', 'c'].map(async (name) => (await taskWith(`${home.home}/${name}`, 'true')).folder));
 });
-afterAll(async () => {
-  await db?.$client.end();
-  await postgres?.close();
-  await home?.[Symbol.asyncDispose]();
-});
+afterAll(() => home[Symbol.asyncDispose]());
 beforeEach(() => void (runId = `run${++serial}`));
 
 async function plan(iteration: number, { take = 1, version = iteration, reopen = false } = {}) {

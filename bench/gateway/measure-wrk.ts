@@ -3,6 +3,14 @@ import { runWrk, type WrkJob, type WrkResult } from './load/wrk.ts';
 import { compared, measured, type Figures } from './measure.ts';
 import type { Column } from './report.ts';
 
+/** Of what wrk did in a second, and how long each took. */
+export const RATE_COLUMNS: Column[] = [
+  { key: 'perSecond', title: '/s', spread: true },
+  { key: 'p50Ms', title: 'p50 ms', digits: 2 },
+  { key: 'addedP50Ms', title: 'added p50', digits: 2, spread: true },
+  { key: 'p99Ms', title: 'p99 ms', digits: 2 },
+];
+
 export const USE_COLUMNS: Column[] = [
   { key: 'ownMicros', title: 'own µs/call' },
   { key: 'postgresMicros', title: 'postgres' },

@@ -1,11 +1,10 @@
 import { mkdirSync, statfsSync } from 'node:fs';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError } from '../../store/errors.ts';
 import { INSTALLS } from '../folders.ts';
 import { progressLine } from '../progress.ts';
 import { deviceOf } from '../supervisor/device.ts';
-import { takeLock, type Lock } from '../supervisor/lock.ts';
+import { awaitLock } from '../supervisor/lock.ts';
 import { forget, isDone, markDone } from './stamps.ts';
 import { discardTorn, stepsFor, type Step } from './steps.ts';
 
@@ -26,7 +25,7 @@ export async function install(
   const device = deviceOf(options.device);
   if (openSteps(options, device).length === 0) return [];
   const tell = (progress: InstallProgress): void => options.onProgress?.(progress);
-  const lock = await waitForLock(signal, () => tell({ step: 0, steps: 0, title: 'waiting', line: 'another install is under way' }));
+  const lock = await awaitLock(INSTALLS.root, 'install', signal, () => tell({ step: 0, steps: 0, title: 'waiting', line: 'another install is under way' }));
   try {
     discardTorn();
     requireDisk(device);
@@ -83,13 +82,4 @@ function requireDisk(device: 'cpu' | 'cuda'): void {
     'missing_prerequisite',
     `the disk of ${INSTALLS.root} has ${free.toFixed(1)} GB free and the install needs about ${NEEDED_GB[device]} GB: free some space and call again`,
   );
-}
-
-async function waitForLock(signal: AbortSignal, onWait: () => void): Promise<Lock> {
-  for (;;) {
-    const lock = await takeLock(INSTALLS.root, 'install');
-    if (lock) return lock;
-    onWait();
-    await sleep(500, undefined, { signal });
-  }
 }

@@ -1,5 +1,4 @@
 import { ApplicationFailure } from '@temporalio/common';
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { tableFromIPC } from 'apache-arrow';
 import { eq } from 'drizzle-orm';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
@@ -11,12 +10,13 @@ import type { LoadBaseInput, TrainStepInput } from '../../activities/gpu-contrac
 import { HostSandboxes } from '../../activities/host-sandboxes.ts';
 import { createActivities } from '../../activities/index.ts';
 import { runConfig } from '../../activities/run-config.ts';
-import { openDatabase, type Database } from '../../store/database.ts';
+import type { Database } from '../../store/database.ts';
 import { batches, iterations, policyVersions, runs } from '../../store/schema.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
 import { runWithVersion } from '../../store/testing/run-with-version.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
-import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { withWorkers } from '../../workflows/testing.ts';
+import { useTemporal } from '../../workflows/use-temporal.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { forkRun } from './fork-run.ts';
 import { rescoreRun } from './rescore-run.ts';
@@ -24,13 +24,13 @@ import { resumeRun } from './resume-run.ts';
 import { updateRun } from './update-run.ts';
 
 const config = runConfig.parse({ model: 'm', tasks: [resolve('tasks/train')], iterations: 3, optim: { lr: 0.5 } });
-let environment: TestWorkflowEnvironment;
-let postgres: TestPostgres;
+const environment = useTemporal();
+const store = useDatabase();
 let db: Database;
 let home: string;
 beforeAll(async () => {
-  [environment, postgres, home] = await Promise.all([startTemporal(), TestPostgres.create(), mkdtemp(join(tmpdir(), 'trialgate-rescore-'))]);
-  db = openDatabase(postgres.url);
+  db = store.db;
+  home = await mkdtemp(join(tmpdir(), 'trialgate-rescore-'));
   for (const version of [1, 2]) await runWithVersion(db, home, 'first', version, config);
   const sample = {
     tokenIds: Int32Array.of(1, 2), lossMask: Int8Array.of(0, 1), logprobs: Float32Array.of(0, -1), policyVersions: [null, 1], temperature: 1,
@@ -43,10 +43,7 @@ beforeAll(async () => {
   ]);
   await db.insert(batches).values({ runId: 'first', iteration: 1, take: 2, samples: 1, trials: 1, ...file });
 });
-afterAll(async () => {
-  await db?.$client.end();
-  await Promise.all([environment?.teardown(), postgres?.close(), rm(home, { recursive: true })]);
-});
+afterAll(() => rm(home, { recursive: true }));
 
 const connected = () => ({ client: environment.client, db });
 

@@ -1,33 +1,27 @@
 import { Context, sleep } from '@temporalio/activity';
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { and, eq } from 'drizzle-orm';
 import { setTimeout as delay } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { runConfig } from '../../activities/run-config.ts';
 import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
-import { openDatabase, type Database } from '../../store/database.ts';
+import type { Database } from '../../store/database.ts';
 import { groups, iterations, runs, trials } from '../../store/schema.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { callRecord } from '../../store/testing/call-record.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
+import { until } from '../../store/testing/until.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
-import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { withWorkers } from '../../workflows/testing.ts';
+import { useTemporal } from '../../workflows/use-temporal.ts';
 import { recordsOver } from '../testing/records-over.ts';
 import { startRun, type RunHandle } from './start-run.ts';
 
-let environment: TestWorkflowEnvironment;
-let postgres: TestPostgres;
+const environment = useTemporal();
+const store = useDatabase();
 let db: Database;
 let serial = 0;
-beforeAll(async () => {
-  [environment, postgres] = await Promise.all([startTemporal(), TestPostgres.create()]);
-  db = openDatabase(postgres.url);
-});
-afterAll(async () => {
-  await db?.$client.end();
-  await Promise.all([environment?.teardown(), postgres?.close()]);
-});
+beforeAll(() => void (db = store.db));
 
 /** A run whose trials named in `slow` take until they are let go. */
 async function run(settings: Record<string, unknown>, slow: RegExp, body: (handle: RunHandle, id: string, free: () => void, world: FakeWorld) => Promise<void>): Promise<void> {
@@ -67,10 +61,6 @@ async function run(settings: Record<string, unknown>, slow: RegExp, body: (handl
   });
 }
 
-async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  for (let i = 0; i < 400 && !(await condition()); i++) await delay(50);
-  expect(await condition()).toBe(true);
-}
 const outcomeOf = async (id: string) => (await db.select().from(trials).where(eq(trials.id, id)))[0];
 const batchOf = async (id: string) => (await db.select().from(groups).where(eq(groups.runId, id))).map((row) => [row.iteration, row.batchIteration]);
 const isDone = async (id: string, iteration: number) =>

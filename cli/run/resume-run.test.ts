@@ -1,31 +1,22 @@
 import { ApplicationFailure } from '@temporalio/common';
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { eq } from 'drizzle-orm';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { runConfig } from '../../activities/run-config.ts';
 import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
-import { openDatabase, type Database } from '../../store/database.ts';
 import { iterations, runs } from '../../store/schema.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
-import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { withWorkers } from '../../workflows/testing.ts';
+import { useTemporal } from '../../workflows/use-temporal.ts';
 import { recordsOver } from '../testing/records-over.ts';
 import { resumeRun } from './resume-run.ts';
 import { startRun } from './start-run.ts';
 
-let environment: TestWorkflowEnvironment;
-let postgres: TestPostgres;
-let db: Database;
-beforeAll(async () => {
-  [environment, postgres] = await Promise.all([startTemporal(), TestPostgres.create()]);
-  db = openDatabase(postgres.url);
-});
-afterAll(async () => {
-  await db?.$client.end();
-  await Promise.all([environment?.teardown(), postgres?.close()]);
-});
+const environment = useTemporal();
+const store = useDatabase();
 
 test('a run that failed is resumed in another take, or runs its finished trials again', async () => {
+  const { db } = store;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
   const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 2, group_size: 2, max_attempts: 1 });

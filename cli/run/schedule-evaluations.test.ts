@@ -1,28 +1,19 @@
-import type { TestWorkflowEnvironment } from '@temporalio/testing';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { runConfig } from '../../activities/run-config.ts';
-import { openDatabase, type Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
-import { startTemporal } from '../../workflows/testing.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
+import { useTemporal } from '../../workflows/use-temporal.ts';
 import { printSchedules } from '../show/print-schedules.ts';
 import { listSchedules, removeSchedule, scheduleEvaluations } from './schedule-evaluations.ts';
 
-let environment: TestWorkflowEnvironment;
-let postgres: TestPostgres;
-let db: Database;
+const environment = useTemporal();
+const store = useDatabase();
 beforeAll(async () => {
-  [environment, postgres] = await Promise.all([startTemporal(), TestPostgres.create()]);
-  db = openDatabase(postgres.url);
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
-  await db.insert(runs).values({ id: 'first', config });
-});
-afterAll(async () => {
-  await db?.$client.end();
-  await Promise.all([environment?.teardown(), postgres?.close()]);
+  await store.db.insert(runs).values({ id: 'first', config });
 });
 
-const schedule = (runId: string, cron: string, timezone?: string) => scheduleEvaluations({ client: environment.client, db }, { runId, samples: 4 }, { cron, timezone });
+const schedule = (runId: string, cron: string, timezone?: string) => scheduleEvaluations({ client: environment.client, db: store.db }, { runId, samples: 4 }, { cron, timezone });
 
 test('a schedule does not start what it should when it should, or stays after it was removed', async () => {
   await schedule('first', '0 3 * * *', 'Europe/Berlin');

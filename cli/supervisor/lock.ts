@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import { createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError } from '../../store/errors.ts';
 
 /** A lock that the kernel gives back when its holder dies, however it dies. */
@@ -16,6 +17,16 @@ export async function takeLock(home: string, purpose: string): Promise<Lock | nu
   if (taken) return null;
   server.unref();
   return { release: () => new Promise((resolve) => server.close(() => resolve())) };
+}
+
+/** The same, once whoever has it is done; `onWait` is called while that lasts. */
+export async function awaitLock(home: string, purpose: string, signal: AbortSignal, onWait = (): void => {}): Promise<Lock> {
+  for (;;) {
+    const lock = await takeLock(home, purpose);
+    if (lock) return lock;
+    onWait();
+    await sleep(500, undefined, { signal });
+  }
 }
 
 /** @throws TrialgateError when another supervisor of this deployment lives. */

@@ -3,10 +3,10 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { resolveConfig } from '../config/resolve.ts';
+import { until } from '../../store/testing/until.ts';
 import type { ComponentName } from './components/all.ts';
 import { down } from './down.ts';
 import { groupOf, isAlive } from './processes.ts';
@@ -32,14 +32,6 @@ function start(home: string, only: ComponentName[], flags = {}): Promise<Stack> 
 
 const componentOf = (state: StackState | null, name: string): ComponentState | undefined =>
   state?.components.find((each) => each.name === name);
-
-async function until(what: () => boolean, withinMs = 20_000): Promise<void> {
-  const end = Date.now() + withinMs;
-  while (!what()) {
-    if (Date.now() > end) throw new Error(`not so after ${withinMs} ms: ${what.toString()}`);
-    await sleep(20);
-  }
-}
 
 async function query(url: string, sql: string): Promise<unknown[]> {
   const client = new pg.Client({ connectionString: url });

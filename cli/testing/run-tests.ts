@@ -2,8 +2,11 @@ import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { installClients } from '../../gateway/clients/install.ts';
 import { INSTALLS, REPOSITORY } from '../folders.ts';
 import { installWithProgress, type InstallOptions } from '../install/install.ts';
+import { deviceOf } from '../supervisor/device.ts';
 import { checkCounts, pytestCounts, vitestCounts, type Counts } from './counts.ts';
 
 type Part = 'checks' | 'fast' | 'real';
@@ -16,21 +19,31 @@ type Suite = {
 
 const bin = (name: string): string => path.join(REPOSITORY, 'node_modules/.bin', name);
 
-/** Fast ones first. */
-const SUITES: Suite[] = [
+/** What needs npm's packages alone: it runs while the rest is installed. */
+const MEANWHILE: Suite[] = [
   { name: 'types', part: 'checks', command: () => [bin('tsc'), '--noEmit'], counts: checkCounts },
   { name: 'lint', part: 'checks', command: () => [bin('oxlint'), '--deny-warnings'], counts: checkCounts },
-  { name: 'ruff', part: 'checks', command: () => [INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench'], counts: checkCounts },
-  { name: 'fast', part: 'fast', command: vitest('fast'), counts: vitestCounts },
-  { name: 'fast in workerd', part: 'fast', command: vitest('workerd'), counts: vitestCounts },
-  { name: 'python', part: 'fast', command: pytest('not real'), counts: pytestCounts },
-  { name: 'real', part: 'real', command: vitest('real'), counts: vitestCounts },
-  { name: 'python with engines', part: 'real', command: pytest('real'), counts: pytestCounts },
+  { name: 'workerd', part: 'fast', command: vitest('workerd'), counts: vitestCounts },
 ];
 
-function vitest(project: string) {
+/** Side by side, for tests wait more than they compute; one after the other where a GPU holds one engine at a time. In each, fast ones first. */
+const LANES: Suite[][] = [
+  [
+    { name: 'fast', part: 'fast', command: vitest('fast'), counts: vitestCounts },
+    { name: 'real', part: 'real', command: vitest('real', '--exclude', 'gateway/clients/**'), counts: vitestCounts },
+  ],
+  [
+    { name: 'ruff', part: 'checks', command: () => [INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench'], counts: checkCounts },
+    { name: 'python', part: 'fast', command: pytest('not real'), counts: pytestCounts },
+    { name: 'engines', part: 'real', command: pytest('real'), counts: pytestCounts },
+    // Last: installing them takes minutes.
+    { name: 'clients', part: 'real', command: vitest('real', 'gateway/clients'), counts: vitestCounts },
+  ],
+];
+
+function vitest(project: string, ...more: string[]) {
   return (report: string) => [
-    bin('vitest'), 'run', '--project', project, '--reporter=default', '--reporter=json', `--outputFile.json=${report}`,
+    bin('vitest'), 'run', '--project', project, ...more, '--reporter=default', '--reporter=json', `--outputFile.json=${report}`,
   ];
 }
 
@@ -42,19 +55,31 @@ function pytest(marker: string) {
 
 /** Installs what tests need, runs every suite, ends with a line `N passed, N failed, N skipped`. Returns the exit code. */
 export async function runTests(options: InstallOptions & { only?: Part }, signal: AbortSignal): Promise<number> {
-  await installWithProgress(options, signal);
   const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-tests-'));
+  const failed = new AbortController();
+  const stop = AbortSignal.any([signal, failed.signal]);
   const total: Counts = { passed: 0, failed: 0, skipped: 0 };
-  try {
-    for (const [position, suite] of SUITES.entries()) {
-      if (signal.aborted || (options.only && suite.part !== options.only)) continue;
-      const report = path.join(folder, `report-${position}`);
+  const inTurn = async (suites: Suite[]): Promise<void> => {
+    for (const suite of suites) {
+      if (stop.aborted || (options.only && suite.part !== options.only)) continue;
+      const report = path.join(folder, suite.name);
       const start = Date.now();
-      console.log(`\n== ${suite.name}`);
-      const counts = suite.counts(report, await run(suite.command(report), signal));
+      console.log(`== ${suite.name}`);
+      const counts = suite.counts(report, await run(suite, report, stop));
       for (const key of ['passed', 'failed', 'skipped'] as const) total[key] += counts[key];
       console.log(`== ${suite.name}: ${line(counts)} in ${Math.round((Date.now() - start) / 1000)} s`);
     }
+  };
+  try {
+    // Registries are waited for. A client that does not install is told of by its test.
+    const clients = async (how: 'npm' | 'pip') => !options.only || options.only === 'real' ? installClients(how, stop) : undefined;
+    const meanwhile = Promise.all([inTurn(MEANWHILE), clients('npm')]);
+    await installWithProgress(options, signal).catch(async (error: unknown) => {
+      failed.abort();
+      await meanwhile;
+      throw error;
+    });
+    await Promise.all([meanwhile, clients('pip'), ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inTurn)]);
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }
@@ -66,17 +91,20 @@ export async function runTests(options: InstallOptions & { only?: Part }, signal
 const line = ({ passed, failed, skipped }: Counts): string =>
   `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
 
-function run([file = '', ...args]: string[], signal: AbortSignal): Promise<number> {
+/** Every line that a suite prints says whose it is. */
+function run({ name, command }: Suite, report: string, signal: AbortSignal): Promise<number> {
   const env = {
     ...process.env,
     PYTHONPATH: INSTALLS.gpuWorkers,
     PYTHONDONTWRITEBYTECODE: '1',
     PATH: `${path.dirname(INSTALLS.node)}:${process.env['PATH']}`,
   };
-  const child = spawn(file, args, { cwd: REPOSITORY, stdio: ['ignore', 'inherit', 'inherit'], env });
+  const [file = '', ...args] = command(report);
+  const child = spawn(file, args, { cwd: REPOSITORY, stdio: ['ignore', 'pipe', 'pipe'], env });
+  for (const stream of [child.stdout, child.stderr]) createInterface(stream).on('line', (text) => console.log(`${name.padEnd(7)} | ${text}`));
   signal.addEventListener('abort', () => child.kill('SIGINT'), { once: true });
   return new Promise((resolve) => {
     child.on('error', () => resolve(1));
-    child.on('exit', (code) => resolve(code ?? 1));
+    child.on('close', (code) => resolve(code ?? 1));
   });
 }

@@ -10,21 +10,21 @@ const ADMIN_KEY = 'the admin key';
 const heard = new Map<string, Awaited<ReturnType<typeof clientBesideVllm>> | string>();
 
 beforeAll(async () => {
-  const signal = AbortSignal.timeout(560_000);
+  const signal = AbortSignal.timeout(860_000);
   const postgres = await TestPostgres.create();
   try {
     await withVllm(async (vllm) => {
       const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
       for (const client of CLIENTS) {
         const folder = await install(client, signal).catch((error: unknown) => heard.set(client.name, String(error)) && null);
-        if (folder !== null) heard.set(client.name, await clientBesideVllm(client, { folder, gateway: { url: gateway.url, adminKey: ADMIN_KEY }, vllm, limitMs: 60_000, signal }));
+        if (folder !== null) heard.set(client.name, await clientBesideVllm(client, { folder, gateway: { url: gateway.url, adminKey: ADMIN_KEY }, vllm, limitMs: 180_000, signal }));
       }
       await gateway.close();
     }, signal, ['--max-model-len', '65536'], 3);
   } finally {
     await postgres.close();
   }
-}, 600_000);
+}, 900_000);
 
 test.for(CLIENTS)('$name hears something else through the gateway than from vLLM itself, or a call of it is not in the record', ({ name }, { skip }) => {
   const found = heard.get(name);

@@ -3,9 +3,16 @@ import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { INSTALLS, REPOSITORY } from '../../cli/folders.ts';
+import { awaitLock } from '../../cli/supervisor/lock.ts';
+import { CLIENTS } from './all.ts';
 import type { Client } from './client.ts';
 
 const run = promisify(execFile);
+
+/** All that come this way, one after another; what does not install is left out. */
+export async function installClients(how: 'npm' | 'pip', signal: AbortSignal): Promise<void> {
+  for (const client of CLIENTS.filter(({ install: from }) => how in from)) await install(client, signal).catch(() => null);
+}
 
 /** The client's folder, with what it needs installed: a virtual environment, or npm's. Rejects where that does not install. */
 export async function install({ name, install: from }: Pick<Client, 'name' | 'install'>, signal: AbortSignal): Promise<string> {
@@ -13,17 +20,27 @@ export async function install({ name, install: from }: Pick<Client, 'name' | 'in
   const folder = join(INSTALLS.root, 'clients', name);
   const stamp = join(folder, 'installed.json');
   const wanted = JSON.stringify(from);
-  if ((await readFile(stamp, 'utf8').catch(() => null)) === wanted) return folder;
-  await rm(folder, { recursive: true, force: true });
-  await mkdir(folder, { recursive: true });
-  if ('npm' in from) {
-    // Their own steps after the install put the program into its place.
-    await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, allowScripts: { [from.npm.replace(/@[^@]*$/, '')]: true } }));
-    await run('npm', ['install', '--no-audit', '--no-fund', '--prefix', folder, from.npm], { signal });
-  } else {
-    await run(INSTALLS.python, ['-m', 'venv', folder], { signal });
-    await run(join(folder, 'bin/python'), ['-m', 'pip', 'install', '--quiet', ...from.pip], { signal });
+  const lock = await awaitLock(folder, 'client', signal);
+  try {
+    if ((await readFile(stamp, 'utf8').catch(() => null)) === wanted) return folder;
+    await rm(folder, { recursive: true, force: true });
+    await mkdir(folder, { recursive: true });
+    await ('npm' in from ? npm(folder, from.npm, signal) : pip(folder, from.pip, signal));
+    await writeFile(stamp, wanted);
+    return folder;
+  } finally {
+    await lock.release();
   }
-  await writeFile(stamp, wanted);
-  return folder;
+}
+
+async function npm(folder: string, wanted: string, signal: AbortSignal): Promise<void> {
+  // Their own steps after the install put the program into its place.
+  await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, allowScripts: { [wanted.replace(/@[^@]*$/, '')]: true } }));
+  await run('npm', ['install', '--no-audit', '--no-fund', '--prefix', folder, wanted], { signal });
+}
+
+/** By our own environment's pip; what a client imports is compiled when it first does. */
+async function pip(folder: string, wanted: readonly string[], signal: AbortSignal): Promise<void> {
+  await run(INSTALLS.python, ['-m', 'venv', '--without-pip', folder], { signal });
+  await run(INSTALLS.python, ['-m', 'pip', '--python', join(folder, 'bin/python'), 'install', '--quiet', '--no-compile', ...wanted], { signal });
 }

@@ -3,7 +3,8 @@ import { FakeEngine } from '../testing/fake-engine.ts';
 import { ASK, readStream, useGateway } from '../testing/harness.ts';
 import { preference } from './preference.ts';
 
-const gateway = useGateway();
+// Replies are held by the tests, and not for being idle.
+const gateway = useGateway({ settings: { idleMs: 20_000 } });
 
 test('a run’s call goes to an engine that is not the run’s, or has other weights', async () => {
   const trial = await gateway.trial({ runId: 'mine' });
@@ -49,18 +50,20 @@ test('a call answered by a restarted engine is completed', async () => {
   await gateway.givePool('run', 'run@1');
   const trial = await gateway.trial({ runId: 'run' });
   const other = await gateway.trial({ runId: 'run' });
-  gateway.engine.delay = 40;
+  const [sampled, restarted] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  gateway.engine.beforeEnd = () => (sampled.resolve(), restarted.promise);
   const reading = trial.chat({ ...ASK, stream: true }).then(readStream);
-  await new Promise((resolve) => setTimeout(resolve, 60));
+  await sampled.promise;
+  gateway.engine.beforeEnd = () => {};
   gateway.engine.label = 'default';
   // A second connection is made: the label is read anew, and is no longer the pool's.
   await other.chat(ASK);
+  restarted.resolve();
   const stream = await reading;
   expect(stream).toMatchObject({ broken: true, finish: undefined, done: false });
   expect(stream.chunks.at(-1)?.error?.code).toBe('policy_label_mismatch');
   expect(await trial.calls()).toMatchObject([{ status: 'failed', policyLabel: 'run@1' }]);
   expect(await other.calls()).toMatchObject([{ status: 'failed' }]);
-  gateway.engine.delay = 0;
   expect((await trial.chat(ASK)).status).toBe(503);
 });
 

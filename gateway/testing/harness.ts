@@ -6,6 +6,7 @@ import { readCalls, type Call } from '../../store/queries/read-calls.ts';
 import { registerReplicas } from '../../store/queries/register-replicas.ts';
 import { replicas } from '../../store/schema.ts';
 import type { TestPostgres } from '../../store/testing/postgres.ts';
+export { until as eventually } from '../../store/testing/until.ts';
 import { useDatabase } from '../../store/testing/use-database.ts';
 import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../node.ts';
 import { FakeEngine } from './fake-engine.ts';
@@ -132,14 +133,3 @@ export type Chunk = Record<string, unknown> & {
   choices?: (Record<string, unknown> & { finish_reason?: string | null; delta?: { content?: string } })[];
   error?: { code: string; message: string };
 };
-
-/** Waits until `probe` gives something else than undefined, null or false. */
-export async function eventually<T>(probe: () => Promise<T> | T, ms = 4_000): Promise<NonNullable<T>> {
-  const deadline = Date.now() + ms;
-  for (;;) {
-    const value = await probe();
-    if (value) return value;
-    if (Date.now() > deadline) throw new Error('it did not happen in time');
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-}

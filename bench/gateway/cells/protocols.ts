@@ -2,7 +2,7 @@ import type { ProtocolName } from '../../../store/schema.ts';
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
 import { FORMS } from '../load/bodies.ts';
 import type { Figures } from '../measure.ts';
-import { FAULT_COLUMNS, measureWrk, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
+import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
 
 const TOKENS = 64;
@@ -12,10 +12,7 @@ const TRIALS_A_SECOND = { alone: 250, together: 800 };
 const NAMES: readonly ProtocolName[] = ['chat_completions', 'completions', 'messages', 'responses'];
 
 const COLUMNS: Column[] = [
-  { key: 'perSecond', title: '/s', spread: true },
-  { key: 'p50Ms', title: 'p50 ms', digits: 2 },
-  { key: 'addedP50Ms', title: 'added p50', digits: 2, spread: true },
-  { key: 'p99Ms', title: 'p99 ms', digits: 2 },
+  ...RATE_COLUMNS,
   ...USE_COLUMNS,
   ...FAULT_COLUMNS,
 ];

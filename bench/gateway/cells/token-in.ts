@@ -1,7 +1,7 @@
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
 import { prime } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
-import { FAULT_COLUMNS, measureWrk, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
+import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
 
 const TOKENS = 64;
@@ -14,10 +14,7 @@ const MORE_TURNS = 8;
 const EXPECTED_A_SECOND = 3000;
 
 const COLUMNS: Column[] = [
-  { key: 'perSecond', title: '/s', spread: true },
-  { key: 'p50Ms', title: 'p50 ms', digits: 2 },
-  { key: 'addedP50Ms', title: 'added p50', digits: 2, spread: true },
-  { key: 'p99Ms', title: 'p99 ms', digits: 2 },
+  ...RATE_COLUMNS,
   ...USE_COLUMNS,
   { key: 'unclean', title: 'not by ids', sum: true },
   ...FAULT_COLUMNS,

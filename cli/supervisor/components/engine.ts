@@ -32,7 +32,7 @@ export function engine(plan: Plan): Component {
         '--enforce-eager', '--logprobs-mode', 'processed_logprobs', '--enable-scale-out',
         '--max-model-len', String(config.max_model_len), '--dtype', 'bfloat16', '--disable-uvicorn-access-log',
         '--worker-extension-cls', 'trialgate_gpu.vllm_extension.TrialgateWorker',
-        ...(deviceOf(config.device) === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.QuietExecutor'] : []),
+        ...executorOn(deviceOf(config.device)),
       ],
       env: engineEnvironment(plan),
       cwd: plan.folders.home,
@@ -45,6 +45,9 @@ export function engine(plan: Plan): Component {
   };
 }
 
+/** vLLM's own would spin on a second core. */
+export const executorOn = (device: 'cpu' | 'cuda'): string[] => (device === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.QuietExecutor'] : []);
+
 function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
   const { cache } = plan.folders;
   const local = path.isAbsolute(plan.config.model);
@@ -55,7 +58,7 @@ function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
     ...(onCpu ? { VLLM_CPU_KVCACHE_SPACE: process.env['VLLM_CPU_KVCACHE_SPACE'] ?? '1' } : {}),
     ...(local ? { HF_HUB_OFFLINE: '1' } : {}),
     VLLM_NO_USAGE_STATS: '1',
-    VLLM_CACHE_ROOT: path.join(cache, 'vllm'),
+    VLLM_CACHE_ROOT: INSTALLS.vllmCache,
     VLLM_CONFIG_ROOT: path.join(cache, 'vllm-config'),
     XDG_CACHE_HOME: cache,
     TRITON_CACHE_DIR: path.join(cache, 'triton'),

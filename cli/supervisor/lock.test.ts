@@ -1,0 +1,25 @@
+import { randomUUID } from 'node:crypto';
+import { expect, test } from 'vitest';
+import { awaitLock, takeLock } from './lock.ts';
+
+test('two have a lock at once, or who waits for it never gets it', async ({ signal }) => {
+  const home = randomUUID();
+  const first = await takeLock(home, 'test');
+  expect(await takeLock(home, 'test')).toBeNull();
+  const waits = Promise.withResolvers<void>();
+  const order: string[] = [];
+  const second = awaitLock(home, 'test', signal, waits.resolve).then((lock) => (order.push('taken'), lock));
+  await waits.promise;
+  order.push('released');
+  await first?.release();
+  await (await second).release();
+  expect(order).toEqual(['released', 'taken']);
+});
+
+test('who gives up waits on', async () => {
+  const home = randomUUID();
+  const lock = await takeLock(home, 'test');
+  const giveUp = new AbortController();
+  await expect(awaitLock(home, 'test', giveUp.signal, () => giveUp.abort())).rejects.toThrow();
+  await lock?.release();
+});

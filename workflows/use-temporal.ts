@@ -1,0 +1,25 @@
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { afterAll, beforeAll } from 'vitest';
+import { startTemporal, type Temporal } from './testing.ts';
+
+/** A Temporal server of this test file's own: there from its first test on. */
+export function useTemporal(): Temporal {
+  let environment: TestWorkflowEnvironment | undefined;
+  beforeAll(async () => void (environment = await startTemporal()), 60_000);
+  afterAll(async () => environment?.teardown());
+  const started = (): TestWorkflowEnvironment => {
+    if (!environment) throw new Error('Temporal is there from the first test on');
+    return environment;
+  };
+  return {
+    get client() {
+      return started().client;
+    },
+    get nativeConnection() {
+      return started().nativeConnection;
+    },
+    get address() {
+      return started().address;
+    },
+  };
+}
