@@ -1,13 +1,14 @@
 import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
 import { awaitGroup } from './await-group.ts';
-import { awaitPool, missingVersion, poolHas } from './check-pool.ts';
+import { awaitLostReplica, awaitPool, missingVersion, poolHas } from './check-pool.ts';
 import { borrowPool } from './borrow-pool.ts';
 import { closeSandbox } from './close-sandbox.ts';
 import { closeTake } from './close-take.ts';
 import { configureRun } from './configure-run.ts';
 import type { Deps } from './deps.ts';
 import { endGroup } from './end-group.ts';
+import { extendGroup } from './extend-group.ts';
 import { findOpenTrial } from './find-open-trial.ts';
 import { openGroup } from './open-group.ts';
 import { openTake } from './open-take.ts';
@@ -29,6 +30,7 @@ export const createActivities = (deps: Deps) => ({
   acquirePool: acquirePool(deps),
   assembleBatch: assembleBatch(deps),
   awaitGroup: awaitGroup(deps),
+  awaitLostReplica: awaitLostReplica(deps),
   awaitPool: awaitPool(deps),
   beginPublication: beginPublication(deps),
   borrowPool: borrowPool(deps),
@@ -36,6 +38,7 @@ export const createActivities = (deps: Deps) => ({
   configureRun: configureRun(deps),
   endGroup: endGroup(deps),
   endPublication: endPublication(deps),
+  extendGroup: extendGroup(deps),
   findOpenTrial: findOpenTrial(deps),
   missingVersion: missingVersion(deps),
   openGroup: openGroup(deps),
