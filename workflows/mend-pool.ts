@@ -1,5 +1,6 @@
 import { CancellationScope, executeChild, isCancellation, ParentClosePolicy, setHandler, sleep, workflowInfo } from '@temporalio/workflow';
 import { store, waiting } from './activities.ts';
+import { attributesOf } from './attributes.ts';
 import { engineTroubleSignal } from './messages.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
 
@@ -45,7 +46,8 @@ async function mend(runId: string): Promise<boolean> {
   const workflowId = poolHolder(runId);
   try {
     if (workflowInfo().workflowId === workflowId) return await restorePool(runId);
-    return await inTurn(() => executeChild(restorePool, { workflowId, args: [runId], parentClosePolicy: ParentClosePolicy.ABANDON, staticSummary: 'engines that were lost' }));
+    const searchAttributes = attributesOf({ runId, phase: 'publish' });
+    return await inTurn(() => executeChild(restorePool, { workflowId, args: [runId], parentClosePolicy: ParentClosePolicy.ABANDON, searchAttributes, staticSummary: 'engines that were lost' }));
   } catch {
     // The next trial that loses its engine asks again; awaitPool's limit ends the wait.
     return false;

@@ -2,6 +2,7 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { ApplicationFailure, CancellationScope, executeChild, ParentClosePolicy, sleep, workflowInfo } from '@temporalio/workflow';
 import type { ReplicaReport } from '../activities/gpu-contract.ts';
 import { gpu, store } from './activities.ts';
+import { attributesOf } from './attributes.ts';
 
 const PUBLISH_LIMIT_SECONDS = 1800;
 /** An engine that dies while it is given weights is up again for the next try, which waits for it. */
@@ -28,6 +29,7 @@ export async function publish(publication: Publication): Promise<void> {
       workflowId,
       args: [publication],
       parentClosePolicy: ParentClosePolicy.ABANDON,
+      searchAttributes: attributesOf({ ...publication, phase: 'publish' }),
       staticSummary: `policy ${publication.version}`,
     }),
   );

@@ -2,6 +2,7 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, isCancellation, startChild } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import { waiting } from './activities.ts';
+import { attributesOf } from './attributes.ts';
 import { careForPool } from './mend-pool.ts';
 import { rolloutGroup } from './rollout-group.ts';
 
@@ -31,6 +32,7 @@ export async function startGroup(plan: GroupPlan): Promise<boolean> {
       args: [plan],
       parentClosePolicy: ParentClosePolicy.ABANDON,
       cancellationType: ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+      searchAttributes: attributesOf({ runId: plan.runId, iteration: plan.iteration, version: plan.policyVersion, phase: plan.kind === 'eval' ? 'evaluation' : 'rollout' }),
       staticSummary: `${plan.kind} ${plan.task.split('/').at(-1)} × ${plan.size}`,
     });
     await child.result();

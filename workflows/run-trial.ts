@@ -71,7 +71,7 @@ const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason
 /** Null when no host could: an infrastructure failure. */
 async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
   try {
-    return await opening(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
+    return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, member, group });
   } catch (error) {
     if (CancellationScope.current().consideredCancelled) throw error;
     await seal({ trialId }, { outcome: 'infra_error', reason: describe(error) });
@@ -81,7 +81,7 @@ async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: 
 
 async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
   const { host, ...key } = attempt;
-  const here = onHost(host);
+  const here = onHost(host, `${key.trialId}, attempt ${key.attempt}`);
   trial.state = 'agent';
   let end: AgentEnd;
   try {
@@ -143,7 +143,7 @@ async function abandon(attempt: Opened, ending: Ending): Promise<Outcome> {
   return CancellationScope.nonCancellable(async () => {
     const outcome = await seal(attempt, ending);
     const { host, ...key } = attempt;
-    const closing = onHost(host).closeSandbox(key).catch(() => {});
+    const closing = onHost(host, key.trialId).closeSandbox(key).catch(() => {});
     // A host that is lost never answers, and a trial that is to be tried again does not wait for it.
     if (outcome === 'cancelled') await closing;
     return outcome;

@@ -13,6 +13,7 @@ import {
 } from '@temporalio/workflow';
 import type { RunStanding } from '../activities/prepare-run.ts';
 import { gpu, store, waiting } from './activities.ts';
+import { attributesOf } from './attributes.ts';
 import { describe } from './describe.ts';
 import { evaluatePolicy } from './evaluate-policy.ts';
 import { grpoIteration } from './grpo-iteration.ts';
@@ -60,7 +61,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     const standing = progress.at ? await untilDone(prepare) : await prepare();
     const { iteration, policyVersion } = progress.at ?? standing;
     Object.assign(report, { iteration, iterations: standing.config.iterations, policy_version: policyVersion });
-    upsertSearchAttributes({ TrialgateRun: [runId], TrialgateIteration: [iteration], TrialgatePolicyVersion: [policyVersion] });
+    upsertSearchAttributes(attributesOf({ runId, iteration, version: policyVersion }));
 
     let take = 0;
     if (iteration < standing.config.iterations) {
@@ -117,6 +118,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     return executeChild(grpoIteration, {
       workflowId: `${runId}/${iteration}.${take}`,
       args: [{ runId, iteration, take, trainSeconds: deadlines.train, seconds: { rollout: (Date.now() - start) / 1000 } }],
+      searchAttributes: attributesOf({ runId, iteration, version: policyVersion, phase: 'batch' }),
       staticSummary: `iteration ${iteration}, take ${take}, from policy ${policyVersion}`,
     });
   }
@@ -126,6 +128,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     await executeChild(evaluatePolicy, {
       workflowId: `${runId}/eval@${version}`,
       args: [{ runId, policyVersion: version, deadlineSeconds: config.deadlines.iteration, groupSeconds: config.deadlines.group }],
+      searchAttributes: attributesOf({ runId, version, phase: 'evaluation' }),
       staticSummary: `held-out tasks, policy ${version}`,
     });
   }
