@@ -56,12 +56,9 @@ export const awaitPool = (deps: Deps) => async (input: { runId: string }): Promi
   }
 };
 
-/** Waits until a replica answers that has not its version, and nobody is giving it one. Bounded by the activity's own timeout. */
-export const awaitLostReplica = (deps: Deps) => async ({ runId }: { runId: string }): Promise<void> => {
+/** Whether a replica answers that has not its version, and nobody is giving it one. */
+export const hasLostReplica = (deps: Deps) => async ({ runId }: { runId: string }): Promise<boolean> => {
   const isLost = async () => (await standingOf(deps, runId)).lost.some(({ answers }) => answers);
   // Asked again: a publication that has just ended had them out of rotation.
-  while (!((await isLost()) && !(await isRunning(deps, `${runId}/publish`)) && (await isLost()))) {
-    heartbeat();
-    await sleep('2s');
-  }
+  return (await isLost()) && !(await isRunning(deps, `${runId}/publish`)) && (await isLost());
 };

@@ -1,7 +1,7 @@
 import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
 import { awaitGroup } from './await-group.ts';
-import { awaitLostReplica, awaitPool, missingVersion, poolHas } from './check-pool.ts';
+import { awaitPool, hasLostReplica, missingVersion, poolHas } from './check-pool.ts';
 import { borrowPool } from './borrow-pool.ts';
 import { closeSandbox } from './close-sandbox.ts';
 import { closeTake } from './close-take.ts';
@@ -30,7 +30,6 @@ export const createActivities = (deps: Deps) => ({
   acquirePool: acquirePool(deps),
   assembleBatch: assembleBatch(deps),
   awaitGroup: awaitGroup(deps),
-  awaitLostReplica: awaitLostReplica(deps),
   awaitPool: awaitPool(deps),
   beginPublication: beginPublication(deps),
   borrowPool: borrowPool(deps),
@@ -40,6 +39,7 @@ export const createActivities = (deps: Deps) => ({
   endPublication: endPublication(deps),
   extendGroup: extendGroup(deps),
   findOpenTrial: findOpenTrial(deps),
+  hasLostReplica: hasLostReplica(deps),
   missingVersion: missingVersion(deps),
   openGroup: openGroup(deps),
   openTake: openTake(deps),

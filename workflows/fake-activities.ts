@@ -1,4 +1,4 @@
-import { heartbeat, sleep } from '@temporalio/activity';
+import { sleep } from '@temporalio/activity';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import type { PublishInput, ReplicaReport } from '../activities/gpu-contract.ts';
@@ -86,12 +86,7 @@ export class FakeWorld {
       },
       poolHas: async () => true,
       missingVersion: async () => (this.poolWhole ? null : this.published),
-      awaitLostReplica: async () => {
-        while (this.poolWhole) {
-          heartbeat();
-          await sleep(100);
-        }
-      },
+      hasLostReplica: async () => !this.poolWhole,
       extendGroup: async ({ id, until }: { id: string; until: string }) => note(`extend ${id} ${until}`),
       awaitPool: async () => {
         while (!this.poolWhole) await sleep(100);

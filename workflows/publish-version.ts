@@ -23,7 +23,7 @@ export type Publication = {
  */
 export async function publish(publication: Publication): Promise<void> {
   const workflowId = poolHolder(publication.runId);
-  if (workflowInfo().workflowId === workflowId) return void (await publishVersion(publication));
+  if (workflowInfo().workflowId === workflowId) return publishVersion(publication);
   await inTurn(() =>
     executeChild(publishVersion, {
       workflowId,
@@ -54,9 +54,9 @@ export async function inTurn<T>(start: () => Promise<T>): Promise<T> {
  * Brings the pool to a version: out of rotation → weights → read back → into rotation. When fewer replicas confirm than
  * the run needs, all go back to the version before, and the failure says what each one answered.
  */
-export async function publishVersion({ runId, version, fallback, isMend }: Publication): Promise<{ isWhole: boolean }> {
+export async function publishVersion({ runId, version, fallback, isMend }: Publication): Promise<void> {
   try {
-    return await confirm({ runId, version, isMend });
+    await confirm({ runId, version, isMend });
   } catch (error) {
     // Whatever went wrong, also where no answer came: no replica stays between two versions.
     if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring({ runId, version: fallback })).catch(() => {});
@@ -64,14 +64,14 @@ export async function publishVersion({ runId, version, fallback, isMend }: Publi
   }
 }
 
-async function confirm(publication: Publication): Promise<{ isWhole: boolean }> {
+async function confirm(publication: Publication): Promise<void> {
   let outcome = await bring(publication);
   for (let tried = 1; outcome.confirmed < outcome.needed && tried < TRIES; tried++) {
     await sleep(1000 * 2 ** tried);
     outcome = await bring(publication);
   }
   const { confirmed, needed, reports } = outcome;
-  if (confirmed >= needed) return { isWhole: confirmed === reports.length };
+  if (confirmed >= needed) return;
   const why = reports.filter((report) => !report.ok).map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);
   throw ApplicationFailure.create({
     type: 'publication_failed',

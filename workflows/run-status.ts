@@ -17,9 +17,9 @@ export class RunStatus {
       this.enter(phase);
       if (begun) this.#begin(begun, seconds);
     });
-    setHandler(groupEndedSignal, (end) => {
-      this.#count(end);
-      onGroupEnd(end.id);
+    setHandler(groupEndedSignal, (ending) => {
+      this.#count(ending);
+      onGroupEnd(ending.id);
     });
     setHandler(groupMovedSignal, ({ id, until }) => {
       const member = this.#member(id);

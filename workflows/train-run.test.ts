@@ -221,32 +221,13 @@ test('an engine that comes back in the middle of a rollout waits for the next pu
   expect(world.outcomes.size).toBe(4);
 });
 
-test('an engine that cannot be brought up to date is asked again and again, or keeps its run from its end', async () => {
-  const world = new FakeWorld();
-  world.config.iterations = 1;
-  const trained = Promise.withResolvers<void>();
-  let refused = 0;
-  world.publish = () => (world.published === 0 && !world.poolWhole ? (refused++, { ok: false, error: 'its canary disagrees' }) : {});
-  world.trainStep = async () => {
-    world.poolWhole = false;
-    await until(() => refused > 0);
-    trained.resolve();
-  };
-  await workers(world, async () => (await start(newId())).result());
-  await trained.promise;
-  expect(refused).toBe(1);
-  expect(world.count('releasePool')).toBe(1);
-});
-
 test('engines are given the version that they had when they were lost, though another was published since', async () => {
   const world = new FakeWorld();
   world.config.iterations = 2;
   const publishing = Promise.withResolvers<void>();
-  const asked: string[] = [];
   const runId = newId();
   let lost = false;
   world.publish = async ({ label }) => {
-    asked.push(label);
     if (label.endsWith('@1') && !lost) {
       lost = true;
       await environment.client.workflow.getHandle(runId).signal('engineTrouble');
@@ -254,18 +235,12 @@ test('engines are given the version that they had when they were lost, though an
     }
     return {};
   };
-  world.runAgent = async ({ trialId }) => {
-    // What the pool misses is asked after the publication alone.
-    if (trialId.includes('-1.1-')) await until(() => asked.length > 0);
-    return { outcome: null, seconds: {} };
-  };
-  const general = world.general();
   const missing: number[] = [];
   const missingVersion = async () => {
     missing.push(world.published);
     return null;
   };
-  await withWorkers(environment, { trialgate: { ...general, missingVersion }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
+  await withWorkers(environment, { trialgate: { ...world.general(), missingVersion }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
     const run = await start(runId);
     await until(() => lost);
     publishing.resolve();

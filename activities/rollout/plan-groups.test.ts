@@ -239,7 +239,7 @@ test('a group that could be used once more is lost, because it has not come to i
 });
 
 test('trials that no host opened count as none that failed, or put their task into quarantine', async () => {
-  await begin({});
+  await begin({ quarantine_after: 1 });
   await plan(0);
   for (const ordinal of [0, 1]) await end(`${runId}/0.1/${ordinal}`);
   await expect(plan(0)).rejects.toMatchObject({ nonRetryable: true, message: '4 of the iteration\'s first 4 trials failed: no host opened a sandbox for them' });
