@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { runConfig } from '../../activities/run-config.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { startTemporal, withWorkers } from '../../workflows/testing.ts';
@@ -14,8 +15,20 @@ import { updateRun } from './update-run.ts';
 
 const execute = promisify(execFile);
 let environment: TestWorkflowEnvironment;
-beforeAll(async () => void (environment = await startTemporal()));
-afterAll(async () => environment?.teardown());
+let working: Promise<void>;
+const over = Promise.withResolvers<void>();
+/** One for all runs: a worker takes seconds to start. */
+const world = new FakeWorld();
+const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 2, groups_per_iteration: 1, group_size: 2 });
+beforeAll(async () => {
+  environment = await startTemporal();
+  working = withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, () => over.promise);
+});
+afterAll(async () => {
+  over.resolve();
+  await working;
+  await environment?.teardown();
+});
 
 /** The right column of docs/operating.md's table, by what is asked for. */
 async function documented(): Promise<Map<string, string>> {
@@ -36,9 +49,11 @@ async function until(condition: () => boolean | Promise<boolean>): Promise<void>
   expect(await condition()).toBe(true);
 }
 
-/** A run of three iterations, the first of which waits `at` one of its agents or its train step until `body` has ended. */
-async function operated(runId: string, world: FakeWorld, at: 'agent' | 'train', body: () => Promise<void>): Promise<void> {
-  world.config.iterations = 3;
+/** A run of two iterations, the first of which waits `at` one of its agents or its train step until `body` has ended. */
+async function operated(runId: string, at: 'agent' | 'train', body: () => Promise<void>): Promise<void> {
+  world.config = at === 'train' ? { ...config, evaluation: { ...config.evaluation, tasks: ['held-out'], after: false } } : config;
+  world.log.length = 0;
+  world.takes.clear();
   const reached = Promise.withResolvers<void>();
   const freed = Promise.withResolvers<void>();
   const hold = async () => {
@@ -53,23 +68,20 @@ async function operated(runId: string, world: FakeWorld, at: 'agent' | 'train', 
   world.trainStep = async () => {
     if (at === 'train') await freed.promise;
   };
-  await withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await environment.client.workflow.start('trainRun', { workflowId: runId, taskQueue: 'trialgate', args: [{}], staticSummary: 'train m' });
-    if (at === 'agent') await reached.promise;
-    else await until(async () => (await run.query<RunStatusReport>('status')).phase === 'train');
-    await body().finally(freed.resolve);
-    await run.result();
-  });
+  const run = await environment.client.workflow.start('trainRun', { workflowId: runId, taskQueue: 'trialgate', args: [{}], staticSummary: 'train m' });
+  if (at === 'agent') await reached.promise;
+  else await until(async () => (await run.query<RunStatusReport>('status')).phase === 'train');
+  await body().finally(freed.resolve);
+  await run.result();
 }
 
 type Asked = { answer: string; outcome: string | undefined; closed: number; config: unknown };
 
 /** Asks a run for something, and tells what it answered and what came of it. */
 async function ask(runId: string, how: (runId: string, trial: string) => Promise<string>): Promise<Asked> {
-  const world = new FakeWorld();
   const trial = `${runId}-0.1-0-0`;
   let answer = '';
-  await operated(runId, world, 'agent', async () => {
+  await operated(runId, 'agent', async () => {
     answer = (await how(runId, trial)).replaceAll(runId, 'RUN').replace(/until [^;]*Z/, 'until TIME');
     await environment.client.workflow.getHandle(runId).executeUpdate('resume');
   });
@@ -77,8 +89,8 @@ async function ask(runId: string, how: (runId: string, trial: string) => Promise
 }
 
 test.each([
-  ['pause', () => ({ seconds: 1800 }), { closed: 3 }],
-  ['resume', () => ({}), { closed: 3 }],
+  ['pause', () => ({ seconds: 1800 }), { closed: 2 }],
+  ['resume', () => ({}), { closed: 2 }],
   ['configure', () => ({ optim: { lr: 1e-5 }, group_size: 16 }), { config: expect.objectContaining({ group_size: 16 }) }],
   ['skip', (trial: string) => ({ trial }), { outcome: 'cancelled' }],
   ['extend', (trial: string) => ({ trial, seconds: 600 }), { outcome: 'scored' }],
@@ -95,14 +107,12 @@ test.each([
 });
 
 test('a run cannot be found in Temporal, or says there less than it knows', async () => {
-  const world = new FakeWorld();
-  world.config.evaluation.tasks = ['held-out'];
-  await operated('found', world, 'train', async () => {
+  await operated('found', 'train', async () => {
     expect(await temporal(((await documented()).get('show') ?? '').replace('RUN', 'found'))).toMatch(/"phase": ?"train"/);
     const { searchAttributes, staticSummary } = await environment.client.workflow.getHandle('found').describe();
     expect(searchAttributes).toMatchObject({ TrialgateRun: ['found'], TrialgateIteration: [0], TrialgatePolicyVersion: [0], TrialgatePhase: ['train'] });
     expect(await staticSummary()).toBe('train m');
-    expect(await temporal('metadata --workflow-id found')).toContain('**train**: iteration 0 of 3, take 1, policy 0');
+    expect(await temporal('metadata --workflow-id found')).toContain('**train**: iteration 0 of 2, take 1, policy 0');
     const found = async (query: string) => {
       const types = new Set<string>();
       for await (const { type } of environment.client.workflow.list({ query })) types.add(type);
