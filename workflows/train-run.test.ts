@@ -17,8 +17,8 @@ const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
 
-async function until(condition: () => boolean): Promise<void> {
-  for (let i = 0; i < 200 && !condition(); i++) await delay(50);
+async function until(condition: () => boolean, seconds = 10): Promise<void> {
+  for (let i = 0; i < 20 * seconds && !condition(); i++) await delay(50);
   expect(condition()).toBe(true);
 }
 
@@ -213,13 +213,12 @@ test('an engine that comes back in the middle of a rollout waits for the next pu
   };
   await workers(world, async () => {
     const run = await start(newId());
-    // No trial says that it lost an engine.
-    await until(() => world.count('publish 0 1') === 2);
-    back.resolve();
+    // No trial says that it lost an engine: the run's first look does.
+    await until(() => world.count('publish 0 1') === 2, 40).finally(back.resolve);
     await run.result();
   });
   expect(world.outcomes.size).toBe(4);
-});
+}, 60_000);
 
 test('engines are given the version that they had when they were lost, though another was published since', async () => {
   const world = new FakeWorld();
@@ -328,7 +327,7 @@ test('a rollout goes on behind an evaluation that failed, and begins twice', asy
   await withWorkers(environment, { trialgate: { ...general, planEvaluation }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
     const run = await start(newId());
     await until(() => world.count('blocked') === 1);
-    expect(stopped).toBe(4);
+    await until(() => stopped === 4);
     const next = environment.client.workflow.getHandle(run.workflowId);
     await next.executeUpdate('resume');
     await run.result();
