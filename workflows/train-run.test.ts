@@ -4,6 +4,7 @@ import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { FakeWorld } from './fake-activities.ts';
+import type { RunStatusReport } from './messages.ts';
 import { startTemporal, withWorkers } from './testing.ts';
 
 let environment: TestWorkflowEnvironment;
@@ -342,3 +343,25 @@ function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['general']
     return planGroups(input);
   };
 }
+
+test('status says nothing of an evaluation\'s groups', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
+  const freed = Promise.withResolvers<void>();
+  world.runAgent = async ({ trialId }) => {
+    if (trialId.includes('-eval@0-0-')) await freed.promise;
+    return { outcome: null, seconds: {} };
+  };
+  await workers(world, async () => {
+    const run = await start(newId());
+    const statusOf = () => run.query<RunStatusReport>('status');
+    await until(() => world.log.some((entry) => /^end .*eval@0\/1$/.test(entry)));
+    await expect.poll(async () => (await statusOf()).groups_ended).toBe(1);
+    const { phase, waits_for, until: deadline, groups, members } = await statusOf();
+    expect({ phase, waits_for, groups }).toEqual({ phase: 'evaluation', waits_for: '2 groups of held-out tasks', groups: 2 });
+    expect(members).toMatchObject([{ task: 't', state: 'running', trials: { waiting: 2 }, until: deadline }, { state: 'ended', trials: { scored: 2 }, until: null }]);
+    expect(Date.parse(deadline ?? '')).toBeLessThanOrEqual(Date.now() + world.config.deadlines.group * 1000);
+    freed.resolve();
+    await run.result();
+  });
+});
