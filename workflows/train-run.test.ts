@@ -334,6 +334,8 @@ test('a rollout goes on behind an evaluation that failed, and begins twice', asy
     await run.result();
   });
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1', 'close 1.1']);
+  // What is evaluated is the version that the engines have.
+  expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(world.log.indexOf('publish 2 1'));
 });
 
 /** As in the store: groups whose trials nobody finished run again. */

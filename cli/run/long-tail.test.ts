@@ -122,6 +122,14 @@ test('with staleness the engines idle while a slow group is waited for, or its s
   });
 });
 
+test('an iteration past its deadline waits for its slowest trial, or trains on nothing', async () => {
+  await run({ deadlines: { iteration: 3 } }, /0\.1-0-0$/, async (handle, id) => {
+    await handle.result();
+    expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: 'truncated', reason: 'the group reached its deadline', batchIteration: 0 });
+    expect(await batchOf(id)).toEqual([[0, 0], [0, 0]]);
+  });
+});
+
 test('a skipped trial is trained on, or run again', async () => {
   await run({}, /0\.1-0-0$/, async (handle, id, _free, world) => {
     await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
