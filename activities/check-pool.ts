@@ -18,10 +18,10 @@ export type PoolStanding = {
 };
 
 /** How the run's replicas stand, by what each says of itself. */
-export async function standingOf(deps: Pick<Deps, 'db'>, runId: string): Promise<PoolStanding> {
+export async function standingOf(deps: Pick<Deps, 'db'>, runId: string, patienceMs?: number): Promise<PoolStanding> {
   const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, runId));
   const { min_replicas } = await readRun(deps.db, runId);
-  const asked = await Promise.all(rows.map(async (row) => ({ row, said: await readEngineLabel(row.url) })));
+  const asked = await Promise.all(rows.map(async (row) => ({ row, said: await readEngineLabel(row.url, patienceMs) })));
   const isWhole = ({ row, said }: (typeof asked)[number]) => row.inRotation && row.label !== null && row.label === said;
   return {
     whole: asked.filter(isWhole).map(({ row }) => row),

@@ -7,13 +7,16 @@ import type { Deps } from './deps.ts';
 import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
 import { versionLabel } from './label.ts';
 
+/** An engine under load takes its time also for a small question: it is slow then, not away. */
+const PATIENCE_MS = 30_000;
+
 /** What a publication is of: all replicas, or those alone that were lost: then the others go on. */
 type Publishing = { runId: string; version: number; isMend?: boolean };
 
 /** Takes the pool out of rotation, so that no call starts under a label that is about to change. */
 export const beginPublication = (deps: Deps) => async (input: Publishing): Promise<PublishInput> => {
   const { db } = deps;
-  const standing = await standingOf(deps, input.runId);
+  const standing = await standingOf(deps, input.runId, PATIENCE_MS);
   const mended = input.isMend ? toMend(standing) : null;
   const [target, base] = await Promise.all([readVersion(db, input.runId, input.version), readVersion(db, input.runId, 0)]);
   const label = versionLabel(input.runId, input.version);

@@ -23,7 +23,7 @@ test('show hides what a run waits for, has a superseded take\'s groups, or needs
   await store.db.insert(groups).values([
     { ...group, id: 'run/1.1/0', kind: 'train', iteration: 1, take: 1, ordinal: 0 },
     { ...group, id: 'run/1.2/0', kind: 'train', iteration: 1, take: 2, ordinal: 0, deadlineAt },
-    { ...group, id: 'run/1.2/1', kind: 'train', iteration: 1, take: 2, ordinal: 1, endedAt: new Date() },
+    { ...group, id: 'run/1.2/1', kind: 'train', iteration: 1, take: 2, ordinal: 1, endedAt: new Date(), dropped: 'no_spread' },
     { ...group, id: 'run/eval@1/0', kind: 'eval', ordinal: 0 },
   ]);
   for (const [member, outcome] of [[0, 'scored'], [1, 'infra_error'], [2, null]] as const) {
@@ -36,7 +36,7 @@ test('show hides what a run waits for, has a superseded take\'s groups, or needs
     { id: 'run/eval@1/0', task: '/tasks/add', trials: { waiting: 4, running: 0, ended: 0 }, since: openedAt.toISOString(), until: null },
   ];
   const { phase, waits_for, until } = report;
-  expect(JSON.parse(await show(store.db, 'run', true, async () => report))).toMatchObject({ run: 'run', under_way: { phase, waits_for, until, groups: underWay } });
+  expect(JSON.parse(await show(store.db, 'run', true, async () => report))).toMatchObject({ run: 'run', iterations: [{}, { groups: 2, dropped: { no_spread: 1 } }], under_way: { phase, waits_for, until, groups: underWay } });
   expect(JSON.parse(await show(store.db, 'run', true, async () => null))).toMatchObject({ under_way: { phase: null, waits_for: null, until: null, groups: underWay } });
   const printed = await show(store.db, 'run', false, async () => report);
   expect(printed).toContain(`rollout, waits for ${waits_for}, until ${until}`);
