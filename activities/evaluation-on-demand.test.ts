@@ -77,6 +77,17 @@ test('a pool in which an evaluation samples is given to another run, or let go b
   expect(await owners()).toEqual(['second']);
 });
 
+test('an evaluation that waits for engines keeps whoever has them from publishing', async () => {
+  await acquirePool(deps)({ runId: 'second' });
+  await underWay('second', async () => {
+    await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: true });
+  });
+  await db.update(replicas).set({ runId: 'first', label: null });
+  await underWay('first', async () => {
+    await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: true });
+  });
+});
+
 test('two evaluations of a version are taken for one, or a second try plans other trials', async () => {
   const asked = { runId: 'first', version: 2, tasks: [resolve('tasks/eval')], samples: 3 };
   const planned = await planEvaluationOnDemand(deps)(asked);

@@ -14,4 +14,6 @@ export type GroupPlan = {
   task: string;
   agent: string;
   policyVersion: number;
+  /** ISO 8601; absent: it is new. */
+  openedAt?: string;
 };

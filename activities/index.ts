@@ -1,13 +1,14 @@
 import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
 import { awaitGroup } from './await-group.ts';
-import { awaitPool, missingVersion, poolHas } from './check-pool.ts';
+import { awaitPool, hasLostReplica, missingVersion, poolHas } from './check-pool.ts';
 import { borrowPool } from './borrow-pool.ts';
 import { closeSandbox } from './close-sandbox.ts';
 import { closeTake } from './close-take.ts';
 import { configureRun } from './configure-run.ts';
 import type { Deps } from './deps.ts';
 import { endGroup } from './end-group.ts';
+import { extendGroup } from './extend-group.ts';
 import { findOpenTrial } from './find-open-trial.ts';
 import { openGroup } from './open-group.ts';
 import { openTake } from './open-take.ts';
@@ -36,7 +37,9 @@ export const createActivities = (deps: Deps) => ({
   configureRun: configureRun(deps),
   endGroup: endGroup(deps),
   endPublication: endPublication(deps),
+  extendGroup: extendGroup(deps),
   findOpenTrial: findOpenTrial(deps),
+  hasLostReplica: hasLostReplica(deps),
   missingVersion: missingVersion(deps),
   openGroup: openGroup(deps),
   openTake: openTake(deps),

@@ -26,11 +26,12 @@ export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupL
     // One that outlives its iteration goes on when that is done.
     if (row?.status !== 'done') requireOpenTake(row, id);
   }
+  const config = await readRun(deps.db, runId);
+  const deadlineAt = new Date(Date.now() + config.deadlines.group * 1000);
   await deps.db
     .insert(groups)
-    .values({ id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion })
-    .onConflictDoUpdate({ target: groups.id, set: { endedAt: null } });
-  const config = await readRun(deps.db, runId);
+    .values({ id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion, deadlineAt })
+    .onConflictDoUpdate({ target: groups.id, set: { endedAt: null, deadlineAt } });
   const limits = { maxAttempts: config.max_attempts, trialSeconds: config.deadlines.trial, groupSeconds: config.deadlines.group };
   if (kind === 'eval') return { ...limits, quorum: size, stragglers: 'wait' };
   if (config.over_sampling > 0) return { ...limits, quorum: Math.min(size, config.group_size), stragglers: 'cancel' };

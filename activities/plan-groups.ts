@@ -6,7 +6,7 @@ import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
-import { batchTrials, groupTrials, isOffered, readCandidates, running, usable, type Candidate } from './rollout/candidates.ts';
+import { batchTrials, groupTrials, isOffered, readCandidates, running, standing, usable, type Candidate, type Standing } from './rollout/candidates.ts';
 import { readLineage } from './rollout/lineage.ts';
 import { isLive, ofTake, type TakeKey } from './rollout/takes.ts';
 import { planOf } from './rollout/plan-of.ts';
@@ -21,6 +21,8 @@ export type TakeInput = TakeKey & { policyVersion: number };
 export type Rollout = {
   /** Groups that should run now, whichever iteration began them. */
   open: string[];
+  /** How each of `open` stands. */
+  standings?: Standing[];
   /** What they are started with; of those alone that began just now, if the others are known. */
   plans: GroupPlan[];
   /** Those that no later step can use. */
@@ -70,6 +72,7 @@ export const planGroups =
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
+        standings: [...open.map(standing), ...started.map((group) => standing({ group, members: [] }))],
         plans: [...(input.known ? [] : open.map(({ group }) => group)), ...started].map(planOf),
         last,
         outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0).map(({ group }) => group.id),

@@ -2,34 +2,45 @@ import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray } from 'drizzle-orm';
 import { policyVersions, publications, replicas } from '../store/schema.ts';
 import type { Database } from '../store/database.ts';
+import { standingOf, toMend, type PoolStanding } from './check-pool.ts';
 import type { Deps } from './deps.ts';
 import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
 import { versionLabel } from './label.ts';
-import { readRun } from './read-run.ts';
+
+/** An engine under load takes its time also for a small question: it is slow then, not away. */
+const PATIENCE_MS = 30_000;
+
+/** What a publication is of: all replicas, or those alone that were lost: then the others go on. */
+type Publishing = { runId: string; version: number; isMend?: boolean };
 
 /** Takes the pool out of rotation, so that no call starts under a label that is about to change. */
-export const beginPublication = (deps: Deps) => async (input: { runId: string; version: number }): Promise<PublishInput> => {
+export const beginPublication = (deps: Deps) => async (input: Publishing): Promise<PublishInput> => {
   const { db } = deps;
-  const config = await readRun(db, input.runId);
+  const standing = await standingOf(deps, input.runId, PATIENCE_MS);
+  const mended = input.isMend ? toMend(standing) : null;
   const [target, base] = await Promise.all([readVersion(db, input.runId, input.version), readVersion(db, input.runId, 0)]);
   const label = versionLabel(input.runId, input.version);
   const rows = await db
     .update(replicas)
     .set({ inRotation: false, label, updatedAt: new Date() })
-    .where(eq(replicas.runId, input.runId))
+    .where(and(eq(replicas.runId, input.runId), mended ? inArray(replicas.url, mended.map(({ url }) => url)) : undefined))
     .returning({ url: replicas.url });
-  if (rows.length === 0) {
+  if (standing.whole.length + standing.lost.length === 0) {
     throw ApplicationFailure.create({ type: 'engine_unavailable', message: `run ${input.runId} owns no engine`, nonRetryable: true });
   }
   const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
-  const urls = rows.map((row) => row.url).toSorted();
-  return {
+  const urls = rows.map((row) => row.url).filter((url) => mended || !isAway(standing, url)).toSorted();
+  const common = {
     label,
     checkpoint: target.checkpoint,
     checkpoint_sha256: target.checkpointSha256,
     replicas: urls,
-    min_replicas: Math.min(config.min_replicas ?? urls.length, urls.length),
     canary: target.canary,
+  };
+  if (mended) return { ...common, min_replicas: 0, canary_tolerance: base.canaryTolerance, checksum: await readChecksum(db, input, standing), previous: null };
+  return {
+    ...common,
+    min_replicas: standing.needed,
     canary_tolerance: input.version === 0 ? null : base.canaryTolerance,
     previous: parent && {
       label: versionLabel(input.runId, parent.version),
@@ -43,7 +54,7 @@ export const beginPublication = (deps: Deps) => async (input: { runId: string; v
 /** Writes what each replica confirmed and puts those into rotation. Returns how many there are. */
 export const endPublication =
   (deps: Deps) =>
-  async (input: { runId: string; version: number; reports: ReplicaReport[] }): Promise<{ confirmed: number }> => {
+  async (input: Publishing & { reports: ReplicaReport[] }): Promise<{ confirmed: number }> => {
     const { runId, version } = input;
     const label = versionLabel(runId, version);
     const confirmed = input.reports.flatMap(({ ok, url, label: read, checksum, canary_difference }) =>
@@ -65,7 +76,7 @@ export const endPublication =
       }
       const urls = confirmed.map((row) => row.replica);
       await tx.update(replicas).set({ inRotation: true, updatedAt: new Date() }).where(and(inArray(replicas.url, urls), eq(replicas.runId, runId), eq(replicas.label, label)));
-      if (version === 0) {
+      if (version === 0 && !input.isMend) {
         const canaryTolerance = Math.max(...confirmed.map((row) => row.canaryDifference));
         await tx
           .update(policyVersions)
@@ -75,6 +86,16 @@ export const endPublication =
     });
     return { confirmed: confirmed.length };
   };
+
+/** One that is away is not waited for while the others wait, if the run can do without it: it is brought up to date when it is back. */
+const isAway = ({ whole, lost, needed }: PoolStanding, url: string): boolean =>
+  whole.length + lost.filter(({ answers }) => answers).length >= needed && lost.some((row) => row.url === url && !row.answers);
+
+/** Of a replica that has the version now. */
+async function readChecksum(db: Database, { runId, version }: Publishing, { whole }: PoolStanding): Promise<string | null> {
+  const checksums = await readChecksums(db, runId, version);
+  return whole.map(({ url }) => checksums[url]).find((checksum) => checksum !== undefined) ?? null;
+}
 
 async function readVersion(db: Database, runId: string, version: number) {
   const [row] = await db

@@ -79,6 +79,7 @@ CREATE TABLE "groups" (
 	"batch_iteration" integer,
 	"batch_take" integer,
 	"opened_at" timestamp with time zone DEFAULT now() NOT NULL,
+	"deadline_at" timestamp with time zone,
 	"ended_at" timestamp with time zone
 );
 --> statement-breakpoint

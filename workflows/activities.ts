@@ -22,9 +22,10 @@ export const waiting = (limit: string | number) =>
  * Trials wait in this queue until a host has room for their sandbox. An opening that has begun is waited for when it is
  * cancelled: what it opened would have nobody to close it.
  */
-export const opening = (limit: number) =>
+export const opening = (limit: number, summary: string) =>
   proxyActivities<Pick<Activities, 'openTrial'>>({
     taskQueue: 'sandboxes',
+    summary,
     startToCloseTimeout: limit,
     scheduleToCloseTimeout: limit,
     heartbeatTimeout: '20s',
@@ -36,9 +37,10 @@ export const opening = (limit: number) =>
  * The agent and its verifier run where their sandbox is. They are not retried: a host that is lost takes its
  * sandbox along, and the trial starts anew under its next attempt.
  */
-export const onHost = (taskQueue: string) =>
+export const onHost = (taskQueue: string, summary: string) =>
   proxyActivities<Activities>({
     taskQueue,
+    summary,
     scheduleToStartTimeout: '60s',
     // The workflow's own timers end an agent, the heartbeat a lost host.
     startToCloseTimeout: '7d',

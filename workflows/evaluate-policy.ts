@@ -3,11 +3,12 @@ import { store } from './activities.ts';
 import { phaseSignal } from './messages.ts';
 import { runGroups } from './run-groups.ts';
 
-export type EvaluationInput = { runId: string; policyVersion: number; deadlineSeconds: number };
+export type EvaluationInput = { runId: string; policyVersion: number; deadlineSeconds: number; /** That each group has. */ groupSeconds?: number };
 
 /** Samples the held-out tasks from one policy version. Its groups are never trained on. */
-export async function evaluatePolicy({ runId, policyVersion, deadlineSeconds }: EvaluationInput): Promise<void> {
+export async function evaluatePolicy({ runId, policyVersion, deadlineSeconds, groupSeconds }: EvaluationInput): Promise<void> {
   const plans = await store.planEvaluation({ runId, policyVersion });
-  await getExternalWorkflowHandle(runId).signal(phaseSignal, { phase: 'evaluation', groups: plans.length });
+  const begun = plans.map(({ id, task, size }) => ({ id, task, size }));
+  await getExternalWorkflowHandle(runId).signal(phaseSignal, { phase: 'evaluation', begun, seconds: Math.min(deadlineSeconds, groupSeconds ?? deadlineSeconds) });
   await runGroups(runId, plans, deadlineSeconds);
 }

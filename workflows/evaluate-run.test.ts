@@ -98,3 +98,22 @@ test('an evaluation that makes no sense waits for ever, or hides why', async () 
   await expect(result).rejects.toMatchObject({ cause: { cause: { cause: { message: 'the engines have version 4' } } } });
   expect(world.count('return')).toBe(1);
 });
+
+test('an evaluation waits for engines with the turn that their run needs to let go of them', async () => {
+  const world = new FakeWorld();
+  const runId = newId();
+  let asked = 0;
+  const busy = (): BorrowedPool => {
+    asked++;
+    throw ApplicationFailure.create({ type: 'pool_busy', message: 'engines belong to another run', nonRetryable: true });
+  };
+  await during(world, busy, async () => {
+    const evaluation = await evaluate({ runId });
+    const turn = environment.client.workflow.getHandle(`${runId}/publish`);
+    await until(() => asked === 1);
+    await expect(turn.result()).rejects.toThrow();
+    expect((await evaluation.describe()).status.name).toBe('RUNNING');
+    await evaluation.cancel();
+    await expect(evaluation.result()).rejects.toThrow();
+  });
+});

@@ -1,6 +1,7 @@
 import { ApplicationFailure, CancelledFailure, CancellationScope, executeChild, ParentClosePolicy, sleep, upsertSearchAttributes } from '@temporalio/workflow';
 import type { EvaluationRequest } from '../activities/plan-evaluation-on-demand.ts';
 import { store } from './activities.ts';
+import { attributesOf } from './attributes.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
 import { runGroups } from './run-groups.ts';
 
@@ -11,7 +12,7 @@ const BUSY_MS = 20_000;
 
 /** An evaluation that a person or a schedule asks for. It waits until nothing else decides what the run's pool has. */
 export async function evaluateRun(request: EvaluationRequest): Promise<EvaluationDone> {
-  upsertSearchAttributes({ TrialgateRun: [request.runId], TrialgatePhase: ['evaluation'] });
+  upsertSearchAttributes(attributesOf({ runId: request.runId, phase: 'evaluation' }));
   const turn = () =>
     inTurn(() =>
       executeChild(evaluateVersion, {
@@ -42,7 +43,7 @@ export async function evaluateVersion(request: EvaluationRequest): Promise<Evalu
   const { runId } = request;
   try {
     const { version, published } = await store.borrowPool({ runId, version: request.version });
-    upsertSearchAttributes({ TrialgateRun: [runId], TrialgatePolicyVersion: [version], TrialgatePhase: ['evaluation'] });
+    upsertSearchAttributes(attributesOf({ runId, version, phase: 'evaluation' }));
     const { id, plans, deadlineSeconds } = await store.planEvaluationOnDemand({ ...request, version });
     if (!published) await publishVersion({ runId, version });
     await runGroups(runId, plans, deadlineSeconds);

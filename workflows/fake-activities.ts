@@ -21,6 +21,7 @@ export class FakeWorld {
   blockedReason = '';
   runAgent: (input: AgentInput) => Promise<Awaited<ReturnType<Activities['runAgent']>>> = async () => ({ outcome: null, seconds: {} });
   trainStep: () => Promise<void> = async () => {};
+  configureRun = async ({ changes }: { changes: Record<string, unknown> }) => (this.config = runConfig.parse({ ...this.config, ...changes }));
   publish: (input: PublishInput) => Partial<ReplicaReport> | Promise<Partial<ReplicaReport>> = () => ({});
 
   count(entry: string): number {
@@ -74,7 +75,7 @@ export class FakeWorld {
       awaitGroup: async ({ id }: { id: string }) => {
         while (!this.ended.has(id)) await sleep(50);
       },
-      configureRun: async ({ changes }: { changes: Record<string, unknown> }) => (this.config = runConfig.parse({ ...this.config, ...changes })),
+      configureRun: (input: { changes: Record<string, unknown> }) => this.configureRun(input),
       findOpenTrial: async ({ trialId }: { trialId: string }) => {
         const [, groupId, member] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
         return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', member: Number(member) };
@@ -85,6 +86,8 @@ export class FakeWorld {
       },
       poolHas: async () => true,
       missingVersion: async () => (this.poolWhole ? null : this.published),
+      hasLostReplica: async () => !this.poolWhole,
+      extendGroup: async ({ id, until }: { id: string; until: string }) => note(`extend ${id} ${until}`),
       awaitPool: async () => {
         while (!this.poolWhole) await sleep(100);
       },

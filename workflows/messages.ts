@@ -4,7 +4,20 @@ import type { Outcome } from '../store/tables/trials.ts';
 export type GroupEnd = { id: string; outcomes: Outcome[] };
 
 /** Times are ISO 8601. */
-export type GroupStatus = { id: string; task: string; state: 'running' | 'ended'; since: string };
+export type GroupStatus = {
+  id: string;
+  task: string;
+  state: 'running' | 'ended';
+  since: string;
+  /** What it waits for: how many of its trials are `waiting` for a sandbox, `running`, `ended`, as the run last looked. Of a group that has ended: by outcome. */
+  trials: Record<string, number>;
+  /** When it is cut at the latest. */
+  until: string | null;
+};
+/** What a trial does: `opening` (it waits for a sandbox), `agent`, `verifying`, `waiting` (for its next attempt), or its outcome. */
+export type TrialState = 'opening' | 'agent' | 'verifying' | 'waiting' | Outcome;
+/** A group's own answer to `status`. `until`: of a trial, when its agent is ended at the latest. */
+export type GroupReport = { id: string; task: string; until: string; trials: { id: string; state: TrialState; until: string | null }[] };
 
 export type RunStatusReport = {
   run: string;
@@ -20,7 +33,7 @@ export type RunStatusReport = {
   /** What it waits for, and until when at most. */
   waits_for: string | null;
   until: string | null;
-  /** Those that this iteration began, or that run on from earlier ones. */
+  /** Those that this iteration or its evaluation began, or that run on from earlier ones. */
   members: GroupStatus[];
   /** Why it is blocked. */
   reason: string | null;
@@ -28,6 +41,7 @@ export type RunStatusReport = {
 
 /** `temporal workflow query --type status`. */
 export const statusQuery = defineQuery<RunStatusReport>('status');
+export const groupStatusQuery = defineQuery<GroupReport>('status');
 /** Goes on after a person mended what blocked the run, or before a pause is over. */
 export const resumeUpdate = defineUpdate<string>('resume');
 /** Ends the run after the iteration that is under way. */
@@ -43,8 +57,10 @@ export const extendUpdate = defineUpdate<string, [{ trial: string; seconds: numb
 
 /** A group tells its run that it ended; its row in the store says so too. */
 export const groupEndedSignal = defineSignal<[GroupEnd]>('groupEnded');
-/** A phase of a child, for the run's `status`. */
-export const phaseSignal = defineSignal<[{ phase: string; groups?: number }]>('phase');
+/** A group tells its run that it was given more time. */
+export const groupMovedSignal = defineSignal<[{ id: string; until: string }]>('groupMoved');
+/** A phase of a child, for the run's `status`, and the groups that it has under way. */
+export const phaseSignal = defineSignal<[{ phase: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]>('phase');
 /** A trial lost its engine: whoever owns the pool looks after it. */
 export const engineTroubleSignal = defineSignal('engineTrouble');
 /** To a group: its deadline is now. */

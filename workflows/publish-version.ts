@@ -2,6 +2,7 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { ApplicationFailure, CancellationScope, executeChild, ParentClosePolicy, sleep, workflowInfo } from '@temporalio/workflow';
 import type { ReplicaReport } from '../activities/gpu-contract.ts';
 import { gpu, store } from './activities.ts';
+import { attributesOf } from './attributes.ts';
 
 const PUBLISH_LIMIT_SECONDS = 1800;
 /** An engine that dies while it is given weights is up again for the next try, which waits for it. */
@@ -12,6 +13,8 @@ export type Publication = {
   version: number;
   /** What all go back to when too few confirm. */
   fallback?: number;
+  /** Only replicas that were lost; the others go on. */
+  isMend?: boolean;
 };
 
 /**
@@ -26,6 +29,7 @@ export async function publish(publication: Publication): Promise<void> {
       workflowId,
       args: [publication],
       parentClosePolicy: ParentClosePolicy.ABANDON,
+      searchAttributes: attributesOf({ ...publication, phase: 'publish' }),
       staticSummary: `policy ${publication.version}`,
     }),
   );
@@ -50,34 +54,34 @@ export async function inTurn<T>(start: () => Promise<T>): Promise<T> {
  * Brings the pool to a version: out of rotation → weights → read back → into rotation. When fewer replicas confirm than
  * the run needs, all go back to the version before, and the failure says what each one answered.
  */
-export async function publishVersion({ runId, version, fallback }: Publication): Promise<void> {
+export async function publishVersion({ runId, version, fallback, isMend }: Publication): Promise<void> {
   try {
-    await confirm(runId, version);
+    await confirm({ runId, version, isMend });
   } catch (error) {
     // Whatever went wrong, also where no answer came: no replica stays between two versions.
-    if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring(runId, fallback)).catch(() => {});
+    if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring({ runId, version: fallback })).catch(() => {});
     throw error;
   }
 }
 
-async function confirm(runId: string, version: number): Promise<void> {
-  let outcome = await bring(runId, version);
+async function confirm(publication: Publication): Promise<void> {
+  let outcome = await bring(publication);
   for (let tried = 1; outcome.confirmed < outcome.needed && tried < TRIES; tried++) {
     await sleep(1000 * 2 ** tried);
-    outcome = await bring(runId, version);
+    outcome = await bring(publication);
   }
   const { confirmed, needed, reports } = outcome;
   if (confirmed >= needed) return;
   const why = reports.filter((report) => !report.ok).map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);
   throw ApplicationFailure.create({
     type: 'publication_failed',
-    message: `version ${version} was confirmed by ${confirmed} of ${needed} replicas. ${why.join('; ')}`,
+    message: `version ${publication.version} was confirmed by ${confirmed} of ${needed} replicas. ${why.join('; ')}`,
   });
 }
 
-async function bring(runId: string, version: number): Promise<{ confirmed: number; needed: number; reports: ReplicaReport[] }> {
-  const input = await store.beginPublication({ runId, version });
+async function bring({ runId, version, isMend }: Publication): Promise<{ confirmed: number; needed: number; reports: ReplicaReport[] }> {
+  const input = await store.beginPublication({ runId, version, isMend });
   const { replicas: reports } = await gpu(PUBLISH_LIMIT_SECONDS).publishPolicy(input);
-  const { confirmed } = await store.endPublication({ runId, version, reports });
+  const { confirmed } = await store.endPublication({ runId, version, reports, isMend });
   return { confirmed, needed: input.min_replicas, reports };
 }

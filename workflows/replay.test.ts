@@ -37,7 +37,7 @@ async function bundleWith(line: string, changed: string): Promise<Bundle> {
     const file = path.join(workflows, 'rollout-group.ts');
     const code = readFileSync(file, 'utf8');
     expect(code).toContain(line);
-    writeFileSync(file, `import { patched } from '@temporalio/workflow';\nvoid patched;\n${code.replace(line, changed)}`);
+    writeFileSync(file, `import { patched as isNew } from '@temporalio/workflow';\nvoid isNew;\n${code.replace(line, changed)}`);
     return await bundleWorkflowCode({ workflowsPath: path.join(workflows, 'index.ts'), logger: new DefaultLogger('ERROR') });
   } finally {
     rmSync(folder, { recursive: true });
@@ -57,7 +57,7 @@ test('an activity that is called in between goes unnoticed, or behind a patch is
   const failures = await broken(await bundleWith(line, `${call} ${line}`), file);
   expect(failures).not.toEqual([]);
   for (const failure of failures) expect(failure).toContain('DeterminismViolationError');
-  expect(await broken(await bundleWith(line, `if (patched('look-first')) ${call} ${line}`), file)).toEqual([]);
+  expect(await broken(await bundleWith(line, `if (isNew('look-first')) ${call} ${line}`), file)).toEqual([]);
 }, 120_000);
 
 test('a workflow type is replayed by no test', () => {

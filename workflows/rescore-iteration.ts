@@ -1,5 +1,6 @@
 import { CancellationScope, isCancellation, upsertSearchAttributes } from '@temporalio/workflow';
 import { gpu, store } from './activities.ts';
+import { attributesOf } from './attributes.ts';
 import { describe } from './describe.ts';
 
 export type RescoreInput = { runId: string; trainSeconds: number };
@@ -10,7 +11,7 @@ export type RescoreInput = { runId: string; trainSeconds: number };
  */
 export async function rescoreIteration({ runId, trainSeconds }: RescoreInput): Promise<{ version: number }> {
   const take = { runId, iteration: 0, take: 1 };
-  upsertSearchAttributes({ TrialgateRun: [runId], TrialgateIteration: [0], TrialgatePolicyVersion: [0], TrialgatePhase: ['train'] });
+  upsertSearchAttributes(attributesOf({ runId, iteration: 0, version: 0, phase: 'train' }));
   try {
     const start = Date.now();
     const { step: input, parentVersion } = await store.assembleBatch(take);

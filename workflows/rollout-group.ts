@@ -1,8 +1,8 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, patched, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
-import { cutSignal, extendSignal, groupEndedSignal, skipSignal, staleSignal } from './messages.ts';
+import { cutSignal, extendSignal, groupEndedSignal, groupMovedSignal, groupStatusQuery, skipSignal, staleSignal } from './messages.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
 /** What a group's quorum is made of: a trial that failed for reasons that are not its own is no reason to cut one that runs. */
@@ -17,7 +17,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   const owner = workflowInfo().parent?.workflowId ?? group.runId;
   const trials: TrialRun[] = Array.from({ length: group.size }, (_, member) => ({
     trialId: `${group.trialPrefix}-${member}`, member, group, limits, owner,
-    scope: new CancellationScope(), cut: null, outcome: null, deadline: null,
+    scope: new CancellationScope(), cut: null, outcome: null, deadline: null, state: 'opening',
   }));
   let deadline = Date.now() + limits.groupSeconds * 1000;
   const running = () => trials.filter(({ outcome }) => outcome === null);
@@ -34,8 +34,17 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     const trial = running().find((each) => each.member === member);
     if (!trial) return;
     trial.deadline = Math.max(trial.deadline ?? 0, Date.now()) + seconds * 1000;
-    deadline = Math.max(deadline, trial.deadline);
+    if (trial.deadline <= deadline) return;
+    deadline = trial.deadline;
+    // Who asks the run how long it waits is told so at once.
+    if (patched('tell-deadline')) void tellDeadline(group, new Date(deadline).toISOString());
   });
+  setHandler(groupStatusQuery, () => ({
+    id: group.id,
+    task: group.task,
+    until: new Date(deadline).toISOString(),
+    trials: trials.map(({ trialId: id, outcome, state, deadline: until }) => ({ id, state: outcome ?? state, until: outcome !== null || until === null ? null : new Date(until).toISOString() })),
+  }));
 
   const ends = trials.map(async (trial) => {
     trial.outcome = await runTrial(trial);
@@ -78,4 +87,9 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     // The run may have ended meanwhile: the row in the store stands.
     await getExternalWorkflowHandle(group.runId).signal(groupEndedSignal, { id: group.id, outcomes }).catch(() => {});
   }
+}
+
+async function tellDeadline({ id, runId }: GroupPlan, until: string): Promise<void> {
+  await store.extendGroup({ id, until }).catch(() => {});
+  await getExternalWorkflowHandle(runId).signal(groupMovedSignal, { id, until }).catch(() => {});
 }

@@ -2,19 +2,20 @@ import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, isCancellation, startChild } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import { waiting } from './activities.ts';
-import { mendWhenAsked } from './mend-pool.ts';
+import { attributesOf } from './attributes.ts';
+import { careForPool } from './mend-pool.ts';
 import { rolloutGroup } from './rollout-group.ts';
 
 /** Runs groups to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the latest. */
 export async function runGroups(runId: string, plans: GroupPlan[], deadlineSeconds: number): Promise<void> {
-  const mended = mendWhenAsked(runId);
+  const pool = careForPool(runId);
   try {
     await CancellationScope.withTimeout(deadlineSeconds * 1000, () => Promise.all(plans.map(runGroup)));
   } catch (error) {
     // At the deadline the groups were cancelled and sealed what they had; a cancelled run goes on being cancelled.
     if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;
   } finally {
-    await mended();
+    await pool.settled();
   }
 }
 
@@ -31,6 +32,7 @@ export async function startGroup(plan: GroupPlan): Promise<boolean> {
       args: [plan],
       parentClosePolicy: ParentClosePolicy.ABANDON,
       cancellationType: ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
+      searchAttributes: attributesOf({ runId: plan.runId, iteration: plan.iteration, version: plan.policyVersion, phase: plan.kind === 'eval' ? 'evaluation' : 'rollout' }),
       staticSummary: `${plan.kind} ${plan.task.split('/').at(-1)} × ${plan.size}`,
     });
     await child.result();

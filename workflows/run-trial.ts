@@ -7,7 +7,7 @@ import type { Sealing } from '../activities/seal-trial.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { onHost, opening, store, waiting } from './activities.ts';
 import { describe } from './describe.ts';
-import { engineTroubleSignal } from './messages.ts';
+import { engineTroubleSignal, type TrialState } from './messages.ts';
 
 /** Why a trial was cut: at the deadline it is verified as it is, else it comes to nothing, for good unless its run was cancelled. */
 type Cut = 'deadline' | 'dropped' | 'stale' | 'skipped' | 'run';
@@ -21,6 +21,8 @@ export type TrialRun = {
   readonly scope: CancellationScope;
   cut: Cut | null;
   outcome: Outcome | null;
+  /** While it has no outcome. */
+  state: TrialState;
   /** Of the current attempt's agent, in milliseconds since the epoch. */
   deadline: number | null;
 };
@@ -47,11 +49,13 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
   try {
     return await trial.scope.run(async () => {
       for (let tries = 1; ; tries++, attempt++) {
+        trial.state = 'opening';
         const opened = await openTrial(trial, attempt);
         if (opened?.finished) return opened.finished;
         attempt = opened?.attempt ?? attempt;
         const outcome = opened ? await runAttempt(trial, { trialId, attempt, host: opened.host }) : 'infra_error';
         if (outcome !== 'infra_error' || tries >= limits.maxAttempts) return outcome;
+        trial.state = 'waiting';
         await mendPool(getExternalWorkflowHandle(trial.owner), group.runId);
         await sleep(1000 * 2 ** Math.min(tries, 5));
       }
@@ -67,7 +71,7 @@ const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason
 /** Null when no host could: an infrastructure failure. */
 async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
   try {
-    return await opening(limits.groupSeconds * 1000).openTrial({ trialId, attempt, member, group });
+    return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, member, group });
   } catch (error) {
     if (CancellationScope.current().consideredCancelled) throw error;
     await seal({ trialId }, { outcome: 'infra_error', reason: describe(error) });
@@ -77,7 +81,8 @@ async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: 
 
 async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
   const { host, ...key } = attempt;
-  const here = onHost(host);
+  const here = onHost(host, `${key.trialId}, attempt ${key.attempt}`);
+  trial.state = 'agent';
   let end: AgentEnd;
   try {
     end = await withinDeadline(trial, () => here.runAgent({ ...key, agent: trial.group.agent }));
@@ -89,6 +94,7 @@ async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
   }
   const { outcome, reason } = end;
   if (outcome === 'infra_error') return abandon(attempt, { ...end, outcome });
+  trial.state = 'verifying';
   try {
     // What a cut trial left behind is still verified, past the deadline too.
     const verdict = await CancellationScope.nonCancellable(() => here.verifyTrial({ ...key, seconds: trial.limits.trialSeconds }));
@@ -137,7 +143,7 @@ async function abandon(attempt: Opened, ending: Ending): Promise<Outcome> {
   return CancellationScope.nonCancellable(async () => {
     const outcome = await seal(attempt, ending);
     const { host, ...key } = attempt;
-    const closing = onHost(host).closeSandbox(key).catch(() => {});
+    const closing = onHost(host, key.trialId).closeSandbox(key).catch(() => {});
     // A host that is lost never answers, and a trial that is to be tried again does not wait for it.
     if (outcome === 'cancelled') await closing;
     return outcome;

@@ -4,6 +4,7 @@ import { expect, test } from 'vitest';
 import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
 import { FullDisk, TirelessAgents } from './fake-faults.ts';
+import type { RunStatusReport } from './messages.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
@@ -181,4 +182,169 @@ test('a stop ends the run in the middle of an iteration', async () => {
     await handle.result();
   });
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
+});
+
+test('an engine that comes back in the middle of a rollout waits for the next publication', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const back = Promise.withResolvers<void>();
+  world.runAgent = async () => {
+    world.poolWhole = false;
+    await back.promise;
+    return { outcome: null, seconds: {} };
+  };
+  await workers(world, async () => {
+    const run = await start(newId());
+    // No trial says that it lost an engine: the run's first look does.
+    await until(() => world.count('publish 0 1') === 2, 40_000).finally(back.resolve);
+    await run.result();
+  });
+  expect(world.outcomes.size).toBe(4);
+}, 60_000);
+
+test('engines are given the version that they had when they were lost, though another was published since', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 2;
+  const publishing = Promise.withResolvers<void>();
+  const runId = newId();
+  let lost = false;
+  world.publish = async ({ label }) => {
+    if (label.endsWith('@1') && !lost) {
+      lost = true;
+      await environment.client.workflow.getHandle(runId).signal('engineTrouble');
+      await publishing.promise;
+    }
+    return {};
+  };
+  const missing: number[] = [];
+  const missingVersion = async () => {
+    missing.push(world.published);
+    return null;
+  };
+  await withWorkers(environment, { trialgate: { ...world.general(), missingVersion }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
+    const run = await start(runId);
+    await until(() => lost);
+    publishing.resolve();
+    await run.result();
+  });
+  expect(missing).toEqual([1]);
+});
+
+test('what fails between two iterations fails the run instead of parking it', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const general = world.general();
+  let failures = 0;
+  const failsOnce = <I, O>(work: (input: I) => Promise<O>) => async (input: I): Promise<O> => {
+    if (failures++ === 0) throw ApplicationFailure.nonRetryable('the disk is full');
+    return work(input);
+  };
+  const activities = { trialgate: { ...general, openTake: failsOnce(general.openTake) }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+  await withWorkers(environment, activities, async () => {
+    const run = await start(newId());
+    await until(() => world.count('blocked') === 1);
+    await run.executeUpdate('resume');
+    await run.result();
+  });
+  expect(world.count('close 0.1')).toBe(1);
+});
+
+test('engines that cannot be let go of keep a run from saying how it ended', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const releasePool = async () => {
+    throw ApplicationFailure.nonRetryable('the database is away');
+  };
+  const activities = { trialgate: { ...world.general(), releasePool }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+  await withWorkers(environment, activities, async () => (await start(newId())).result());
+  expect(world.count('completed')).toBe(1);
+});
+
+test('a publication that fails without an answer leaves engines between two versions', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  let broken = true;
+  world.publish = ({ label }) => {
+    if (broken && label.endsWith('@1')) throw ApplicationFailure.nonRetryable('EngineWithoutDevRoutes');
+    return {};
+  };
+  await workers(world, async () => {
+    const run = await start(newId());
+    await until(() => world.count('blocked') === 1);
+    expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 0 1']);
+    broken = false;
+    await run.executeUpdate('resume');
+    await run.result();
+  });
+});
+
+test('a rollout goes on behind an evaluation that failed, and begins twice', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
+  const general = world.general();
+  let failures = 0;
+  let begun = 0;
+  let stopped = 0;
+  const planEvaluation: typeof general.planEvaluation = async (input) => {
+    await until(() => begun === 4);
+    if (failures++ === 0) throw ApplicationFailure.nonRetryable('the disk is full');
+    return general.planEvaluation(input);
+  };
+  world.runAgent = async ({ trialId }) => {
+    if (!trialId.includes('-1.1-') || failures > 0) return { outcome: null, seconds: {} };
+    begun++;
+    const beat = setInterval(() => Context.current().heartbeat(), 200);
+    await sleep('1h').finally(() => {
+      clearInterval(beat);
+      stopped++;
+    });
+    return { outcome: null, seconds: {} };
+  };
+  // Cut with its run, and tried again with it.
+  general.sealTrial = async ({ trialId, attempt, outcome }) => {
+    world.log.push(`seal ${trialId} ${attempt} ${outcome}`);
+    if (outcome === 'scored') world.outcomes.set(trialId, outcome);
+  };
+  general.planGroups = reopening(world, general.planGroups);
+  await withWorkers(environment, { trialgate: { ...general, planEvaluation }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
+    const run = await start(newId());
+    await until(() => world.count('blocked') === 1);
+    await until(() => stopped === 4);
+    const next = environment.client.workflow.getHandle(run.workflowId);
+    await next.executeUpdate('resume');
+    await run.result();
+  });
+  expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1', 'close 1.1']);
+  // What is evaluated is the version that the engines have.
+  expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(world.log.indexOf('publish 2 1'));
+});
+
+/** As in the store: groups whose trials nobody finished run again. */
+function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['general']>['planGroups']): typeof planGroups {
+  return async (input) => {
+    if (input.reopen) for (const id of world.planned) if (id.includes(`/${input.iteration}.`)) world.ended.delete(id);
+    return planGroups(input);
+  };
+}
+
+test('status says nothing of an evaluation\'s groups', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
+  const freed = Promise.withResolvers<void>();
+  world.runAgent = async ({ trialId }) => {
+    if (trialId.includes('-eval@0-0-')) await freed.promise;
+    return { outcome: null, seconds: {} };
+  };
+  await workers(world, async () => {
+    const run = await start(newId());
+    const statusOf = () => run.query<RunStatusReport>('status');
+    await until(() => world.log.some((entry) => /^end .*eval@0\/1$/.test(entry)));
+    await expect.poll(async () => (await statusOf()).groups_ended).toBe(1);
+    const { phase, waits_for, until: deadline, groups, members } = await statusOf();
+    expect({ phase, waits_for, groups }).toEqual({ phase: 'evaluation', waits_for: '2 groups of held-out tasks', groups: 2 });
+    expect(members).toMatchObject([{ task: 't', state: 'running', trials: { waiting: 2 }, until: deadline }, { state: 'ended', trials: { scored: 2 }, until: null }]);
+    expect(Date.parse(deadline ?? '')).toBeLessThanOrEqual(Date.now() + world.config.deadlines.group * 1000);
+    freed.resolve();
+    await run.result();
+  });
 });

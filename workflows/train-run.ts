@@ -7,15 +7,17 @@ import {
   executeChild,
   getExternalWorkflowHandle,
   isCancellation,
+  patched,
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
 import type { RunStanding } from '../activities/prepare-run.ts';
 import { gpu, store, waiting } from './activities.ts';
+import { attributesOf } from './attributes.ts';
 import { describe } from './describe.ts';
 import { evaluatePolicy } from './evaluate-policy.ts';
 import { grpoIteration } from './grpo-iteration.ts';
-import { mendWhenAsked } from './mend-pool.ts';
+import { careForPool } from './mend-pool.ts';
 import type { RunStatusReport } from './messages.ts';
 import { Operator } from './operator.ts';
 import { publish } from './publish-version.ts';
@@ -50,7 +52,8 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   // A reset replays what this execution was started with: then the take is another.
   const { runId: executionId, firstExecutionRunId } = workflowInfo();
   const isResumed = progress.resume === true && executionId === firstExecutionRunId;
-  const mended = mendWhenAsked(runId);
+  const pool = careForPool(runId);
+  const watch = new CancellationScope();
 
   try {
     const prepare = () => store.prepareRun({ runId, runFile });
@@ -58,7 +61,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     const standing = progress.at ? await untilDone(prepare) : await prepare();
     const { iteration, policyVersion } = progress.at ?? standing;
     Object.assign(report, { iteration, iterations: standing.config.iterations, policy_version: policyVersion });
-    upsertSearchAttributes({ TrialgateRun: [runId], TrialgateIteration: [iteration], TrialgatePolicyVersion: [policyVersion] });
+    upsertSearchAttributes(attributesOf({ runId, iteration, version: policyVersion }));
 
     let take = 0;
     if (iteration < standing.config.iterations) {
@@ -77,12 +80,13 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         await publish({ runId, version: policyVersion });
       });
     }
+    if (patched('watch-pool')) void watch.run(pool.watch).catch(() => {});
     if (iteration === 0 && standing.config.evaluation.before) await untilDone(() => evaluate(standing, policyVersion));
     if (iteration >= standing.config.iterations) return await finish(standing, policyVersion);
 
     rollouts = new Rollouts({ runId, iteration, take, policyVersion });
     const next = await untilDone((isAgain) => iterate(standing, isAgain));
-    await mended();
+    await pool.settled();
     await condition(allHandlersFinished);
     const { isStopping, pausedUntil, changed } = operator;
     if (isStopping || iteration + 1 >= (changed ?? standing.config).iterations) return await finish(standing, next);
@@ -114,6 +118,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     return executeChild(grpoIteration, {
       workflowId: `${runId}/${iteration}.${take}`,
       args: [{ runId, iteration, take, trainSeconds: deadlines.train, seconds: { rollout: (Date.now() - start) / 1000 } }],
+      searchAttributes: attributesOf({ runId, iteration, version: policyVersion, phase: 'batch' }),
       staticSummary: `iteration ${iteration}, take ${take}, from policy ${policyVersion}`,
     });
   }
@@ -122,7 +127,8 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     if (config.evaluation.tasks.length === 0) return;
     await executeChild(evaluatePolicy, {
       workflowId: `${runId}/eval@${version}`,
-      args: [{ runId, policyVersion: version, deadlineSeconds: config.deadlines.iteration }],
+      args: [{ runId, policyVersion: version, deadlineSeconds: config.deadlines.iteration, groupSeconds: config.deadlines.group }],
+      searchAttributes: attributesOf({ runId, version, phase: 'evaluation' }),
       staticSummary: `held-out tasks, policy ${version}`,
     });
   }
@@ -138,7 +144,8 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   async function end(as: 'completed' | 'failed' | 'cancelled', reason?: string): Promise<void> {
     await CancellationScope.nonCancellable(async () => {
       await rollouts?.cancelAll();
-      await mended();
+      watch.cancel();
+      await pool.settled();
       // Each tells others what they wait for: one that fails does not keep the other from it.
       await Promise.allSettled([store.releasePool({ runId }), store.setRunStatus({ runId, status: as, reason })]);
     });

@@ -17,8 +17,10 @@ export async function chooseTrials(db: Database, config: RunConfig, take: TakeKe
   await db.transaction(async (tx) => {
     const [row] = await tx.select().from(iterations).where(ofTake(iterations, take)).for('update');
     const { policyVersion } = requireOpenTake(row, `${iteration}.${number}`);
-    const [made] = await tx.select({ id: groups.id }).from(groups).where(ofTake(batchOf(groups), take)).limit(1);
-    if (made) return;
+    // One of stragglers alone has no group of its own.
+    const [ofOwn] = await tx.select({ id: groups.id }).from(groups).where(ofTake(batchOf(groups), take)).limit(1);
+    const [straggler] = await tx.select({ id: trials.id }).from(trials).where(ofTake(batchOf(trials), take)).limit(1);
+    if (ofOwn || straggler) return;
     const ages = await readLineage(tx, { runId, version: policyVersion, limit: config.max_staleness });
     const offered = (await readCandidates(tx, config, runId, ages)).filter((candidate) => isOffered(candidate, config));
     const chosen = enough(offered, batchTrials(config)).map(({ group }) => group.id);

@@ -2,7 +2,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray } from 'drizzle-orm';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Database } from '../../store/database.ts';
-import { attempts, groups, iterations, policyVersions, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
+import { attempts, batches, groups, iterations, policyVersions, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { callRecord } from '../../store/testing/call-record.ts';
@@ -232,4 +232,121 @@ test('a group that could be used once more is lost, because it has not come to i
   expect(await plan(1)).toMatchObject({ eligible: 2 });
   expect(await step(1)).toEqual(['0.1/0']);
   expect(names((await plan(2)).open)).not.toContain('0.1/0');
+});
+
+test('trials that no host opened count as none that failed, or put their task into quarantine', async () => {
+  await begin({ quarantine_after: 1 });
+  await plan(0);
+  for (const ordinal of [0, 1]) await end(`${runId}/0.1/${ordinal}`);
+  await expect(plan(0)).rejects.toMatchObject({ nonRetryable: true, message: '4 of the iteration\'s first 4 trials failed: no host opened a sandbox for them' });
+  expect(await db.select().from(groups).where(eq(groups.runId, runId))).toMatchObject([{ dropped: 'failed' }, { dropped: 'failed' }]);
+  expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
+});
+
+test('trials that the run masks are waited for as samples', async () => {
+  await begin({ truncated: 'mask' });
+  await plan(0);
+  await end(`${runId}/0.1/0`, ['truncated', 1], ['truncated', 0]);
+  const { open, eligible } = await plan(0);
+  expect([names(open), eligible]).toEqual([['0.1/1', '0.1/2'], 0]);
+});
+
+test('a straggler whose workflow was ended from outside holds its place for ever', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  await end(id, 'scored', 'scored');
+  expect(await plan(0)).toMatchObject({ outlived: [id] });
+  await db.update(attempts).set({ openedAt: new Date(0) }).where(eq(attempts.trialId, `${id}-2`));
+  expect(await plan(0)).toMatchObject({ outlived: [] });
+});
+
+test('past the deadline of an iteration groups still start', async () => {
+  await begin({});
+  const late = await planGroups({ db })({ runId, iteration: 0, take: 1, policyVersion: 0, isOver: true });
+  expect(late).toMatchObject({ open: [], eligible: 0, isReady: true });
+});
+
+test('a run\'s history has every group\'s plan at each look', async () => {
+  await begin({ max_staleness: 1 });
+  await plan(0);
+  await end(`${runId}/0.1/0`, ['scored', 1], ['infra_error', 0]);
+  const { open, plans } = await planGroups({ db })({ runId, iteration: 0, take: 1, policyVersion: 0, known: true });
+  expect(open.map((id) => id.slice(runId.length + 1))).toEqual(['0.1/1', '0.1/2', '0.1/3']);
+  expect(plans).toEqual([]);
+});
+
+test('how a group stands is told wrong', async () => {
+  await begin({ group_size: 4 });
+  const first = await plan(0);
+  expect(first.standings).toEqual([[4, 0, 0, null], [4, 0, 0, null]]);
+  const id = `${runId}/0.1/0`;
+  await sample(id, 0);
+  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-1`));
+  // One that is between two attempts waits.
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  await db.update(attempts).set({ outcome: 'infra_error', endedAt: new Date() }).where(eq(attempts.trialId, `${id}-2`));
+  await db.update(groups).set({ deadlineAt: new Date(1_800_000_000_400) }).where(eq(groups.id, id));
+  expect((await plan(0)).standings).toEqual([[2, 1, 1, 1_800_000_000], [4, 0, 0, null]]);
+});
+
+test('a resume after the batch was made takes its trials from it, or runs groups that it has no use for', async () => {
+  await begin({ max_staleness: 1 });
+  await plan(0);
+  await end(`${runId}/0.1/0`, 'scored', 'scored');
+  await end(`${runId}/0.1/1`, 'scored', 'infra_error');
+  await chooseTrials(db, await readRun(db, runId), { runId, iteration: 0, take: 1 });
+  await db.insert(batches).values({ runId, iteration: 0, take: 1, sha256: 's', path: '/b', samples: 3, trials: 3 });
+  await db.insert(quarantinedTasks).values({ runId, task: tasks[0] ?? '', reason: 'r' });
+  const { open, isReady } = await plan(0, { reopen: true });
+  expect([names(open), isReady]).toEqual([['0.1/2', '0.1/3'], true]);
+  const used = await db.select().from(trials).where(and(eq(trials.runId, runId), eq(trials.batchIteration, 0)));
+  expect(used).toHaveLength(3);
+  expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
+});
+
+test('a resume leaves out what earlier iterations did not finish, or keeps half a batch', async () => {
+  await begin({ max_staleness: 1, stragglers: 'cancel' });
+  await plan(0);
+  for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
+  await step(0);
+  await plan(1);
+  await end(`${runId}/0.1/0`, 'scored', 'infra_error');
+  await end(`${runId}/1.1/0`, 'scored', 'scored');
+  await chooseTrials(db, await readRun(db, runId), { runId, iteration: 1, take: 1 });
+  const { open, eligible } = await plan(1, { reopen: true });
+  expect([names(open), eligible]).toEqual([['0.1/0', '0.1/3', '1.1/1'], 2]);
+});
+
+test('a group that was cut with its run counts as failed, and its task as one that keeps failing', async () => {
+  await begin({ quarantine_after: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await openAttempt(db, { trialId: `${id}-0`, attempt: 1, runId, groupId: id, member: 0 });
+  await endGroup({ db })({ id, isCut: true });
+  await end(`${runId}/0.1/1`, 'scored', 'scored');
+  expect(await db.select().from(groups).where(eq(groups.id, id))).toMatchObject([{ dropped: null, endedAt: expect.any(Date) }]);
+  expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
+  expect(names((await plan(0, { reopen: true })).open)).toEqual(['0.1/0']);
+});
+
+test('a second try of a batch takes other trials than the first', async () => {
+  await begin({ max_staleness: 1, group_size: 2, group_quorum: 1, stragglers: 'carry_over', groups_per_iteration: 1 });
+  await plan(0);
+  const [first, second] = [`${runId}/0.1/0`, `${runId}/0.1/1`];
+  for (const id of [first, second]) {
+    await openAttempt(db, { trialId: `${id}-1`, attempt: 1, runId, groupId: id, member: 1 });
+    await end(id, 'scored');
+  }
+  expect(await step(0)).toEqual(['0.1/0', '0.1/1']);
+  await plan(1);
+  // All of this batch are stragglers: none of its groups is its own.
+  for (const id of [first, second]) await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-1`));
+  const choose = async () => chooseTrials(db, await readRun(db, runId), { runId, iteration: 1, take: 1 });
+  await choose();
+  await end(`${runId}/1.1/0`, 'scored', 'scored');
+  await choose();
+  const used = await db.select().from(trials).where(and(eq(trials.runId, runId), eq(trials.batchIteration, 1)));
+  expect(used.map(({ id }) => id).toSorted()).toEqual([`${first}-1`, `${second}-1`]);
 });

@@ -3,6 +3,6 @@ import type { GroupPlan } from '../group-plan.ts';
 
 /** What a group's workflow is started with, from its row. */
 export const planOf = (row: typeof groups.$inferSelect): GroupPlan => {
-  const { id, runId, kind, iteration, take, ordinal, size, task, agent, policyVersion } = row;
-  return { id, trialPrefix: id.replace(/[/]/g, '-').replace('@', '.'), runId, kind, iteration, take, ordinal, size, task, agent, policyVersion };
+  const { id, runId, kind, iteration, take, ordinal, size, task, agent, policyVersion, openedAt } = row;
+  return { id, trialPrefix: id.replace(/[/]/g, '-').replace('@', '.'), runId, kind, iteration, take, ordinal, size, task, agent, policyVersion, openedAt: openedAt.toISOString() };
 };

@@ -11,7 +11,7 @@ import { callRecord } from '../../store/testing/call-record.ts';
 import { useDatabase } from '../../store/testing/use-database.ts';
 import { until } from '../../store/testing/until.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
-import type { RunStatusReport } from '../../workflows/messages.ts';
+import type { GroupReport, RunStatusReport } from '../../workflows/messages.ts';
 import { withWorkers } from '../../workflows/testing.ts';
 import { useTemporal } from '../../workflows/use-temporal.ts';
 import { recordsOver } from '../testing/records-over.ts';
@@ -112,6 +112,14 @@ test('with staleness the engines idle while a slow group is waited for, or its s
   });
 });
 
+test('an iteration past its deadline waits for its slowest trial, or trains on nothing', async () => {
+  await run({ deadlines: { iteration: 3 } }, /0\.1-0-0$/, async (handle, id) => {
+    await handle.result();
+    expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: 'truncated', reason: 'the group reached its deadline', batchIteration: 0 });
+    expect(await batchOf(id)).toEqual([[0, 0], [0, 0]]);
+  });
+});
+
 test('a skipped trial is trained on, or run again', async () => {
   await run({}, /0\.1-0-0$/, async (handle, id, _free, world) => {
     await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
@@ -133,6 +141,31 @@ test('a trial that was given more time is cut at its old deadline', async () => 
     free();
     await handle.result();
     expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: 'scored' });
+  });
+});
+
+test('status hides what a group waits for, or until when', async () => {
+  await run({}, /0\.1-[01]-0$/, async (handle, id, free) => {
+    const group = `${id}/0.1/0`;
+    const memberOf = async () => (await statusOf(handle)).members.find((member) => member.id === group);
+    await until(async () => (await db.select().from(trials).where(and(eq(trials.groupId, group), eq(trials.outcome, 'scored')))).length === 2);
+    expect(await memberOf()).toMatchObject({ task: expect.stringContaining('/task'), state: 'running', trials: { waiting: 3 } });
+    // The other group's end makes the run look.
+    await handle.executeUpdate('skip', { args: [{ trial: `${id}-0.1-1-0` }] });
+    await until(async () => (await memberOf())?.trials['ended'] === 2);
+    const [row] = await db.select().from(groups).where(eq(groups.id, group));
+    const before = Math.round((row?.deadlineAt?.getTime() ?? 0) / 1000) * 1000;
+    expect(await memberOf()).toMatchObject({ trials: { waiting: 0, running: 1, ended: 2 }, since: row?.openedAt.toISOString(), until: new Date(before).toISOString() });
+    expect((await statusOf(handle)).members[1]).toMatchObject({ state: 'ended', trials: { scored: 2, cancelled: 1 }, until: null });
+
+    await handle.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 7200 }] });
+    await until(async () => Date.parse((await memberOf())?.until ?? '') > before);
+    const own = await environment.client.workflow.getHandle(group).query<GroupReport>('status');
+    expect(own).toMatchObject({ id: group, trials: [{ id: `${id}-0.1-0-0`, state: 'agent', until: own.until }, { state: 'scored', until: null }, { state: 'scored', until: null }] });
+    expect((await memberOf())?.until).toBe(own.until);
+    expect((await db.select().from(groups).where(eq(groups.id, group)))[0]?.deadlineAt?.toISOString()).toBe(own.until);
+    free();
+    await handle.result();
   });
 });
 

@@ -3,13 +3,14 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { eq } from 'drizzle-orm';
+import { and, eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openDatabase, type Database } from '../../store/database.ts';
-import { calls, trials } from '../../store/schema.ts';
+import { calls, policyVersions, replicas, trials } from '../../store/schema.ts';
 import { connectionsOf } from '../config/connections.ts';
 import { INSTALLS, REPOSITORY } from '../folders.ts';
 import { readRunRecord, type RunRecord } from '../show/run-record.ts';
+import type { UnderWay } from '../show/under-way.ts';
 import { auditRun } from '../testing/audit-run.ts';
 import { TestDeployment } from '../testing/deployment.ts';
 
@@ -125,6 +126,46 @@ test('a trial\'s record differs from what is trained on, or a call of a run went
   }
 });
 
+test('a person cannot change, cut or look into a run that is under way', async () => {
+  const file = await runFile('operated.json', { iterations: 3, group_size: 4, max_response_length: 300, evaluation: { ...RUN_FILE.evaluation, after: false } });
+  await deployment.trialgate('train', file, '--run', 'operated', '--detach');
+  await until('operated', (record) => (record.iterations[0]?.trials.open ?? 0) > 0);
+  const skipped = await firstOf([0, 1].flatMap((group) => [3, 2, 1, 0].map((member) => `operated-0.1-${group}-${member}`)), (trial) => deployment.trialgate('skip', 'operated', trial));
+  const shown: RunRecord & { under_way: UnderWay } = JSON.parse(await deployment.trialgate('show', 'operated', '--json'));
+  expect(shown.under_way).toMatchObject({ phase: 'rollout', waits_for: expect.stringContaining('trials for the batch') });
+  for (const { trials: standing, until: deadline } of shown.under_way.groups) {
+    expect(standing.waiting + standing.running + standing.ended).toBe(4);
+    expect(Date.parse(deadline ?? '')).toBeGreaterThan(Date.now());
+  }
+  const refused = await failureOf(deployment.trialgate('configure', 'operated', 'iterations=1', 'optim.lr=fast'));
+  expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('optim.lr') });
+  expect(await deployment.trialgate('configure', 'operated', 'iterations=1', 'optim.lr=1e-4', 'evaluation.samples=1')).toContain('changed');
+  const record = await until('operated', (each) => each.status === 'completed');
+  expect(record.iterations).toMatchObject([{ iteration: 0, status: 'done', trained_version: 1, batch: { trials: 7 } }]);
+  expect(record.config).toMatchObject({ iterations: 1, optim: { lr: 1e-4 }, evaluation: { samples: 1 } });
+  expect((await db.select().from(trials).where(eq(trials.id, skipped)))[0]).toMatchObject({ outcome: 'cancelled', reason: 'skipped by a person', batchIteration: null });
+  expect(await failureOf(deployment.trialgate('skip', 'operated', skipped))).toMatchObject({ code: 2, stderr: expect.stringContaining('run operated is not under way') });
+});
+
+test('a version of one run cannot begin another, or not with what the trainer had', async () => {
+  await deployment.trialgate('fork', 'operated@1', '--run', 'forked', '--iterations', '1', 'groups_per_iteration=1', 'group_size=2', 'max_response_length=16');
+  const record = await readRunRecord(db, 'forked');
+  expect(record).toMatchObject({ status: 'completed', forked_from: 'operated@1', iterations: [{ policy_version: 0, trained_version: 1, groups: 1 }], config: { optim: { lr: 1e-4 } } });
+  const shaOf = async (run: string, version: number) => (await db.select().from(policyVersions).where(and(eq(policyVersions.runId, run), eq(policyVersions.version, version))))[0]?.checkpointSha256;
+  expect(await shaOf('forked', 0)).toBe(await shaOf('operated', 1));
+  expect(await auditRun(db, 'forked', 1)).toEqual([]);
+});
+
+test('a finished batch cannot be trained on again, or what came of it not be evaluated', async () => {
+  const before = (await db.select().from(calls)).length;
+  await deployment.trialgate('rescore', 'operated', '--iteration', '0', '--reward-weights', 'reward=0.5', '--run', 'rescored');
+  expect(await readRunRecord(db, 'rescored')).toMatchObject({ status: 'completed', rescores: 'operated/0.1', iterations: [{ trained_version: 1, batch: { trials: 7 } }], config: { reward_weights: { reward: 0.5 } } });
+  expect((await db.select().from(calls)).length).toBe(before);
+  const evaluation: RunRecord['evaluations'][number] = JSON.parse(await deployment.trialgate('evaluate', 'rescored@1', '--samples', '1', '--json'));
+  expect(evaluation).toMatchObject({ id: 'eval@1.1', policy_version: 1, groups: 4, pass_at: { 1: expect.any(Number) } });
+  expect(await db.select({ owner: replicas.runId }).from(replicas)).toEqual([{ owner: null }]);
+});
+
 test.each([
   ['an unknown key', { itterations: 1 }, 'itterations: unknown setting'],
   ['a negative count', { group_size: -1 }, 'group_size: '],
@@ -145,6 +186,17 @@ test('a run whose name is taken starts over, or a name that nobody has resumes',
   expect(await failureOf(deployment.trialgate('resume', 'nobody'))).toMatchObject({ code: 2 });
   expect(await failureOf(deployment.trialgate('show', 'nobody'))).toMatchObject({ code: 2 });
 });
+
+/** The first of these with which it works: trials end while one is looked for. */
+async function firstOf(names: string[], work: (name: string) => Promise<unknown>): Promise<string> {
+  const failures: string[] = [];
+  for (const name of names) {
+    const { code, stderr } = await failureOf(work(name));
+    if (code === 0) return name;
+    failures.push(stderr);
+  }
+  throw new Error(failures.join('\n'));
+}
 
 async function openSandboxes(): Promise<string[]> {
   for (let i = 0; i < 50; i++) {

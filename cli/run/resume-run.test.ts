@@ -1,13 +1,17 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { eq } from 'drizzle-orm';
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../activities/run-config.ts';
 import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
 import { iterations, runs } from '../../store/schema.ts';
 import { useDatabase } from '../../store/testing/use-database.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
+import { hold } from '../../workflows/histories/stage.ts';
 import { withWorkers } from '../../workflows/testing.ts';
 import { useTemporal } from '../../workflows/use-temporal.ts';
+import { INSTALLS } from '../folders.ts';
 import { recordsOver } from '../testing/records-over.ts';
 import { resumeRun } from './resume-run.ts';
 import { startRun } from './start-run.ts';
@@ -52,4 +56,23 @@ test('a run that failed is resumed in another take, or runs its finished trials 
   expect(ran.slice(4)).toEqual(['failed-0.1-1-1 2']);
   expect((await db.select().from(iterations)).map((row) => [row.iteration, row.take, row.status])).toEqual([[0, 1, 'done']]);
   expect(await statusOf()).toBe('completed');
+});
+
+test('a run that was resumed goes on in the same take when Temporal\'s CLI resets it', async () => {
+  const { db } = store;
+  await using folder = await temporaryHome();
+  const { folder: task } = await taskWith(folder.home, 'true');
+  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const world = new FakeWorld();
+  const { held, free } = hold(world, /^reset-0\.1-/);
+  const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
+  await withWorkers(environment, { trialgate: real, sandboxes: { openTrial: real.openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
+    await startRun(environment.client, 'reset', config, { resume: true });
+    await expect.poll(() => held.size, { timeout: 10_000 }).toBe(2);
+    const reset = ['workflow', 'reset', '--workflow-id', 'reset', '--type', 'FirstWorkflowTask', '--reapply-exclude', 'All', '--reason', 'redo'];
+    await promisify(execFile)(INSTALLS.temporal, [...reset, '--address', environment.address]);
+    await environment.client.workflow.getHandle('reset').result().finally(free);
+  });
+  const takes = await db.select().from(iterations).where(eq(iterations.runId, 'reset')).orderBy(iterations.take);
+  expect(takes.map((row) => [row.take, row.status])).toEqual([[1, 'superseded'], [2, 'done']]);
 });

@@ -3,12 +3,14 @@ import { readRun } from '../../activities/read-run.ts';
 import { weightedReward } from '../../activities/reward.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
-import { attempts, batches, calls, groups, iterations, policyVersions, publications, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
+import { attempts, batches, calls, groups, iterations, policyVersions, publications, quarantinedTasks, runs, trials, type Dropped, type Outcome } from '../../store/schema.ts';
 import { passAtK } from './pass-at-k.ts';
 import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
 
 export type Summary = {
   groups: number;
+  /** Groups that no batch will have, by why. */
+  dropped: Partial<Record<Dropped, number>>;
   trials: Partial<Record<Outcome | 'open', number>>;
   /** Attempts that failed and were run again. */
   repeated_attempts: number;
@@ -85,12 +87,14 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   const summaryOf = (rows: typeof members): Summary => {
     const present = rows.flatMap(({ trial }) => (trial ? [{ ...trial, outcome: trial.outcome ?? lastOutcome.get(trial.id) ?? ('open' as const) }] : []));
     const rewards = present.flatMap(({ rewards: named }) => (named ? [weightedReward(named, weights)] : []));
-    const ids = new Set(rows.map(({ group }) => group.id));
+    const own = new Map(rows.map(({ group }) => [group.id, group]));
+    const ids = new Set(own.keys());
     const ours = said.filter(({ groupId }) => groupId !== null && ids.has(groupId));
     const callsThat = (which: (continuation: string | null) => boolean) =>
       ours.filter(({ continuation }) => which(continuation)).reduce((sum, row) => sum + row.calls, 0);
     return {
       groups: ids.size,
+      dropped: tally([...own.values()].flatMap(({ dropped }) => dropped ?? [])),
       trials: tally(present.map(({ outcome }) => outcome)),
       repeated_attempts: present.reduce((sum, { id }) => sum + Math.max(0, (attemptsOf[id] ?? 1) - 1), 0),
       reward: statisticsOf(rewards),

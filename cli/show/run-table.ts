@@ -4,7 +4,7 @@ import { table } from './table.ts';
 const PHASES = ['rollout', 'batch', 'train', 'publish'];
 
 /** A run as a person reads it: the base model on held-out tasks, each iteration, the trained model on held-out tasks. */
-export function runTable(record: RunRecord): string {
+export function runTable(record: Omit<RunRecord, 'config'>): string {
   const done = record.iterations.filter((row) => row.status !== 'superseded');
   const isAsync = done.some((row) => (row.batch?.metrics['staleness_max'] ?? 0) > 0);
   const rows = done.map((row) => [

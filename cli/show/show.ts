@@ -1,13 +1,15 @@
 import { desc, eq } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
 import { readRunRecord, type RunRecord } from './run-record.ts';
 import { runTable } from './run-table.ts';
 import { table } from './table.ts';
 import { readTrialRecord, transcript } from './trial-transcript.ts';
+import { printUnderWay, readUnderWay } from './under-way.ts';
 
 /** What `trialgate show` prints. A name is a run's if there is such a run, else a trial's. */
-export async function show(db: Database, id: string | undefined, json: boolean): Promise<string> {
+export async function show(db: Database, id: string | undefined, json: boolean, ask: (runId: string) => Promise<RunStatusReport | null>): Promise<string> {
   const print = <T>(value: T, text: (value: T) => string): string => (json ? JSON.stringify(value, null, 2) : text(value));
   if (id === undefined) {
     const all = await db.select().from(runs).orderBy(desc(runs.createdAt));
@@ -16,14 +18,18 @@ export async function show(db: Database, id: string | undefined, json: boolean):
       rows.length ? table(['run', 'status', 'created'], rows.map((row) => [row.run, row.status, row.created_at])) : 'no runs yet: npx trialgate train FILE',
     );
   }
-  const [run] = await db.select({ id: runs.id }).from(runs).where(eq(runs.id, id));
+  const [run] = await db.select({ id: runs.id, status: runs.status }).from(runs).where(eq(runs.id, id));
   if (!run) return print(await readTrialRecord(db, id), transcript);
-  return print(await readRunRecord(db, id), (record) =>
-    [`run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`, runTable(record)].join('\n\n'),
-  );
+  const isUnderWay = run.status === 'running' || run.status === 'blocked';
+  const underWay = isUnderWay ? await readUnderWay(db, id, await ask(id)) : null;
+  const { config, ...record } = await readRunRecord(db, id);
+  return print({ ...record, under_way: underWay, config }, () => {
+    const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;
+    return [title, ...(underWay ? printUnderWay(id, underWay) : []), runTable(record)].join('\n\n');
+  });
 }
 
-function originOf({ forked_from, rescores }: RunRecord): string {
+function originOf({ forked_from, rescores }: Pick<RunRecord, 'forked_from' | 'rescores'>): string {
   if (forked_from === null) return '';
   return rescores === null ? `, forked from ${forked_from}` : `, ${rescores} again from ${forked_from}, under other reward weights`;
 }

@@ -25,6 +25,7 @@ FIRST_TOLERANCE = 0.5
 LEAST_TOLERANCE = 0.05
 TOLERANCE_FACTOR = 3.0
 READY_SECONDS = 180.0
+DIFFERS = "its tensors' checksums differ from the other replicas'"
 
 
 def allowed_difference(seen_at_version_0: float | None) -> float:
@@ -113,6 +114,7 @@ class Publication:
         given = request.get("previous")
         self.previous = Target(given["label"], given["checkpoint"]) if given else None
         self.previous_checksums: dict[str, str] = (given or {}).get("checksums") or {}
+        self.checksum: str | None = request.get("checksum")
         self.canary = Canary.from_json(request["canary"])
         self.allowed = allowed_difference(request.get("canary_tolerance"))
         self.min_replicas = int(request["min_replicas"])
@@ -165,6 +167,8 @@ class Publication:
                     raise EngineError(
                         "its tensors have the checksums of the version before: the new weights did not arrive"
                     )
+                if self.checksum is not None and replica.checksum != self.checksum:
+                    raise EngineError(DIFFERS)
                 replica.ok = True
         except EngineError as error:
             replica.error = str(error)
@@ -193,7 +197,7 @@ class Publication:
         majority = counted.most_common(1)[0][0]
         for replica in self.replicas:
             if replica.ok and replica.checksum != majority:
-                replica.ok, replica.error = False, "its tensors' checksums differ from the other replicas'"
+                replica.ok, replica.error = False, DIFFERS
 
     async def _disown(self, replica: Replica) -> None:
         """Takes the new label off a replica that could not be confirmed, so that nobody takes it for the version."""

@@ -137,6 +137,20 @@ async def test_replica_that_differs_from_the_others_does_not_count(pool):
     assert any("differ from the other" in (r["error"] or "") for r in result["replicas"])
 
 
+async def test_lost_replica_that_differs_from_those_that_have_the_version_does_not_count(pool):
+    engines, folder, previous = pool
+    published = await publish(engines, folder, previous=previous)
+    expected = published["replicas"][0]["checksum"]
+    engines[1].label, engines[1].weights = "default", "base"
+    engines[1].reloads_that_do_nothing.append(str(folder / "v2"))
+    result = await publish(engines[1:], folder, min_replicas=0, checksum=expected)
+    assert "differ from the other" in result["replicas"][0]["error"]
+    assert engines[1].label == "unconfirmed:r@2"
+    engines[1].reloads_that_do_nothing.clear()
+    assert (await publish(engines[1:], folder, min_replicas=0, checksum=expected))["replicas"][0]["ok"]
+    assert [len(engine.reloads) for engine in engines] == [1, 3]
+
+
 async def test_unreachable_replica_is_reported_and_waited_for_no_longer_than_allowed(pool):
     engines, folder, previous = pool
     gone = ScriptedEngine(folder / "gone.sock", [])

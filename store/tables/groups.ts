@@ -29,6 +29,8 @@ export const groups = pgTable(
     batchIteration: integer('batch_iteration'),
     batchTake: integer('batch_take'),
     openedAt: timestamp('opened_at', { withTimezone: true }).notNull().defaultNow(),
+    /** When it is cut at the latest; null before its workflow began. */
+    deadlineAt: timestamp('deadline_at', { withTimezone: true }),
     /** When it came to its quorum, its end or its deadline. A straggler that is carried over may outlive it. */
     endedAt: timestamp('ended_at', { withTimezone: true }),
   },

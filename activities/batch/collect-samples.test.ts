@@ -1,0 +1,69 @@
+import { eq } from 'drizzle-orm';
+import { beforeAll, expect, test } from 'vitest';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { groups, iterations, policyVersions, runs, trials, type Outcome } from '../../store/schema.ts';
+import { callRecord } from '../../store/testing/call-record.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
+import { parseRunConfig } from '../parse-run-config.ts';
+import { batchMetrics } from './batch-metrics.ts';
+import { collectSamples } from './collect-samples.ts';
+
+const store = useDatabase();
+const config = parseRunConfig({ model: 'm', tasks: ['t'], iterations: 5, max_staleness: 1, group_quorum: 2, group_size: 4, stragglers: 'carry_over' });
+const take = { runId: 'run', iteration: 3, take: 1 };
+
+type Sampled = { version: number; tokens?: number; /** Its first tokens are of this version. */ from?: number };
+
+/** A trial that was sampled by such versions, and whether the batch has it. */
+async function trial(group: string, member: number, { version, tokens = 4, from }: Sampled, end: { outcome?: Outcome; reward?: number; batch?: number | null }): Promise<void> {
+  const { outcome = 'scored', reward = 1, batch = 3 } = end;
+  const trialId = `${group}-${member}`;
+  await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: group, member });
+  const versionSpans = from === undefined ? null : [{ version: from, start: 0, end: 1 }, { version, start: 1, end: tokens }];
+  const choice = { completionTokenIds: new Int32Array(tokens), logprobs: new Float32Array(tokens), policyVersion: version, versionSpans };
+  await recordCalls(store.db, [callRecord({ trialId, promptTokenIds: Int32Array.of(1, 2), choice })]);
+  await sealTrial(store.db, { trialId, outcome, final: true, rewards: outcome === 'cancelled' ? undefined : { reward } });
+  if (batch !== null) await store.db.update(trials).set({ batchIteration: batch, batchTake: 1 }).where(eq(trials.id, trialId));
+}
+
+/** Versions 0 → 1 → 3 → 4; 2 was made by a take that was superseded. The step starts from 4. */
+beforeAll(async () => {
+  await store.db.insert(runs).values({ id: 'run', config });
+  for (const [version, parentVersion] of [[0, null], [1, 0], [2, 1], [3, 1], [4, 3]] as const) {
+    await store.db.insert(policyVersions).values({ runId: 'run', version, parentVersion, stepKey: `${version}`, checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } });
+  }
+  await store.db.insert(iterations).values([{ runId: 'run', iteration: 2, take: 1, policyVersion: 3 }, { ...take, policyVersion: 4 }]);
+  const group = (id: string, values: Partial<typeof groups.$inferInsert>) => ({ id, runId: 'run', kind: 'train' as const, iteration: 3, take: 1, ordinal: 0, task: 't', agent: 'a', size: 4, policyVersion: 4, batchIteration: 3, batchTake: 1, ...values });
+  await store.db.insert(groups).values([group('new', {}), group('carried', { iteration: 2, batchIteration: 2 }), group('flat', { ordinal: 1, batchIteration: null, dropped: 'no_spread' })]);
+
+  await trial('new', 0, { version: 4, tokens: 2 }, { reward: 1 });
+  await trial('new', 1, { version: 4, from: 3, tokens: 6 }, { reward: 0 });
+  await trial('new', 2, { version: 1 }, {});
+  await trial('new', 3, { version: 4, tokens: 40 }, { outcome: 'cancelled' });
+  await trial('carried', 0, { version: 3 }, { reward: 0.25, batch: 2 });
+  await trial('carried', 1, { version: 4, from: 2 }, {});
+  await trial('carried', 2, { version: 3, tokens: 7 }, { reward: 0.5 });
+  await trial('flat', 0, { version: 4, tokens: 20 }, { reward: 1, batch: null });
+});
+
+test('what is too old, or another take had a part in, is trained on; a sample is as old as its newest token', async () => {
+  const { samples, stale, staleness } = await collectSamples(store.db, config, take, 4);
+  expect(samples.map(({ trialId }) => trialId)).toEqual(['carried-2', 'new-0', 'new-1']);
+  expect(staleness).toEqual([1, 0, 1]);
+  expect(stale.map(({ trialId }) => trialId)).toEqual(['carried-1', 'new-2']);
+  expect(samples.find(({ trialId }) => trialId === 'new-1')?.policyVersions).toEqual([null, null, 3, 4, 4, 4, 4, 4]);
+});
+
+test('the baseline of a straggler forgets its group\'s earlier trials, or is made of those that run with it', async () => {
+  const { samples } = await collectSamples(store.db, config, take, 4);
+  expect(samples.map(({ companions }) => companions)).toEqual([[{ reward: 0.25 }], [], []]);
+});
+
+test('what a batch left out is not told beside what it used', async () => {
+  const metrics = await batchMetrics(store.db, config, take, await collectSamples(store.db, config, take, 4));
+  expect(metrics).toMatchObject({ groups: 2, samples_per_trial: 1, stale_samples: 2, staleness_max: 1, used_trials: 3, used_tokens: 5, used_reward: 0.5, dropped_trials: 4, dropped_reward: 1 });
+  expect(metrics['staleness_mean']).toBeCloseTo(2 / 3);
+  expect(metrics['dropped_tokens']).toBe((4 + 40 + 4 + 20) / 4);
+});

@@ -1,0 +1,99 @@
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { eq } from 'drizzle-orm';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
+import { FakeEngine } from '../gateway/testing/fake-engine.ts';
+import { publications, replicas, runs } from '../store/schema.ts';
+import { runWithVersion } from '../store/testing/run-with-version.ts';
+import { useDatabase } from '../store/testing/use-database.ts';
+import { startTemporal } from '../workflows/testing.ts';
+import { hasLostReplica, missingVersion } from './check-pool.ts';
+import type { Deps } from './deps.ts';
+import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
+import { HostSandboxes } from './host-sandboxes.ts';
+import { beginPublication, endPublication } from './publication.ts';
+import { runConfig } from './run-config.ts';
+import { temporaryHome } from './sandbox/testing/fixtures.ts';
+
+const store = useDatabase();
+let environment: TestWorkflowEnvironment;
+let home: Awaited<ReturnType<typeof temporaryHome>>;
+let deps: Deps;
+let engines: [FakeEngine, FakeEngine, FakeEngine];
+beforeAll(async () => {
+  [environment, home] = await Promise.all([startTemporal(), temporaryHome()]);
+  deps = { db: store.db, temporal: environment.client, gatewayUrls: [], home: home.home, secret: '', hostQueue: '', sandboxes: new HostSandboxes(home.home, 1) };
+});
+afterAll(async () => {
+  await environment?.teardown();
+  await home?.[Symbol.asyncDispose]();
+});
+afterEach(async () => {
+  for (const engine of engines) await engine.stop();
+});
+
+/** A run that can do with two of its three engines, all of which have its version 1. */
+beforeEach(async () => {
+  for (const table of [replicas, runs]) await store.db.delete(table);
+  const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3, min_replicas: 2 });
+  for (const version of [0, 1, 2]) await runWithVersion(store.db, home.home, 'run', version, config);
+  const start = () => new FakeEngine().start('run@1');
+  engines = [await start(), await start(), await start()];
+  await store.db.insert(replicas).values(engines.map(({ url }) => ({ url, runId: 'run', label: 'run@1' })));
+  await endPublication(deps)({ runId: 'run', version: 1, reports: reportsOf({ replicas: engines.map(({ url }) => url), label: 'run@1' }) });
+});
+
+const reportsOf = ({ replicas: urls, label }: Pick<PublishInput, 'replicas' | 'label'>): ReplicaReport[] =>
+  urls.map((url) => ({ url, ok: true, label, checksum: 'c', canary_difference: 0.01, seconds: 1, error: null }));
+const rotation = async () => {
+  const rows = await store.db.select().from(replicas);
+  return engines.map(({ url }) => rows.find((row) => row.url === url)?.inRotation);
+};
+const missing = () => missingVersion(deps)({ runId: 'run' });
+
+test('a replica that comes back is left without its weights because the run can do without it', async () => {
+  expect(await missing()).toBeNull();
+  engines[0].label = 'default';
+  expect(await missing()).toBe(1);
+});
+
+test('one that is away is waited for though the run can do without it, or is not though it cannot', async () => {
+  await engines[0].stop();
+  expect(await missing()).toBeNull();
+  await engines[1].stop();
+  expect(await missing()).toBe(1);
+  expect((await beginPublication(deps)({ runId: 'run', version: 1, isMend: true })).replicas).toEqual([engines[0].url, engines[1].url].toSorted());
+});
+
+test('replicas that have their version are paused while a lost one is given it', async () => {
+  engines[1].label = 'default';
+  const asked = await beginPublication(deps)({ runId: 'run', version: 1, isMend: true });
+  expect(asked).toMatchObject({ label: 'run@1', replicas: [engines[1].url], min_replicas: 0, checksum: 'c', previous: null });
+  expect(await rotation()).toEqual([true, false, true]);
+  engines[1].label = 'run@1';
+  await endPublication(deps)({ runId: 'run', version: 1, isMend: true, reports: reportsOf(asked) });
+  expect(await rotation()).toEqual([true, true, true]);
+  expect(await missing()).toBeNull();
+});
+
+test('a publication keeps all engines waiting for one that is away, or forgets what that should have', async () => {
+  await engines[2].stop();
+  const asked = await beginPublication(deps)({ runId: 'run', version: 2 });
+  expect(asked).toMatchObject({ label: 'run@2', replicas: [engines[0].url, engines[1].url].toSorted(), min_replicas: 2 });
+  for (const engine of engines) engine.label = 'run@2';
+  await endPublication(deps)({ runId: 'run', version: 2, reports: reportsOf(asked) });
+  expect(await rotation()).toEqual([true, true, false]);
+  await engines[2].start('default');
+  expect(await missing()).toBe(2);
+  expect((await store.db.select().from(publications).where(eq(publications.version, 2))).map(({ replica }) => replica).toSorted()).toEqual(asked.replicas);
+});
+
+test('an engine that comes back is not noticed, or a publication under way is taken for a loss', async () => {
+  const isBack = () => hasLostReplica(deps)({ runId: 'run' });
+  await engines[0].stop();
+  expect(await isBack()).toBe(false);
+  await engines[0].start('loading:run@2');
+  const publishing = await environment.client.workflow.start('publishVersion', { workflowId: 'run/publish', taskQueue: 'nobody', args: [] });
+  expect(await isBack()).toBe(false);
+  await publishing.terminate();
+  expect(await isBack()).toBe(true);
+});

@@ -1,0 +1,74 @@
+import { Client } from '@temporalio/client';
+import { and, eq } from 'drizzle-orm';
+import { resolve } from 'node:path';
+import { beforeEach, expect, test } from 'vitest';
+import { openAttempt } from '../store/queries/open-attempt.ts';
+import { sealTrial } from '../store/queries/seal-trial.ts';
+import { attempts, groups, iterations, runs } from '../store/schema.ts';
+import { useDatabase } from '../store/testing/use-database.ts';
+import type { Deps } from './deps.ts';
+import { HostSandboxes } from './host-sandboxes.ts';
+import { openGroup } from './open-group.ts';
+import { openTake } from './open-take.ts';
+import { prepareRun } from './prepare-run.ts';
+import { runConfig } from './run-config.ts';
+
+const store = useDatabase();
+const config = runConfig.parse({ model: 'm', tasks: [resolve('tasks/train')], iterations: 3 });
+const deps = (): Deps => ({ db: store.db, temporal: new Client(), gatewayUrls: [], home: '/', secret: '', hostQueue: '', sandboxes: new HostSandboxes('/', 1) });
+beforeEach(async () => {
+  await store.db.delete(runs);
+  await store.db.insert(runs).values({ id: 'run', config });
+});
+
+const open = (resume = false) => openTake(deps())({ runId: 'run', iteration: 0, policyVersion: 0, resume });
+const planOf = (ordinal: number, take = 1) => ({ id: `run/0.${take}/${ordinal}`, runId: 'run', kind: 'train' as const, iteration: 0, take, ordinal, task: 't', agent: 'a', size: 2, policyVersion: 0 });
+const groupOf = async (ordinal: number, values: Partial<typeof groups.$inferInsert> = {}) => {
+  await store.db.insert(groups).values({ ...planOf(ordinal), ...values });
+};
+
+test('a second try opens another take, or a take in which something was made is gone on with by one who did not resume', async () => {
+  expect(await open()).toEqual({ take: 1, superseded: [] });
+  expect(await open()).toEqual({ take: 1, superseded: [] });
+  await store.db.update(iterations).set({ trainedVersion: 1 });
+  expect((await open()).take).toBe(2);
+  // A batch of groups that earlier iterations began is something too.
+  await groupOf(0, { iteration: 7, batchIteration: 0, batchTake: 2 });
+  expect((await open()).take).toBe(3);
+  await groupOf(1, { take: 3, id: 'run/0.3/1' });
+  expect((await open(true)).take).toBe(3);
+});
+
+test('workflows of a superseded take run on: its step, its groups, those of which a straggler runs, also after a resume', async () => {
+  await open();
+  for (const ordinal of [0, 1, 2]) await groupOf(ordinal, { endedAt: ordinal === 0 ? null : new Date() });
+  await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/0.1/1', member: 1 });
+  await openAttempt(store.db, { trialId: 'done', attempt: 1, runId: 'run', groupId: 'run/0.1/2', member: 0 });
+  await sealTrial(store.db, { trialId: 'done', outcome: 'scored', rewards: { reward: 1 } });
+  const superseded = ['run/0.1', 'run/0.1/0', 'run/0.1/1'];
+  expect(await open()).toEqual({ take: 2, superseded });
+  await groupOf(3, { take: 2, id: 'run/0.2/3' });
+  expect(await open(true)).toEqual({ take: 2, superseded });
+});
+
+test('an attempt whose number its workflow does not know stays open', async () => {
+  await openAttempt(store.db, { trialId: 'cut', attempt: 3, runId: 'run', groupId: 'run/0.1/0', member: 1 });
+  await sealTrial(store.db, { trialId: 'cut', outcome: 'truncated', reason: 'cut between two attempts' });
+  expect(await store.db.select().from(attempts).where(and(eq(attempts.trialId, 'cut'), eq(attempts.attempt, 3)))).toMatchObject([{ outcome: 'truncated' }]);
+});
+
+test('a run that is started again forgets what a person changed, or loses where it stood', async () => {
+  await store.db.update(runs).set({ config: { ...config, group_size: 5 }, status: 'blocked', reason: 'the disk is full' });
+  await store.db.insert(iterations).values({ runId: 'run', iteration: 0, take: 1, policyVersion: 0, trainedVersion: 1, status: 'done' });
+  const standing = await prepareRun(deps())({ runId: 'run', runFile: config });
+  expect(standing).toMatchObject({ iteration: 1, policyVersion: 1, config: { group_size: 5 } });
+  expect(await store.db.select().from(runs)).toMatchObject([{ status: 'running', reason: null, config: { group_size: 5 } }]);
+});
+
+test('a group waits for a quorum that it has not the trials for, since the run was changed', async () => {
+  await open();
+  await store.db.update(runs).set({ config: { ...config, group_size: 8, group_quorum: 6 } });
+  expect(await openGroup(deps())({ ...planOf(0), trialPrefix: 'p' })).toMatchObject({ quorum: 2 });
+  const [row] = await store.db.select().from(groups);
+  expect((row?.deadlineAt?.getTime() ?? 0) - (row?.openedAt.getTime() ?? 0)).toBeGreaterThan(config.deadlines.group * 1000 - 60_000);
+});

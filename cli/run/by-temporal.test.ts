@@ -1,0 +1,128 @@
+import { Context, sleep } from '@temporalio/activity';
+import type { TestWorkflowEnvironment } from '@temporalio/testing';
+import { execFile } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { runConfig } from '../../activities/run-config.ts';
+import { FakeWorld } from '../../workflows/fake-activities.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { INSTALLS, REPOSITORY } from '../folders.ts';
+import { updateRun } from './update-run.ts';
+
+const execute = promisify(execFile);
+let environment: TestWorkflowEnvironment;
+let working: Promise<void>;
+const over = Promise.withResolvers<void>();
+/** One for all runs: a worker takes seconds to start. */
+const world = new FakeWorld();
+const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 2, groups_per_iteration: 1, group_size: 2 });
+beforeAll(async () => {
+  environment = await startTemporal();
+  working = withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, () => over.promise);
+});
+afterAll(async () => {
+  over.resolve();
+  await working;
+  await environment?.teardown();
+});
+
+/** The right column of docs/operating.md's table, by what is asked for. */
+async function documented(): Promise<Map<string, string>> {
+  const text = await readFile(join(REPOSITORY, 'docs/operating.md'), 'utf8');
+  const rows = text.matchAll(/^\| [^|]+ \| `([a-z]+) RUN[^|]*` \| `([^|]+)` \|$/gm);
+  return new Map([...rows].map(([, verb = '', command = '']) => [verb, command]));
+}
+
+/** Temporal's own CLI, with a command line as it is written in the docs. */
+async function temporal(line: string): Promise<string> {
+  const words = [...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, word]) => quoted ?? word ?? '');
+  const { stdout } = await execute(INSTALLS.temporal, ['workflow', ...words, '--address', environment.address, '-o', 'json'], { env: { PATH: process.env['PATH'], HOME: '/nonexistent' } });
+  return stdout;
+}
+
+async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
+  for (let i = 0; i < 200 && !(await condition()); i++) await delay(50);
+  expect(await condition()).toBe(true);
+}
+
+/** A run of two iterations, the first of which waits `at` one of its agents or its train step until `body` has ended. */
+async function operated(runId: string, at: 'agent' | 'train', body: () => Promise<void>): Promise<void> {
+  world.config = at === 'train' ? { ...config, evaluation: { ...config.evaluation, tasks: ['held-out'], after: false } } : config;
+  world.log.length = 0;
+  world.takes.clear();
+  const reached = Promise.withResolvers<void>();
+  const freed = Promise.withResolvers<void>();
+  const hold = async () => {
+    reached.resolve();
+    const beat = setInterval(() => Context.current().heartbeat(), 200);
+    await Promise.race([freed.promise, sleep('1h')]).finally(() => clearInterval(beat));
+  };
+  world.runAgent = async ({ trialId }) => {
+    if (at === 'agent' && trialId === `${runId}-0.1-0-0`) await hold();
+    return { outcome: null, seconds: {} };
+  };
+  world.trainStep = async () => {
+    if (at === 'train') await freed.promise;
+  };
+  const run = await environment.client.workflow.start('trainRun', { workflowId: runId, taskQueue: 'trialgate', args: [{}], staticSummary: 'train m' });
+  if (at === 'agent') await reached.promise;
+  else await until(async () => (await run.query<RunStatusReport>('status')).phase === 'train');
+  await body().finally(freed.resolve);
+  await run.result();
+}
+
+type Asked = { answer: string; outcome: string | undefined; closed: number; config: unknown };
+
+/** Asks a run for something, and tells what it answered and what came of it. */
+async function ask(runId: string, how: (runId: string, trial: string) => Promise<string>): Promise<Asked> {
+  const trial = `${runId}-0.1-0-0`;
+  let answer = '';
+  await operated(runId, 'agent', async () => {
+    answer = (await how(runId, trial)).replaceAll(runId, 'RUN').replace(/until [^;]*Z/, 'until TIME');
+    await environment.client.workflow.getHandle(runId).executeUpdate('resume');
+  });
+  return { answer, outcome: world.outcomes.get(trial), closed: world.log.filter((entry) => entry.startsWith('close')).length, config: world.config };
+}
+
+test.each([
+  ['pause', () => ({ seconds: 1800 }), { closed: 2 }],
+  ['resume', () => ({}), { closed: 2 }],
+  ['configure', () => ({ optim: { lr: 1e-5 }, group_size: 16 }), { config: expect.objectContaining({ group_size: 16 }) }],
+  ['skip', (trial: string) => ({ trial }), { outcome: 'cancelled' }],
+  ['extend', (trial: string) => ({ trial, seconds: 600 }), { outcome: 'scored' }],
+  ['stop', () => ({}), { closed: 1 }],
+])('%s by Temporal\'s CLI, as documented, is another than by trialgate', async (verb, argument, expected) => {
+  const command = (await documented()).get(verb) ?? 'nothing is documented';
+  const byTemporal = await ask(`${verb}-by-temporal`, async (runId, trial) => {
+    const { result }: { result: string } = JSON.parse(await temporal(command.replace('RUN', runId).replace('TRIAL', trial)));
+    return result;
+  });
+  const byUs = await ask(`${verb}-by-us`, (runId, trial) => updateRun(environment.client, runId, verb, argument(trial)));
+  expect(byTemporal).toEqual(byUs);
+  expect(byUs).toMatchObject(expected);
+});
+
+test('a run cannot be found in Temporal, or says there less than it knows', async () => {
+  await operated('found', 'train', async () => {
+    expect(await temporal(((await documented()).get('show') ?? '').replace('RUN', 'found'))).toMatch(/"phase": ?"train"/);
+    const { searchAttributes, staticSummary } = await environment.client.workflow.getHandle('found').describe();
+    expect(searchAttributes).toMatchObject({ TrialgateRun: ['found'], TrialgateIteration: [0], TrialgatePolicyVersion: [0], TrialgatePhase: ['train'] });
+    expect(await staticSummary()).toBe('train m');
+    expect(await temporal('metadata --workflow-id found')).toContain('**train**: iteration 0 of 2, take 1, policy 0');
+    const found = async (query: string) => {
+      const types = new Set<string>();
+      for await (const { type } of environment.client.workflow.list({ query })) types.add(type);
+      return [...types].toSorted();
+    };
+    await until(async () => (await found("TrialgateRun = 'found'")).length === 5);
+    expect(await found("TrialgateRun = 'found'")).toEqual(['evaluatePolicy', 'grpoIteration', 'publishVersion', 'rolloutGroup', 'trainRun']);
+    expect(await found("TrialgateRun = 'found' and TrialgateIteration = 0")).toEqual(['grpoIteration', 'rolloutGroup', 'trainRun']);
+    expect(await found("TrialgateRun = 'found' and TrialgatePhase = 'evaluation'")).toEqual(['evaluatePolicy', 'rolloutGroup']);
+    expect(await (await environment.client.workflow.getHandle('found/0.1/0').describe()).staticSummary()).toBe('train t × 2');
+    expect(await temporal('metadata --workflow-id found/0.1/0')).toContain('deadline');
+  });
+});

@@ -1,0 +1,56 @@
+import { and, asc, eq, isNull, or, sql } from 'drizzle-orm';
+import { isLive } from '../../activities/rollout/takes.ts';
+import type { Database } from '../../store/database.ts';
+import { attempts, groups, trials } from '../../store/schema.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+import { table } from './table.ts';
+
+export type UnderWay = {
+  /** As in the query `status`; null when the run's workflow does not answer. */
+  phase: string | null;
+  waits_for: string | null;
+  until: string | null;
+  groups: { id: string; task: string; trials: { waiting: number; running: number; ended: number }; since: string; until: string | null }[];
+};
+
+/** What a run has under way: the store says which groups, the run's workflow what it waits for. */
+export async function readUnderWay(db: Database, runId: string, report: RunStatusReport | null): Promise<UnderWay> {
+  const ended = sql<number>`count(${trials.outcome})::int`;
+  const running = sql<number>`count(${attempts.trialId}) filter (where ${trials.outcome} is null and ${attempts.endedAt} is null)::int`;
+  const rows = await db
+    .select({ group: groups, ended, running })
+    .from(groups)
+    .leftJoin(trials, eq(trials.groupId, groups.id))
+    .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .where(and(eq(groups.runId, runId), isNull(groups.endedAt), or(eq(groups.kind, 'eval'), isLive(groups))))
+    .groupBy(groups.id)
+    .orderBy(asc(groups.iteration), asc(groups.ordinal));
+  const { phase = null, waits_for = null, until = null } = report ?? {};
+  return {
+    phase,
+    waits_for,
+    until,
+    groups: rows.map(({ group, ...counts }) => ({
+      id: group.id,
+      task: group.task,
+      trials: { waiting: group.size - counts.running - counts.ended, running: counts.running, ended: counts.ended },
+      since: group.openedAt.toISOString(),
+      until: group.deadlineAt?.toISOString() ?? null,
+    })),
+  };
+}
+
+/** What it waits for, and a line for each group. */
+export function printUnderWay(runId: string, { phase, waits_for, until, groups: open }: UnderWay): string[] {
+  const what = waits_for === null ? '' : `, waits for ${waits_for}${until === null ? '' : `, until ${until}`}`;
+  const rows = open.map((group) => [
+    group.id.slice(runId.length + 1),
+    group.task.split('/').at(-1) ?? '',
+    Object.entries(group.trials).flatMap(([state, count]) => (count > 0 ? `${count} ${state}` : [])).join(', '),
+    group.until ?? '–',
+  ]);
+  return [
+    ...(phase === null ? [] : [`${phase}${what}`]),
+    ...(rows.length > 0 ? [table(['group', 'task', 'trials', 'until'], rows)] : []),
+  ];
+}

@@ -1,0 +1,107 @@
+import { setTimeout as delay } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { until } from '../store/testing/until.ts';
+import { FakeWorld } from './fake-activities.ts';
+import type { RunStatusReport } from './messages.ts';
+import { withWorkers } from './testing.ts';
+import { useTemporal } from './use-temporal.ts';
+
+const environment = useTemporal();
+let serial = 0;
+
+/** A run of three iterations whose first train step waits until it is let go of. */
+async function operated(world: FakeWorld, body: (run: Awaited<ReturnType<typeof start>>, letGo: () => void) => Promise<void>): Promise<void> {
+  world.config.iterations = 3;
+  const freed = Promise.withResolvers<void>();
+  const training = Promise.withResolvers<void>();
+  world.trainStep = async () => {
+    training.resolve();
+    await freed.promise;
+  };
+  await withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
+    const run = await start();
+    await training.promise;
+    await body(run, freed.resolve).finally(freed.resolve);
+    await run.result();
+  });
+}
+const start = () => environment.client.workflow.start('trainRun', { workflowId: `operated${++serial}`, taskQueue: 'trialgate', args: [{}] });
+
+test('an update that makes no sense is taken, or ends the run', async () => {
+  const month = 30 * 86_400;
+  const refused: [string, unknown, string][] = [
+    ['pause', { seconds: 0 }, 'seconds: expected a number above 0, at most 2592000 (30 days), found 0'],
+    ['pause', { seconds: '10m' }, 'seconds: expected'],
+    ['pause', { seconds: month + 1 }, 'seconds: expected'],
+    ['extend', { trial: 't' }, 'seconds: expected'],
+    ['extend', { trial: 't', seconds: -1 }, 'seconds: expected'],
+    ['extend', { seconds: 60 }, "trial: expected a trial's id, found undefined"],
+    ['skip', { trial: '' }, "trial: expected a trial's id, found \"\""],
+    ['skip', null, "trial: expected a trial's id"],
+  ];
+  const world = new FakeWorld();
+  await operated(world, async (run, letGo) => {
+    for (const [update, argument, message] of refused) {
+      await expect(run.executeUpdate(update, { args: [argument] })).rejects.toMatchObject({ cause: { message: expect.stringContaining(message) } });
+    }
+    letGo();
+  });
+  expect(world.count('close 2.1')).toBe(1);
+});
+
+test('a pause ends with the iteration in which it was asked for', async () => {
+  const world = new FakeWorld();
+  await operated(world, async (run, letGo) => {
+    await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
+    letGo();
+    const next = environment.client.workflow.getHandle(run.workflowId);
+    await until(async () => {
+      const { phase, iteration } = await next.query<RunStatusReport>('status');
+      return phase === 'paused' && iteration === 1;
+    });
+    expect(world.count('close 0.1')).toBe(1);
+    expect(world.count('sample 1 from 1')).toBe(0);
+    expect(await next.executeUpdate('resume')).toBe(`run ${run.workflowId} goes on`);
+    expect(await next.executeUpdate('resume')).toContain('is neither paused nor blocked');
+  });
+});
+
+test('a pause uses up the time of its iteration', async () => {
+  const world = new FakeWorld();
+  const seen = Promise.withResolvers<void>();
+  world.runAgent = async ({ trialId }) => {
+    if (trialId.includes('-1.1-')) await seen.promise;
+    return { outcome: null, seconds: {} };
+  };
+  await operated(world, async (run, letGo) => {
+    await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
+    letGo();
+    const next = environment.client.workflow.getHandle(run.workflowId);
+    const statusOf = () => next.query<RunStatusReport>('status');
+    await until(async () => (await statusOf()).phase === 'paused' && world.count('close 0.1') === 1);
+    await delay(1000);
+    const resumed = Date.now();
+    await next.executeUpdate('resume');
+    await until(async () => (await statusOf()).waits_for?.includes('trials for the batch') === true);
+    expect(Date.parse((await statusOf()).until ?? '')).toBeGreaterThanOrEqual(resumed + world.config.deadlines.iteration * 1000);
+    seen.resolve();
+  });
+});
+
+test('a change that is still being made at the end of an iteration is lost', async () => {
+  const world = new FakeWorld();
+  await operated(world, async (run, letGo) => {
+    const asked = Promise.withResolvers<void>();
+    const { configureRun } = world;
+    world.configureRun = async (input) => {
+      asked.resolve();
+      await until(() => world.count('close 0.1') === 1);
+      return configureRun(input);
+    };
+    const change = run.executeUpdate('configure', { args: [{ iterations: 1 }] });
+    await asked.promise;
+    letGo();
+    await change;
+  });
+  expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
+});

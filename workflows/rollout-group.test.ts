@@ -1,0 +1,96 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { Context, sleep } from '@temporalio/activity';
+import { expect, test } from 'vitest';
+import type { GroupPlan } from '../activities/group-plan.ts';
+import { until } from '../store/testing/until.ts';
+import { FakeWorld } from './fake-activities.ts';
+import { withWorkers } from './testing.ts';
+import { useTemporal } from './use-temporal.ts';
+
+type Activity = (input: never) => Promise<unknown>;
+
+const environment = useTemporal();
+let serial = 0;
+
+/** One group of three trials. */
+function plan(): GroupPlan {
+  const id = `group${++serial}`;
+  return { id: `${id}/0.1/0`, trialPrefix: `${id}-0.1-0`, runId: id, kind: 'train', iteration: 0, take: 1, ordinal: 0, size: 3, task: 't', agent: 'a', policyVersion: 0 };
+}
+const start = (group: GroupPlan) => environment.client.workflow.start('rolloutGroup', { workflowId: group.id, taskQueue: 'trialgate', args: [group] });
+const during = <T>(world: FakeWorld, own: { general?: Record<string, Activity>; host?: Record<string, Activity> }, body: () => Promise<T>): Promise<T> =>
+  withWorkers(environment, { trialgate: { ...world.general(), ...own.general }, sandboxes: world.sandboxes(), host: { ...world.host(), ...own.host }, gpu: world.gpu() }, body);
+
+/** Ends when it is let go of or cancelled. */
+async function hold(freed: Promise<void>): Promise<void> {
+  const beat = setInterval(() => Context.current().heartbeat(), 200);
+  await Promise.race([freed, sleep('1h')]).finally(() => clearInterval(beat));
+}
+
+test('a trial that failed for reasons of ours makes up a quorum, and one that runs is cut for it', async () => {
+  const world = new FakeWorld();
+  const freed = Promise.withResolvers<void>();
+  const group = plan();
+  Object.assign(world.config, { max_attempts: 1, group_quorum: 2, group_size: 3, stragglers: 'cancel' });
+  world.runAgent = async ({ trialId }) => {
+    if (trialId.endsWith('-0')) return { outcome: 'infra_error', reason: 'the disk is full', seconds: {} };
+    if (trialId.endsWith('-2')) await hold(freed.promise);
+    return { outcome: null, seconds: {} };
+  };
+  await during(world, {}, async () => {
+    const running = await start(group);
+    await until(() => world.outcomes.get(`${group.trialPrefix}-1`) === 'scored' && world.count(`seal ${group.trialPrefix}-0 1 infra_error`) === 1);
+    freed.resolve();
+    expect(await running.result()).toEqual(['infra_error', 'scored', 'scored']);
+  });
+});
+
+test('a trial that is skipped while it is verified is trained on', async () => {
+  const world = new FakeWorld();
+  const freed = Promise.withResolvers<void>();
+  const group = plan();
+  let verifying = 0;
+  const verifyTrial = async () => {
+    if (++verifying === 1) await hold(freed.promise);
+    return { outcome: null, rewards: { reward: 1 }, seconds: {} };
+  };
+  await during(world, { host: { verifyTrial } }, async () => {
+    const running = await start({ ...group, size: 1 });
+    await until(() => verifying === 1);
+    await running.signal('skip', { member: 0 });
+    freed.resolve();
+    expect(await running.result()).toEqual(['cancelled']);
+  });
+});
+
+test('a trial that is cut before it was opened keeps its group, or an attempt that stands', async () => {
+  const world = new FakeWorld();
+  const group = plan();
+  const sealed: unknown[] = [];
+  const openTrial = async () => hold(Promise.withResolvers<void>().promise);
+  const sealTrial = async (sealing: unknown) => void sealed.push(sealing);
+  await withWorkers(environment, { trialgate: { ...world.general(), sealTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
+    const running = await start({ ...group, size: 1 });
+    await running.signal('cut');
+    expect(await running.result()).toEqual(['truncated']);
+  });
+  // Which attempt it is at is for the store to say.
+  expect(sealed).toEqual([{ trialId: `${group.trialPrefix}-0`, outcome: 'truncated', reason: 'cut between two attempts' }]);
+});
+
+test('a run waits for a group whose workflow failed', async () => {
+  const world = new FakeWorld();
+  const id = `run${++serial}`;
+  Object.assign(world.config, { iterations: 1 });
+  const { openGroup } = world.general();
+  let failures = 0;
+  const failing: Activity = async (group: GroupPlan) => {
+    if (group.ordinal === 0 && failures++ === 0) throw ApplicationFailure.nonRetryable('no such row');
+    return openGroup();
+  };
+  await during(world, { general: { openGroup: failing } }, async () => {
+    await (await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })).result();
+  });
+  expect(failures).toBe(2);
+  expect(world.count(`end ${id}/0.1/0`)).toBe(1);
+});
