@@ -10,6 +10,7 @@ import type { Deps } from './deps.ts';
 import { endGroup } from './end-group.ts';
 import { extendGroup } from './extend-group.ts';
 import { findOpenTrial } from './find-open-trial.ts';
+import { listRunningGroups } from './list-running-groups.ts';
 import { openGroup } from './open-group.ts';
 import { openTake } from './open-take.ts';
 import { openTrial } from './open-trial.ts';
@@ -40,6 +41,7 @@ export const createActivities = (deps: Deps) => ({
   extendGroup: extendGroup(deps),
   findOpenTrial: findOpenTrial(deps),
   hasLostReplica: hasLostReplica(deps),
+  listRunningGroups: listRunningGroups(deps),
   missingVersion: missingVersion(deps),
   openGroup: openGroup(deps),
   openTake: openTake(deps),

@@ -1,7 +1,8 @@
-import { and, desc, eq, isNull, ne, or, sql } from 'drizzle-orm';
+import { and, desc, eq, ne, or } from 'drizzle-orm';
 import type { Transaction } from '../store/queries/transaction.ts';
-import { attempts, groups, iterations, trials } from '../store/schema.ts';
+import { groups, iterations } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
+import { mayRun } from './list-running-groups.ts';
 import { batchOf, ofTake, type TakeKey } from './rollout/takes.ts';
 
 export type Take = { take: number; /** Workflows of the superseded take that may still run. */ superseded: string[] };
@@ -31,8 +32,7 @@ export const openTake =
 /** The iteration's own workflows of earlier takes, and those of their groups of which some trial may run. */
 async function readSuperseded(tx: Transaction, runId: string, iteration: number, take: number): Promise<string[]> {
   if (take === 1) return [];
-  const runs = sql`exists (select 1 from ${trials} join ${attempts} on ${attempts.trialId} = ${trials.id} and ${attempts.attempt} = ${trials.attempt} where ${trials.groupId} = ${groups.id} and ${attempts.endedAt} is null)`;
-  const before = and(eq(groups.runId, runId), eq(groups.iteration, iteration), ne(groups.take, take), or(isNull(groups.endedAt), runs));
+  const before = and(eq(groups.runId, runId), eq(groups.iteration, iteration), ne(groups.take, take), mayRun);
   const open = await tx.select({ id: groups.id }).from(groups).where(before);
   return [`${runId}/${iteration}.${take - 1}`, ...open.map((group) => group.id)];
 }

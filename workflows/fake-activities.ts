@@ -86,6 +86,7 @@ export class FakeWorld {
       },
       poolHas: async () => true,
       missingVersion: async () => (this.poolWhole ? null : this.published),
+      listRunningGroups: async () => [...this.planned].filter((id) => !this.ended.has(id)),
       hasLostReplica: async () => !this.poolWhole,
       extendGroup: async ({ id, until }: { id: string; until: string }) => note(`extend ${id} ${until}`),
       awaitPool: async () => {

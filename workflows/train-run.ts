@@ -143,7 +143,9 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
 
   async function end(as: 'completed' | 'failed' | 'cancelled', reason?: string): Promise<void> {
     await CancellationScope.nonCancellable(async () => {
-      await rollouts?.cancelAll();
+      // Earlier executions may have started groups also where this one has not come to its own.
+      const { iteration, take, policy_version: policyVersion } = report;
+      await (rollouts ?? (patched('unknown-groups') ? new Rollouts({ runId, iteration, take, policyVersion }) : null))?.cancelAll();
       watch.cancel();
       await pool.settled();
       // Each tells others what they wait for: one that fails does not keep the other from it.

@@ -97,6 +97,25 @@ test('a straggler that is carried over holds its step, or counts for none', asyn
   });
 });
 
+test('a straggler that is carried over cannot be skipped, or runs on when its run is cancelled', async () => {
+  await run({ iterations: 4, max_staleness: 3, max_concurrent_groups: 2, group_quorum: 2, stragglers: 'carry_over' }, /0\.1-[01]-2$/, async (_handle, id, _free, world) => {
+    const now = environment.client.workflow.getHandle(id);
+    const paused = Promise.withResolvers<void>();
+    world.trainStep = async () => {
+      if (world.count('train 1') > 0) await paused.promise;
+    };
+    await until(() => isDone(id, 0));
+    await now.executeUpdate('pause', { args: [{}] }).finally(paused.resolve);
+    const [skipped, cancelled] = [`${id}-0.1-0-2`, `${id}-0.1-1-2`];
+    expect(await now.executeUpdate('skip', { args: [{ trial: skipped }] })).toBe(`trial ${skipped} is skipped`);
+    await until(async () => (await outcomeOf(skipped))?.outcome === 'cancelled');
+    await now.cancel();
+    await expect(now.result()).rejects.toThrow();
+    await until(() => world.count(`stopped ${cancelled}`) === 1);
+    expect(await outcomeOf(cancelled)).toMatchObject({ outcome: null });
+  });
+}, 60_000);
+
 test('with staleness the engines idle while a slow group is waited for, or its samples are lost', async () => {
   await run({ iterations: 3, max_staleness: 1 }, /0\.1-0-0$/, async (handle, id, free, world) => {
     await until(() => isDone(id, 0));
