@@ -32,7 +32,7 @@ export type Rollout = {
   /** Trials that a batch may be made of, and how many it is made of. */
   eligible: number;
   wanted: number;
-  /** Whether the step may be made: its trials are there, and none runs that only this step could use. */
+  /** Whether the step may be made: its trials are there, and none runs that only this step could use, or no more than may be lost. */
   isReady: boolean;
 };
 
@@ -63,10 +63,10 @@ export const planGroups =
       const stepsLeft = config.iterations - iteration;
       const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent: config.max_concurrent_groups });
       const started = await start(tx, config, input, more);
-      // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of.
+      // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of, all or so many.
       const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
-      const mustWait = config.stragglers === 'wait' && last.length > 0;
+      const mustWait = config.stragglers === 'wait' ? last.length > 0 : !input.isOver && wouldCut(candidates, maxStaleness) > (config.max_stale_stragglers ?? Infinity);
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
@@ -87,6 +87,10 @@ function tooOld({ group, members }: Candidate): Rollout['stale'] {
   const stale = members.filter(({ isRunning, isTooOld }) => isRunning && isTooOld).map(({ member }) => member);
   return stale.length > 0 ? [{ id: group.id, members: stale }] : [];
 }
+
+/** Running trials that only the next step could use. */
+const wouldCut = (candidates: Candidate[], limit: number): number =>
+  sum(candidates.map(({ members }) => members.filter(({ isRunning, age }) => isRunning && age === limit).length));
 
 /** A group of which nothing may be trained on any more leaves the run's account. */
 async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Candidate[]> {

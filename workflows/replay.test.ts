@@ -37,7 +37,7 @@ async function bundleWith(line: string, changed: string): Promise<Bundle> {
     const file = path.join(workflows, 'rollout-group.ts');
     const code = readFileSync(file, 'utf8');
     expect(code).toContain(line);
-    writeFileSync(file, `import { patched } from '@temporalio/workflow';\nvoid patched;\n${code.replace(line, changed)}`);
+    writeFileSync(file, code.replace(line, changed));
     return await bundleWorkflowCode({ workflowsPath: path.join(workflows, 'index.ts'), logger: new DefaultLogger('ERROR') });
   } finally {
     rmSync(folder, { recursive: true });

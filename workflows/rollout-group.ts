@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, patched, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
@@ -45,17 +45,23 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   // One that broke the workflow's own rules ends the group; its error comes with `await all`.
   all.catch(() => void (deadline = 0));
   const hasEnded = () => running().length === 0;
-  const isAt = (count: number) => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
+  const counted = () => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length;
+  const isAt = (count: number) => counted() >= count;
   try {
     let told = false;
+    // Each straggler that is carried over is told when it ends: a step may wait for it.
+    let next = trials.length;
     for (let until = deadline; !hasEnded() && Date.now() < until; until = deadline) {
       setCurrentDetails(`${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`);
-      const goal = told || limits.stragglers === 'wait' ? trials.length : limits.quorum;
+      const goal = told ? next : limits.stragglers === 'wait' ? trials.length : limits.quorum;
       await condition(() => hasEnded() || isAt(goal) || deadline !== until, until - Date.now());
-      if (hasEnded() || told || limits.stragglers === 'wait' || !isAt(limits.quorum)) continue;
+      if (hasEnded() || limits.stragglers === 'wait' || !isAt(told ? next : limits.quorum)) continue;
       told = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
-      else await tell();
+      else {
+        if (patched('stragglers-told')) next = counted() + 1;
+        await tell();
+      }
     }
     cut(running(), 'deadline');
     await all;

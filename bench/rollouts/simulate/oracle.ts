@@ -1,4 +1,4 @@
-import { Durations } from './durations.ts';
+import { Durations, oneByOne, WIDTH } from './durations.ts';
 import { measure, type Figures } from './figures.ts';
 import type { Trial } from './group.ts';
 import type { Rules } from './rules.ts';
@@ -19,21 +19,20 @@ might leave trials out would train on nothing but short ones.) Its choice is mad
 
 /** Trial by trial instead of group by group; the rest as it is. */
 export function oracleRules(rules: Rules): Rules {
-  const { groupsPerStep, groupSize, maxStaleness } = rules;
-  const trials = groupsPerStep * groupSize;
-  return { ...rules, groupsPerStep: trials, groupSize: 1, quorum: 1, maxConcurrentGroups: (maxStaleness + 1) * trials, stragglers: 'carry_over', count: 'trials', lastCall: 0, patience: 0, ageOf: 'first token', endsStale: 'all' };
+  return { ...rules, groupsPerStep: rules.groupsPerStep * rules.groupSize, groupSize: 1, quorum: 1, stragglers: 'carry_over', endsStale: 'step' };
 }
 
 /** The most of `objective` that the search finds, also among starts that wait for the step under way. */
-export function consultOracle(rules: Rules, seed: number, objective: Objective, steps: number): Figures {
+export function consultOracle(rules: Rules, { seed, shared = 0, objective, steps }: { seed: number; shared?: number; objective: Objective; steps: number }): Figures {
+  const durations = () => oneByOne(new Durations(seed, WIDTH, shared), rules.groupSize);
   let best: Figures | undefined;
   for (const holds of ['nothing', 'trials'] as const) {
     const held = { ...oracleRules(rules), holds };
-    let figures = measure(held, new Durations(seed, 1), { steps });
+    let figures = measure(held, durations(), { steps });
     for (let round = 0; round < ROUNDS; round++) {
       // Dinkelbach: the best ratio is the price of time at which the best sum is 0.
       const price = objective === 'rate' ? figures.rate : figures.useful * rules.slots;
-      const found = measure(held, new Durations(seed, 1), { steps, pace: foreseeing(objective, price, figures.stepInterval) });
+      const found = measure(held, durations(), { steps, pace: foreseeing(objective, price, figures.stepInterval) });
       if (found[objective] > figures[objective]) figures = found;
     }
     if (!best || figures[objective] > best[objective]) best = figures;
