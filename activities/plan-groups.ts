@@ -59,14 +59,18 @@ export const planGroups =
       const offered = candidates.filter((candidate) => isOffered(candidate, config));
       const eligible = sum(offered.map(usable));
       const wanted = batchTrials(config);
-      const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate, config)));
+      const runningTrials = sum(candidates.map((candidate) => running(candidate, config)));
+      const live = sum(candidates.map(usable)) + runningTrials;
       const stepsLeft = config.iterations - iteration;
-      const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent: config.max_concurrent_groups });
+      const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: places } = config;
+      const size = groupTrials(config);
+      const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: size, batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, runningTrials, maxConcurrentTrials: places });
       const started = await start(tx, config, input, more);
       // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of, all or so many.
       const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
-      const mustWait = config.stragglers === 'wait' ? last.length > 0 : !input.isOver && wouldCut(candidates, maxStaleness) > (config.max_stale_stragglers ?? Infinity);
+      const idle = Math.max(0, (places ?? 0) - runningTrials - started.length * size);
+      const mustWait = config.stragglers === 'wait' ? last.length > 0 : !input.isOver && wouldCut(candidates, maxStaleness) > (config.max_stale_stragglers ?? Infinity) + idle;
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],

@@ -26,11 +26,16 @@ export const runConfig = z.strictObject({
   max_staleness: z.int().min(0).default(0),
   /** Groups that run at once; absent: as many as `max_staleness` allows. */
   max_concurrent_groups: count.nullable().default(null),
+  /** Groups start only while fewer trials run; absent: as many as `max_staleness` allows. What waits for a place gets older when weights change. */
+  max_concurrent_trials: count.nullable().default(null),
   /** Trials that must have ended before a group counts as ended; absent: all. */
   group_quorum: count.nullable().default(null),
   /** What becomes of the others then: they have until the group's deadline, are cut, or go on and count for a later step. */
   stragglers: z.enum(['wait', 'cancel', 'carry_over']).default('wait'),
-  /** With `carry_over`: how many running trials a step may make too old to be used. It waits while there are more; absent: it does not wait. */
+  /**
+   * With `carry_over`: how many running trials a step may make too old to be used, besides one for each idle place of
+   * `max_concurrent_trials`. It waits while there are more; absent: it does not wait.
+   */
   max_stale_stragglers: z.int().min(0).nullable().default(null),
   /** Trials started beyond `group_size`: the first `group_size` to end are used. It favours short trials, and no weight mends that. */
   over_sampling: z.int().min(0).default(0),

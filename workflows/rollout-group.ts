@@ -45,21 +45,20 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   // One that broke the workflow's own rules ends the group; its error comes with `await all`.
   all.catch(() => void (deadline = 0));
   const hasEnded = () => running().length === 0;
-  const counted = () => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length;
-  const isAt = (count: number) => counted() >= count;
+  const isAt = (count: number) => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
   try {
     let told = false;
-    // Each straggler that is carried over is told when it ends: a step may wait for it.
-    let next = trials.length;
+    let left = 1;
+    const isDue = () => (told ? running().length < left : isAt(limits.stragglers === 'wait' ? trials.length : limits.quorum));
     for (let until = deadline; !hasEnded() && Date.now() < until; until = deadline) {
       setCurrentDetails(`${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`);
-      const goal = told ? next : limits.stragglers === 'wait' ? trials.length : limits.quorum;
-      await condition(() => hasEnded() || isAt(goal) || deadline !== until, until - Date.now());
-      if (hasEnded() || limits.stragglers === 'wait' || !isAt(told ? next : limits.quorum)) continue;
+      await condition(() => hasEnded() || isDue() || deadline !== until, until - Date.now());
+      if (hasEnded() || limits.stragglers === 'wait' || !isDue()) continue;
       told = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
-        if (patched('stragglers-told')) next = counted() + 1;
+        // A step may wait for any of those that are left.
+        if (patched('stragglers-told')) left = running().length;
         await tell();
       }
     }

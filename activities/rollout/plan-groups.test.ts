@@ -237,3 +237,19 @@ test('a group that could be used once more is lost, because it has not come to i
   expect(await step(1)).toEqual(['0.1/0']);
   expect(names((await plan(2)).open)).not.toContain('0.1/0');
 });
+
+test('a step is made that ends more running trials than the run bears, or waits for those that it may end', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_stale_stragglers: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await sample(id, 0);
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  expect(await plan(0)).toMatchObject({ isReady: true });
+  await step(0);
+  await plan(1);
+  await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
+  expect(await plan(1)).toMatchObject({ eligible: 3, isReady: false });
+  expect(await planGroups({ db })({ runId, iteration: 1, take: 1, policyVersion: 1, isOver: true })).toMatchObject({ isReady: true });
+  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-0`));
+  expect(await plan(1)).toMatchObject({ isReady: true });
+});

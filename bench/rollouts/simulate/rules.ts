@@ -9,6 +9,8 @@ export type Rules = {
   maxStaleness: number;
   /** `max_concurrent` of rule 10. */
   maxConcurrentGroups: number;
+  /** A group starts only while fewer trials than this run or wait for a slot. */
+  maxConcurrentTrials: number;
   /** Ended trials after which a group counts as ended. */
   quorum: number;
   /** What becomes of a group's other trials then. */
@@ -17,7 +19,7 @@ export type Rules = {
   overSampling: number;
   /** Trials that the next step would be the last to take are taken from groups below their quorum too, if so many have ended; 0: never. */
   lastCall: number;
-  /** How many running trials a step may make stale: it waits while there are more. */
+  /** How many running trials a step may make stale, besides one for each idle place: it waits while there are more. */
   maxStaleStragglers: number;
   /** When running trials that no later step may take give their slots back: as the step starts, or when its version is published. */
   endsStale: 'step' | 'publication';
@@ -37,6 +39,7 @@ export const synchronous: Rules = {
   groupSize: 8,
   maxStaleness: 0,
   maxConcurrentGroups: Number.POSITIVE_INFINITY,
+  maxConcurrentTrials: Number.POSITIVE_INFINITY,
   quorum: 8,
   stragglers: 'wait',
   overSampling: 0,

@@ -55,6 +55,11 @@ export class Simulation {
     return twin;
   }
 
+  /** Trials that run or wait for a slot. */
+  get underWay(): number {
+    return this.running.length + this.#queue.length;
+  }
+
   get isTraining(): boolean {
     return this.#trainer.doing !== 'nothing';
   }
@@ -145,12 +150,12 @@ export class Simulation {
 
   /** How many groups may start. */
   #capacity(): number {
-    const { maxConcurrentGroups: maxConcurrent, maxStaleness, groupsPerStep } = this.rules;
+    const { maxConcurrentGroups: maxConcurrent, maxConcurrentTrials, maxStaleness, groupsPerStep } = this.rules;
     const size = groupTrials(this.rules);
     const runningGroups = this.groups.filter(({ state }) => state === 'running').length;
     // The batch of the step under way is taken: it is one less to come.
     const stale = this.isTraining ? maxStaleness - 1 : maxStaleness;
-    return room({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent });
+    return room({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent, maxConcurrentTrials, runningTrials: this.underWay });
   }
 
   /** Trials that are neither trained on nor dropped. */
@@ -217,4 +222,8 @@ export class Simulation {
 }
 
 /** Waits while more running trials than the rules allow would go stale. */
-export const whenFewGoStale: Pace = (simulation) => (simulation.atLimit().length > simulation.rules.maxStaleStragglers ? Number.POSITIVE_INFINITY : simulation.now);
+export const whenFewGoStale: Pace = (simulation) => {
+  const { maxStaleStragglers, maxConcurrentTrials } = simulation.rules;
+  const idle = Number.isFinite(maxConcurrentTrials) ? Math.max(0, maxConcurrentTrials - simulation.underWay) : 0;
+  return simulation.atLimit().length > maxStaleStragglers + idle ? Number.POSITIVE_INFINITY : simulation.now;
+};
