@@ -253,3 +253,26 @@ test('a step is made that ends more running trials than the run bears, or waits 
   await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-0`));
   expect(await plan(1)).toMatchObject({ isReady: true });
 });
+
+test('a group waits for a place while weights change, or a place stays idle for want of a whole group\'s', async () => {
+  await begin({ max_staleness: 2, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
+  expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1']);
+  await openAttempt(db, { trialId: `${runId}/0.1/0-2`, attempt: 1, runId, groupId: `${runId}/0.1/0`, member: 2 });
+  await end(`${runId}/0.1/0`, 'scored', 'scored');
+  expect(names((await plan(0)).open)).toEqual(['0.1/1']);
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  expect(names((await plan(0)).open)).toEqual(['0.1/2']);
+});
+
+test('a step waits for more than would leave places idle', async () => {
+  await begin({ max_staleness: 1, group_size: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
+  await plan(0);
+  await sample(`${runId}/0.1/0`, 0);
+  await end(`${runId}/0.1/1`, 'scored', 'scored');
+  await step(0);
+  await plan(1);
+  expect(await plan(1)).toMatchObject({ eligible: 0, isReady: false });
+  await end(`${runId}/1.1/0`, 'scored', 'scored');
+  // Two run that only this step could use, and two places are idle, as no more may start.
+  expect(await plan(1)).toMatchObject({ eligible: 2, isReady: true });
+});
