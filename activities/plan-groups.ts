@@ -80,7 +80,7 @@ export const planGroups =
         stale: candidates.flatMap(tooOld),
         eligible,
         wanted,
-        isReady: isMade || underWay === 0 || (eligible >= wanted && !mustWait),
+        isReady: isMade || (!mustWait && (underWay === 0 || eligible >= wanted)),
       };
     });
   };
