@@ -34,7 +34,7 @@ export type Rollout = {
   /** Trials that a batch may be made of, and how many it is made of. */
   eligible: number;
   wanted: number;
-  /** Whether the step may be made: its trials are there, and none runs that only this step could use. */
+  /** Whether the step may be made: its trials are there, and none runs that only this step could use, or no more than may be lost. */
   isReady: boolean;
 };
 
@@ -61,14 +61,18 @@ export const planGroups =
       const offered = candidates.filter((candidate) => isOffered(candidate, config));
       const eligible = sum(offered.map(usable));
       const wanted = batchTrials(config);
-      const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate, config)));
+      const runningTrials = sum(candidates.map((candidate) => running(candidate, config)));
+      const live = sum(candidates.map(usable)) + runningTrials;
       const stepsLeft = config.iterations - iteration;
-      const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent: config.max_concurrent_groups });
+      const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: places } = config;
+      const size = groupTrials(config);
+      const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: size, batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, runningTrials, maxConcurrentTrials: places });
       const started = await start(tx, config, input, more);
-      // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of.
+      // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of, all or so many.
       const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
-      const mustWait = config.stragglers === 'wait' && last.length > 0;
+      const idle = Math.max(0, (places ?? 0) - runningTrials - started.length * size);
+      const mustWait = config.stragglers === 'wait' ? last.length > 0 : !input.isOver && wouldCut(candidates, maxStaleness) > (config.max_stale_stragglers ?? Infinity) + idle;
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
@@ -79,7 +83,7 @@ export const planGroups =
         stale: candidates.flatMap(tooOld),
         eligible,
         wanted,
-        isReady: isMade || underWay === 0 || (eligible >= wanted && !mustWait),
+        isReady: isMade || (!mustWait && (underWay === 0 || eligible >= wanted)),
       };
     });
   };
@@ -90,6 +94,10 @@ function tooOld({ group, members }: Candidate): Rollout['stale'] {
   const stale = members.filter(({ isRunning, isTooOld }) => isRunning && isTooOld).map(({ member }) => member);
   return stale.length > 0 ? [{ id: group.id, members: stale }] : [];
 }
+
+/** Running trials that only the next step could use. */
+const wouldCut = (candidates: Candidate[], limit: number): number =>
+  sum(candidates.map(({ members }) => members.filter(({ isRunning, age }) => isRunning && age === limit).length));
 
 /** A group of which nothing may be trained on any more leaves the run's account. */
 async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Candidate[]> {

@@ -26,10 +26,17 @@ export const runConfig = z.strictObject({
   max_staleness: z.int().min(0).default(0),
   /** Groups that run at once; absent: as many as `max_staleness` allows. */
   max_concurrent_groups: count.nullable().default(null),
+  /** Groups start only while fewer trials run; absent: as many as `max_staleness` allows. What waits for a place gets older when weights change. */
+  max_concurrent_trials: count.nullable().default(null),
   /** Trials that must have ended before a group counts as ended; absent: all. */
   group_quorum: count.nullable().default(null),
   /** What becomes of the others then: they have until the group's deadline, are cut, or go on and count for a later step. */
   stragglers: z.enum(['wait', 'cancel', 'carry_over']).default('wait'),
+  /**
+   * With `carry_over`: how many running trials a step may make too old to be used, besides one for each idle place of
+   * `max_concurrent_trials`. It waits while there are more; absent: it does not wait.
+   */
+  max_stale_stragglers: z.int().min(0).nullable().default(null),
   /** Trials started beyond `group_size`: the first `group_size` to end are used. It favours short trials, and no weight mends that. */
   over_sampling: z.int().min(0).default(0),
   /** Dynamic sampling (DAPO, arXiv 2503.14476): groups whose rewards are all equal are replaced, up to so many a batch. */
@@ -95,6 +102,7 @@ export const runConfig = z.strictObject({
 }).superRefine((config, context) => {
   const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
   if (config.stragglers === 'carry_over' && config.max_staleness === 0) refuse('stragglers', 'carry_over needs max_staleness 1 or more: what goes on past its step is older than the next one');
+  if (config.max_stale_stragglers !== null && config.stragglers !== 'carry_over') refuse('max_stale_stragglers', 'it bounds what `stragglers: carry_over` may cut');
   if ((config.group_quorum ?? 0) > config.group_size) refuse('group_quorum', `at most the group_size, which is ${config.group_size}`);
   if (config.over_sampling > 0 && config.group_quorum !== null) refuse('group_quorum', 'with over_sampling the quorum is the group_size');
 });

@@ -57,14 +57,19 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   const isAt = (count: number) => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
   try {
     let told = false;
+    let left = 1;
+    const isDue = () => (told ? running().length < left : isAt(limits.stragglers === 'wait' ? trials.length : limits.quorum));
     for (let until = deadline; !hasEnded() && Date.now() < until; until = deadline) {
       setCurrentDetails(`${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`);
-      const goal = told || limits.stragglers === 'wait' ? trials.length : limits.quorum;
-      await condition(() => hasEnded() || isAt(goal) || deadline !== until, until - Date.now());
-      if (hasEnded() || told || limits.stragglers === 'wait' || !isAt(limits.quorum)) continue;
+      await condition(() => hasEnded() || isDue() || deadline !== until, until - Date.now());
+      if (hasEnded() || limits.stragglers === 'wait' || !isDue()) continue;
       told = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
-      else await tell();
+      else {
+        // A step may wait for any of those that are left.
+        if (patched('stragglers-told')) left = running().length;
+        await tell();
+      }
     }
     cut(running(), 'deadline');
     await all;

@@ -350,3 +350,42 @@ test('a second try of a batch takes other trials than the first', async () => {
   const used = await db.select().from(trials).where(and(eq(trials.runId, runId), eq(trials.batchIteration, 1)));
   expect(used.map(({ id }) => id).toSorted()).toEqual([`${first}-1`, `${second}-1`]);
 });
+
+test('a step is made that ends more running trials than the run bears, or waits for those that it may end', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_stale_stragglers: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await sample(id, 0);
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  expect(await plan(0)).toMatchObject({ isReady: true });
+  await step(0);
+  await plan(1);
+  await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
+  expect(await plan(1)).toMatchObject({ eligible: 3, isReady: false });
+  expect(await planGroups({ db })({ runId, iteration: 1, take: 1, policyVersion: 1, isOver: true })).toMatchObject({ isReady: true });
+  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-0`));
+  expect(await plan(1)).toMatchObject({ isReady: true });
+});
+
+test('a group waits for a place while weights change, or a place stays idle for want of a whole group\'s', async () => {
+  await begin({ max_staleness: 2, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
+  expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1']);
+  await openAttempt(db, { trialId: `${runId}/0.1/0-2`, attempt: 1, runId, groupId: `${runId}/0.1/0`, member: 2 });
+  await end(`${runId}/0.1/0`, 'scored', 'scored');
+  expect(names((await plan(0)).open)).toEqual(['0.1/1']);
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  expect(names((await plan(0)).open)).toEqual(['0.1/2']);
+});
+
+test('a step waits for more than would leave places idle', async () => {
+  await begin({ max_staleness: 1, group_size: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
+  await plan(0);
+  await sample(`${runId}/0.1/0`, 0);
+  await end(`${runId}/0.1/1`, 'scored', 'scored');
+  await step(0);
+  await plan(1);
+  expect(await plan(1)).toMatchObject({ eligible: 0, isReady: false });
+  await end(`${runId}/1.1/0`, 'scored', 'scored');
+  // Two run that only this step could use, and two places are idle, as no more may start.
+  expect(await plan(1)).toMatchObject({ eligible: 2, isReady: true });
+});

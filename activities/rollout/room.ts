@@ -13,8 +13,12 @@ export function room(input: {
   stepsLeft: number;
   maxStaleness: number;
   maxConcurrent: number | null;
+  /** Trials that run or are to start, and how many may. */
+  runningTrials: number;
+  maxConcurrentTrials: number | null;
 }): number {
-  const { live, runningGroups, groupTrials, batchTrials, stepsLeft, maxStaleness, maxConcurrent } = input;
+  const { live, runningGroups, groupTrials, batchTrials, stepsLeft, maxStaleness, maxConcurrent, runningTrials, maxConcurrentTrials } = input;
   const allowed = Math.min(maxStaleness + 1, stepsLeft) * batchTrials - live;
-  return Math.max(0, Math.min((maxConcurrent ?? Infinity) - runningGroups, Math.floor(allowed / groupTrials)));
+  const places = Math.ceil(((maxConcurrentTrials ?? Infinity) - runningTrials) / groupTrials);
+  return Math.max(0, Math.min((maxConcurrent ?? Infinity) - runningGroups, places, Math.floor(allowed / groupTrials)));
 }

@@ -6,16 +6,11 @@ export type Policy = {
   about: string;
   staleness: number;
   rules: Rules;
-  /** Whether a run file can say it: the others are simulated alone. */
-  runs: boolean;
 };
 
 const QUORUM = 6;
-
-/** Groups counted as rule 10 has it, a group's age by its plan: what the run's workflow and activities do by themselves. */
-const counted: Partial<Rules> = { ageOf: 'group', endsStale: 'untaken groups', holds: 'groups', maxConcurrentGroups: Number.POSITIVE_INFINITY };
-/** What the simulation found to come nearest to the bound. */
-const best: Partial<Rules> = { stragglers: 'carry_over', quorum: QUORUM, count: 'trials', lastCall: 2, maxConcurrentGroups: Number.POSITIVE_INFINITY };
+const carryOver: Partial<Rules> = { stragglers: 'carry_over', quorum: QUORUM, lastCall: 2 };
+const early: Partial<Rules> = { ...carryOver, quorum: 4 };
 
 const onPolicy: [string, string, Partial<Rules>][] = [
   ['synchronous', 'waits for every trial, to the deadline', {}],
@@ -25,32 +20,30 @@ const onPolicy: [string, string, Partial<Rules>][] = [
 ];
 
 const asynchronous: [string, string, Partial<Rules>][] = [
-  ['wait', 'a step waits for what it alone could use', { ...counted, stragglers: 'wait', patience: Number.POSITIVE_INFINITY }],
-  ['cancel', `a group ends at ${QUORUM} of 8, its others are cut`, { ...counted, stragglers: 'cancel', quorum: QUORUM }],
-  ['carry-over, by groups', 'stale stragglers of a group that was taken run on; a group is as old as its plan', { ...counted, stragglers: 'carry_over', quorum: QUORUM }],
-  ['carry-over', 'counted in trials; last call; whatever is stale ends at once', best],
-  ['carry-over, fresh starts', 'and free slots wait for a step under way', { ...best, holds: 'trials' }],
-  ['carry-over, patience 1', 'and a step waits up to 1 median for what would go stale', { ...best, patience: 1 }],
-  ['carry-over, patience 2', '2 medians', { ...best, patience: 2 }],
-  ['carry-over, patience 4', '4 medians', { ...best, patience: 4 }],
+  ['wait', 'a step waits for what it alone could use', { maxStaleStragglers: 0 }],
+  ['cancel', `a group ends at ${QUORUM} of 8, its others are cut`, { stragglers: 'cancel', quorum: QUORUM }],
+  ['carry-over', `a group ends at ${QUORUM} of 8, its others go on; a step is made as soon as there is a batch`, carryOver],
+  ['carry-over, early', 'a group ends at 4 of 8', early],
+  ['carry-over, fresh', 'and starts only when one of the 64 slots is free', { ...early, maxConcurrentTrials: synchronous.slots }],
+  ['carry-over, patient', 'and a step waits while it would make stale more than 6 running trials and one for each idle slot', { ...early, maxConcurrentTrials: synchronous.slots, maxStaleStragglers: 6 }],
 ];
-
-const SAYABLE = new Set(['synchronous', 'cancel', 'over-sampling', 'wait', 'carry-over']);
 
 export function policiesAt(staleness: number): Policy[] {
   const list = staleness === 0 ? onPolicy : asynchronous;
-  return list.map(([name, about, rules]) => ({ name, about, staleness, runs: SAYABLE.has(name), rules: { ...synchronous, maxStaleness: staleness, ...rules } }));
+  return list.map(([name, about, rules]) => ({ name, about, staleness, rules: { ...synchronous, maxStaleness: staleness, ...rules } }));
 }
 
-/** The same as a run file says it; what a run file cannot say is left as the run does it. */
-export function settingsOf({ stragglers, quorum, groupSize, overSampling, maxStaleness, groupsPerStep, maxConcurrentGroups }: Rules): Partial<RunConfig> {
+/** The same as a run file says it. */
+export function settingsOf({ stragglers, maxStaleStragglers, quorum, groupSize, overSampling, maxStaleness, groupsPerStep, maxConcurrentGroups, maxConcurrentTrials }: Rules): Partial<RunConfig> {
   return {
     max_staleness: maxStaleness,
     groups_per_iteration: groupsPerStep,
     group_size: groupSize,
     stragglers,
+    max_stale_stragglers: stragglers === 'carry_over' && Number.isFinite(maxStaleStragglers) ? maxStaleStragglers : null,
     over_sampling: overSampling,
     group_quorum: stragglers === 'wait' || overSampling > 0 ? null : quorum,
     max_concurrent_groups: Number.isFinite(maxConcurrentGroups) ? maxConcurrentGroups : null,
+    max_concurrent_trials: Number.isFinite(maxConcurrentTrials) ? maxConcurrentTrials : null,
   };
 }

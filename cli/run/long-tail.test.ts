@@ -116,6 +116,20 @@ test('a straggler that is carried over cannot be skipped, or runs on when its ru
   });
 }, 60_000);
 
+test('a step that waits for one of two stragglers waits for both', async () => {
+  const settings = { iterations: 3, max_staleness: 1, group_size: 4, group_quorum: 2, stragglers: 'carry_over', max_stale_stragglers: 1 };
+  await run(settings, /0\.1-0-[23]$/, async (handle, id, _free, world) => {
+    await until(() => isDone(id, 0));
+    await until(async () => /8 trials for the batch: (8|9|1\d) are there/.test((await statusOf(handle)).waits_for ?? ''));
+    expect(world.count('train 2')).toBe(0);
+    await handle.executeUpdate('skip', { args: [{ trial: `${id}-0.1-0-3` }] });
+    await until(() => isDone(id, 1));
+    expect(await outcomeOf(`${id}-0.1-0-3`)).toMatchObject({ outcome: 'cancelled', batchIteration: null });
+    await handle.result();
+    expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ outcome: 'cancelled', reason: 'older than the run allows' });
+  });
+});
+
 test('with staleness the engines idle while a slow group is waited for, or its samples are lost', async () => {
   await run({ iterations: 3, max_staleness: 1 }, /0\.1-0-0$/, async (handle, id, free, world) => {
     await until(() => isDone(id, 0));

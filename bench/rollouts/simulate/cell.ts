@@ -1,7 +1,7 @@
 import { table } from '../../../cli/show/table.ts';
 import { policiesAt, type Policy } from '../policies.ts';
 import { ceiling, CEILING } from './ceiling.ts';
-import { Durations } from './durations.ts';
+import { Durations, WIDTH } from './durations.ts';
 import { measure, QUANTILES, type Figures } from './figures.ts';
 import { consultOracle, ORACLE } from './oracle.ts';
 import { synchronous } from './rules.ts';
@@ -11,6 +11,11 @@ export type SimulatedRow = { policy: string; staleness: number; seed: number; fi
 export type Simulated = { rows: SimulatedRow[]; ceilings: { staleness: number; name: string; useful: number; rate: number }[]; text: string };
 
 const LIMITS = [0, 1, 2];
+const ORACLES = [
+  { name: 'oracle: most useful time', objective: 'useful' },
+  { name: 'oracle: the same, 66 a step', objective: 'useful', batch: 66 },
+  { name: 'oracle: most samples', objective: 'rate' },
+] as const;
 
 /** Every policy, the oracle and the ceiling, over the same trials. */
 export function simulate(options: SimulateOptions): Simulated {
@@ -18,13 +23,12 @@ export function simulate(options: SimulateOptions): Simulated {
   const rows: SimulatedRow[] = [];
   for (const staleness of LIMITS) {
     for (let seed = 1; seed <= seeds; seed++) {
-      for (const policy of policiesAt(staleness)) rows.push({ policy: policy.name, staleness, seed, figures: measure(policy.rules, new Durations(seed, 16, shared), { steps }) });
+      for (const policy of policiesAt(staleness)) rows.push({ policy: policy.name, staleness, seed, figures: measure(policy.rules, new Durations(seed, WIDTH, shared), { steps }) });
       progress(`simulated staleness ${staleness}, seed ${seed} of ${seeds}`);
       if (staleness === 0) continue;
-      for (const objective of ['useful', 'rate'] as const) {
-        const figures = consultOracle({ ...synchronous, maxStaleness: staleness }, seed, objective, steps);
-        rows.push({ policy: `oracle: most ${objective === 'rate' ? 'samples' : 'useful time'}`, staleness, seed, figures });
-        progress(`asked the oracle for the most ${objective}, staleness ${staleness}, seed ${seed}`);
+      for (const { name, ...asked } of ORACLES) {
+        rows.push({ policy: name, staleness, seed, figures: consultOracle({ ...synchronous, maxStaleness: staleness }, { seed, shared, steps, ...asked }) });
+        progress(`${name}, staleness ${staleness}, seed ${seed}`);
       }
     }
   }
@@ -50,6 +54,7 @@ function report(rows: SimulatedRow[], ceilings: Simulated['ceilings'], options: 
     const rate = of((figures) => figures.rate);
     return [
       `${staleness}`, policy, useful.toFixed(3), ratio(useful / best), of((figures) => figures.lost).toFixed(3),
+      ...(['nothing', 'train', 'publish'] as const).map((doing) => of(({ idle }) => idle[doing]).toFixed(3)),
       (rate * anHour).toFixed(0), (rate / baseline).toFixed(1), ratio(rate / most), of((figures) => figures.samplesPerStep).toFixed(1),
       of(({ staleness: shares }) => shares.reduce((sum, share, age) => sum + share * age, 0)).toFixed(2),
       ...QUANTILES.map((_, band) => percent(of(({ trainedShare }) => trainedShare[band] ?? Number.NaN))),
@@ -58,13 +63,13 @@ function report(rows: SimulatedRow[], ceilings: Simulated['ceilings'], options: 
   for (const { staleness, name, useful, rate } of ceilings) {
     const most = mean(staleness, 'oracle: most samples', (figures) => figures.rate);
     const best = mean(staleness, 'oracle: most useful time', (figures) => figures.useful);
-    lines.push([`${staleness}`, name, useful.toFixed(3), ratio(useful / best), '–', ...(name.includes('not') ? [(rate * anHour).toFixed(0), (rate / baseline).toFixed(1), ratio(rate / most)] : ['–', '–', '–']), '–', '–', ...QUANTILES.map(() => '–')]);
+    lines.push([`${staleness}`, name, useful.toFixed(3), ratio(useful / best), '–', '–', '–', '–', ...(name.includes('not') ? [(rate * anHour).toFixed(0), (rate / baseline).toFixed(1), ratio(rate / most)] : ['–', '–', '–']), '–', '–', ...QUANTILES.map(() => '–')]);
   }
   const bands = QUANTILES.map((end, i) => `${(QUANTILES[i - 1] ?? 0) * 100}-${end * 100}%`);
   return [
     assumptions(options),
-    table(['limit', 'policy', 'useful', 'of oracle', 'lost', 'samples/h', '× sync', 'of most', 'a step', 'staleness', ...bands], lines.toSorted((a, b) => Number(a[0]) - Number(b[0]))),
-    `useful, lost: slot-time of trained and of lost trials over all slot-time; of most: of the samples of the oracle that wants most samples; the last columns: how many
+    table(['limit', 'policy', 'useful', 'of oracle', 'lost', 'idle', 'training', 'publishing', 'samples/h', '× sync', 'of most', 'a step', 'staleness', ...bands], lines.toSorted((a, b) => Number(a[0]) - Number(b[0]))),
+    `useful, lost: slot-time of trained and of lost trials over all slot-time; the rest had no trial: nothing could start (idle), while a step was trained or published; of most: of the samples of the oracle that wants most samples; the last columns: how many
 of the trials that were started are trained on, by their duration's quantile (a policy that favours none has 100 in each).`,
     LIMITS.map((limit) => policiesAt(limit).map((policy) => aboutOf(policy)).join('\n')).join('\n'),
     ORACLE,

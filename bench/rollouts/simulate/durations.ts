@@ -3,6 +3,9 @@ import { generator } from '../../../gateway/testing/converse.ts';
 /** ln(p99 / median) over the standard normal's 99th percentile: the 99th percentile is 20 × the median. */
 export const SIGMA = Math.log(20) / 2.3263478740408408;
 
+/** Durations that are drawn for a group, whether or not all of them are started. */
+export const WIDTH = 16;
+
 /** Durations in medians, the same for the same (seed, group, member) whatever is asked for first. */
 export class Durations {
   readonly #normal: () => number;
@@ -26,6 +29,11 @@ export class Durations {
     return this.#groups[group] ?? [];
   }
 }
+
+/** The same trials in groups of one. */
+export const oneByOne = (durations: Pick<Durations, 'of'>, groupSize: number): Pick<Durations, 'of'> => ({
+  of: (trial) => durations.of(Math.floor(trial / groupSize)).slice(trial % groupSize, (trial % groupSize) + 1),
+});
 
 /** Box and Muller's. */
 function normals(random: () => number): () => number {

@@ -10,6 +10,8 @@ export type Figures = {
   useful: number;
   /** Slot-time of trials that were lost: stale, or cut at a quorum. */
   lost: number;
+  /** Slot-time without a trial, of all: nothing could start, a step was under way, weights were published. */
+  idle: { nothing: number; train: number; publish: number };
   /** Trained samples a median of time. */
   rate: number;
   samplesPerStep: number;
@@ -27,10 +29,11 @@ const Z = [0, 0.674_49, 1.281_55, 1.644_85, 2.326_35, Number.POSITIVE_INFINITY];
 export const bandOf = (duration: number): number => Z.findIndex((z) => duration <= Math.exp(SIGMA * z));
 
 /** Runs `steps` steps after `warmUp`, and counts what settles in them. */
-export function measure(rules: Rules, durations: Durations, { steps = 400, warmUp = 20, pace }: { steps?: number; warmUp?: number; pace?: Pace } = {}): Figures {
+export function measure(rules: Rules, durations: Pick<Durations, 'of'>, { steps = 400, warmUp = 20, pace }: { steps?: number; warmUp?: number; pace?: Pace } = {}): Figures {
   const simulation = new Simulation(rules, durations, pace);
   while (simulation.steps < warmUp) simulation.advance();
   const start = simulation.now;
+  const before = { ...simulation.idle };
   const shares: Share[] = QUANTILES.map(() => ({ started: 0, trained: 0 }));
   const staleness: number[] = Array.from({ length: rules.maxStaleness + 1 }, () => 0);
   let [useful, lost] = [0, 0];
@@ -46,10 +49,12 @@ export function measure(rules: Rules, durations: Durations, { steps = 400, warmU
   };
   while (simulation.steps < warmUp + steps) simulation.advance();
   const time = simulation.now - start;
+  const idle = (doing: keyof Figures['idle']) => (simulation.idle[doing] - before[doing]) / (rules.slots * time);
   const total = staleness.reduce((sum, each) => sum + each, 0);
   return {
     useful: useful / (rules.slots * time),
     lost: lost / (rules.slots * time),
+    idle: { nothing: idle('nothing'), train: idle('train'), publish: idle('publish') },
     rate: total / time,
     samplesPerStep: total / steps,
     stepInterval: time / steps,

@@ -15,15 +15,13 @@ export type Trial = {
 
 export type Group = {
   readonly ordinal: number;
-  /** What the engines had when it was planned. */
-  readonly version: number;
   /** As `running` and `accepted` of rule 10 count it. */
   state: 'running' | 'eligible' | 'consumed' | 'dropped';
   trials: Trial[];
 };
 
-export function makeGroup(ordinal: number, version: number, durations: readonly number[], deadline: number): Group {
-  const group: Group = { ordinal, version, state: 'running', trials: [] };
+export function makeGroup(ordinal: number, durations: readonly number[], deadline: number): Group {
+  const group: Group = { ordinal, state: 'running', trials: [] };
   group.trials = durations.map((duration) => ({
     group,
     duration: Math.min(duration, deadline),

@@ -1,4 +1,4 @@
-import { Durations } from './durations.ts';
+import { Durations, oneByOne, WIDTH } from './durations.ts';
 import { measure, type Figures } from './figures.ts';
 import type { Trial } from './group.ts';
 import type { Rules } from './rules.ts';
@@ -13,27 +13,28 @@ const ROUNDS = 2;
 
 export const ORACLE = `The oracle knows how long every trial takes. It is held to what every scheduler here is held to: trials start in the order of their groups, none is
 left out, cut or paused before no step may take it any more; a free slot takes the next one as long as capacity allows; a step takes 64 trials
-and trains as long. It is not held to groups and quorums: any trial that ended in time counts. What it chooses, with all that will happen before
-its eyes, is when each step starts: a late step lets a long trial in, an early one makes room. Work that goes stale is lost for it too. (One that
-might leave trials out would train on nothing but short ones.) Its choice is made by looking ahead over ${WAITS.length} waits and every straggler's end.`;
+and trains as long. (One row has it take 66: groups come whole, so that policies take some more than 64, and who takes more may wait longer.) It
+is not held to groups and quorums: any trial that ended in time counts. What it chooses, with all that will happen before its eyes, is when each
+step starts: a late step lets a long trial in, an early one makes room. Work that goes stale is lost for it too. (One that might leave trials out
+would train on nothing but short ones.) Its choice is made by looking ahead over ${WAITS.length} waits and every straggler's end; 33 waits, or two steps
+further ahead, find no more. It is a search: a better one might find some.`;
 
 /** Trial by trial instead of group by group; the rest as it is. */
-export function oracleRules(rules: Rules): Rules {
-  const { groupsPerStep, groupSize, maxStaleness } = rules;
-  const trials = groupsPerStep * groupSize;
-  return { ...rules, groupsPerStep: trials, groupSize: 1, quorum: 1, maxConcurrentGroups: (maxStaleness + 1) * trials, stragglers: 'carry_over', count: 'trials', lastCall: 0, patience: 0, ageOf: 'first token', endsStale: 'all' };
+export function oracleRules(rules: Rules, batch = rules.groupsPerStep * rules.groupSize): Rules {
+  return { ...rules, groupsPerStep: batch, groupSize: 1, quorum: 1, stragglers: 'carry_over', endsStale: 'step' };
 }
 
 /** The most of `objective` that the search finds, also among starts that wait for the step under way. */
-export function consultOracle(rules: Rules, seed: number, objective: Objective, steps: number): Figures {
+export function consultOracle(rules: Rules, { seed, shared = 0, objective, steps, batch }: { seed: number; shared?: number; objective: Objective; steps: number; batch?: number }): Figures {
+  const durations = () => oneByOne(new Durations(seed, WIDTH, shared), rules.groupSize);
   let best: Figures | undefined;
   for (const holds of ['nothing', 'trials'] as const) {
-    const held = { ...oracleRules(rules), holds };
-    let figures = measure(held, new Durations(seed, 1), { steps });
+    const held = { ...oracleRules(rules, batch), holds };
+    let figures = measure(held, durations(), { steps });
     for (let round = 0; round < ROUNDS; round++) {
       // Dinkelbach: the best ratio is the price of time at which the best sum is 0.
       const price = objective === 'rate' ? figures.rate : figures.useful * rules.slots;
-      const found = measure(held, new Durations(seed, 1), { steps, pace: foreseeing(objective, price, figures.stepInterval) });
+      const found = measure(held, durations(), { steps, pace: foreseeing(objective, price, figures.stepInterval) });
       if (found[objective] > figures[objective]) figures = found;
     }
     if (!best || figures[objective] > best[objective]) best = figures;

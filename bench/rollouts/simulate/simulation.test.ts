@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { policiesAt } from '../policies.ts';
 import { ceiling } from './ceiling.ts';
-import { Durations } from './durations.ts';
+import { Durations, oneByOne } from './durations.ts';
 import { measure } from './figures.ts';
 import { consultOracle, oracleRules } from './oracle.ts';
 import { synchronous } from './rules.ts';
@@ -22,15 +22,34 @@ test('a step trains on a trial that is older than the limit, or on one twice', (
   }
 });
 
-test('more trials run than there are slots, or more groups are under way than rule 10 allows', () => {
-  for (const { rules, name } of all.filter((policy) => policy.rules.count === 'groups')) {
+test('more trials run than there are slots, or more are under way than rule 10 allows', () => {
+  for (const { rules, name } of all.filter((policy) => policy.rules.overSampling === 0 && policy.rules.stragglers !== 'cancel')) {
     const simulation = new Simulation(rules, new Durations(2, 16));
     while (simulation.steps < 30) {
       simulation.advance();
-      const underWay = simulation.groups.filter(({ state }) => state === 'running' || state === 'eligible').length;
+      const underWay = simulation.groups.flatMap(({ trials }) => trials).filter(({ state }) => state === 'queued' || state === 'running' || state === 'ended').length;
       expect(simulation.running.length, name).toBeLessThanOrEqual(rules.slots);
-      expect(underWay, name).toBeLessThanOrEqual((rules.maxStaleness + 1) * rules.groupsPerStep);
+      expect(underWay, name).toBeLessThanOrEqual((rules.maxStaleness + 1) * rules.groupsPerStep * rules.groupSize);
     }
+  }
+});
+
+test('a step makes more running trials stale than the rules bear', () => {
+  for (const { rules, name } of all.filter((policy) => policy.name === 'carry-over, patient')) {
+    const simulation = new Simulation(rules, new Durations(7, 16));
+    for (let wasTraining = false; simulation.steps < 60; wasTraining = simulation.isTraining) {
+      simulation.advance();
+      if (!simulation.isTraining || wasTraining) continue;
+      const idle = Math.max(0, rules.slots - simulation.underWay);
+      expect(simulation.atLimit().length, name).toBeLessThanOrEqual(rules.maxStaleStragglers + idle);
+    }
+  }
+});
+
+test('slot-time is useful, lost and idle at once, or none of them', () => {
+  for (const { rules, name } of all) {
+    const { useful, lost, idle } = measure(rules, new Durations(8, 16), { steps: 100 });
+    expect(useful + lost + idle.nothing + idle.train + idle.publish, name).toBeCloseTo(1, 1);
   }
 });
 
@@ -64,11 +83,16 @@ test('a copy that looks ahead changes the run that it was made from', () => {
 
 test('the oracle does worse than the rules it is held to without knowing anything, or better than knowledge allows', () => {
   const rules = { ...synchronous, maxStaleness: 2 };
-  const blind = measure(oracleRules(rules), new Durations(5, 1), { steps: 25 });
-  const known = consultOracle(rules, 5, 'useful', 25);
+  const blind = measure(oracleRules(rules), oneByOne(new Durations(5, 16), rules.groupSize), { steps: 25 });
+  const known = consultOracle(rules, { seed: 5, objective: 'useful', steps: 25 });
   expect(known.useful).toBeGreaterThan(blind.useful);
   expect(known.useful).toBeLessThan(ceiling(rules, true).useful);
   expect(blind.useful).toBeLessThan(ceiling(rules, false).useful);
+}, 120_000);
+
+test('the oracle is asked about other trials than the policies ran', () => {
+  const [grouped, single] = [new Durations(9, 16), oneByOne(new Durations(9, 16), 8)];
+  expect([0, 7, 8, 30].map((trial) => single.of(trial))).toEqual([[0, 0], [0, 7], [1, 0], [3, 6]].map(([group = 0, member = 0]) => [grouped.of(group)[member]]));
 });
 
 test('without a deadline in reach durations are not log-normal with p99 at 20 medians', () => {

@@ -1,6 +1,7 @@
+import { room } from '../../../activities/rollout/room.ts';
 import type { Durations } from './durations.ts';
 import { cloneGroups, countOf, isOpen, makeGroup, type Group, type Trial } from './group.ts';
-import type { Rules } from './rules.ts';
+import { groupTrials, type Rules } from './rules.ts';
 
 type Trainer = { doing: 'nothing' } | { doing: 'train' | 'publish'; until: number };
 
@@ -13,7 +14,7 @@ export type Settled = (trial: Trial, staleness: number) => void;
 /** One run under `Rules`, event by event. Groups start in their order, their trials take free slots in that order. */
 export class Simulation {
   readonly rules: Rules;
-  readonly durations: Durations;
+  readonly durations: Pick<Durations, 'of'>;
   now = 0;
   /** The engines' clock: it stands still during a publication. */
   engineNow = 0;
@@ -22,6 +23,8 @@ export class Simulation {
   /** Successful steps: `version` of rule 10. */
   steps = 0;
   trained = 0;
+  /** Slot-time in which no trial ran, by what the trainer did. */
+  readonly idle = { nothing: 0, train: 0, publish: 0 };
   /** Since when the next step could start. */
   readySince: number | null = null;
   running: Trial[] = [];
@@ -31,12 +34,9 @@ export class Simulation {
   pace: Pace;
   #queue: Trial[] = [];
   #opened = 0;
-  #consumed = 0;
-  /** Steps, with the one under way. */
-  #begun = 0;
   #trainer: Trainer = { doing: 'nothing' };
 
-  constructor(rules: Rules, durations: Durations, pace: Pace = patience) {
+  constructor(rules: Rules, durations: Pick<Durations, 'of'>, pace: Pace = whenFewGoStale) {
     this.rules = rules;
     this.durations = durations;
     this.pace = pace;
@@ -51,10 +51,13 @@ export class Simulation {
     Object.assign(twin, { now, engineNow, version, steps, trained, readySince, groups, running: this.running.map(copyOf) });
     twin.#queue = this.#queue.map(copyOf);
     twin.#opened = this.#opened;
-    twin.#consumed = this.#consumed;
-    twin.#begun = this.#begun;
     twin.#trainer = this.#trainer;
     return twin;
+  }
+
+  /** Trials that run or wait for a slot. */
+  get underWay(): number {
+    return this.running.length + this.#queue.length;
   }
 
   get isTraining(): boolean {
@@ -63,9 +66,8 @@ export class Simulation {
 
   /** Running trials that the next step would make stale. */
   atLimit(): Trial[] {
-    const { maxStaleness, ageOf } = this.rules;
-    const oldest = this.version + 1 - maxStaleness;
-    return this.running.filter(({ version, group }) => (ageOf === 'group' ? group.version : version) < oldest);
+    const oldest = this.version + 1 - this.rules.maxStaleness;
+    return this.running.filter(({ version }) => version < oldest);
   }
 
   /** To the next thing that happens, and all that follows from it at once. */
@@ -78,7 +80,9 @@ export class Simulation {
     const trialEnds = first ? this.now + Math.max(0, first.startedAt + first.duration - this.engineNow) : Number.POSITIVE_INFINITY;
     const at = Math.min(ends, trialEnds);
     if (at === Number.POSITIVE_INFINITY) throw new Error(`nothing can happen any more after ${this.steps} steps`);
-    if (trainer.doing !== 'publish') this.engineNow += at - this.now;
+    const isStanding = trainer.doing === 'publish';
+    this.idle[trainer.doing] += (at - this.now) * (this.rules.slots - (isStanding ? 0 : this.running.length));
+    if (!isStanding) this.engineNow += at - this.now;
     this.now = at;
     if (first && trialEnds <= ends) this.#end(first);
     else if (trainer.doing === 'train') {
@@ -87,6 +91,7 @@ export class Simulation {
     } else if (trainer.doing === 'publish') {
       this.version += 1;
       this.#trainer = { doing: 'nothing' };
+      this.#dropStale(this.version - this.rules.maxStaleness);
     }
     this.#pump();
   }
@@ -128,7 +133,7 @@ export class Simulation {
   #pump(): void {
     const { slots, groupSize, overSampling, holds, deadline } = this.rules;
     for (let capacity = holds !== 'nothing' && this.isTraining ? 0 : this.#capacity(); capacity >= 1; capacity--) {
-      const group = makeGroup(this.#opened, this.version, this.durations.of(this.#opened).slice(0, groupSize + overSampling), deadline);
+      const group = makeGroup(this.#opened, this.durations.of(this.#opened).slice(0, groupSize + overSampling), deadline);
       this.#opened += 1;
       this.groups.push(group);
       this.#queue.push(...group.trials);
@@ -145,33 +150,34 @@ export class Simulation {
 
   /** How many groups may start. */
   #capacity(): number {
-    const { maxConcurrentGroups, maxStaleness, groupsPerStep, groupSize, count } = this.rules;
-    const inState = (state: Group['state']) => this.groups.reduce((sum, group) => sum + (group.state === state ? 1 : 0), 0);
-    const running = inState('running');
-    const room =
-      count === 'groups'
-        ? (maxStaleness + this.steps + 1) * groupsPerStep - (this.#consumed + inState('eligible') + running)
-        : ((maxStaleness + this.steps + 1 - this.#begun) * groupsPerStep * groupSize - this.#live()) / groupSize;
-    return Math.min(maxConcurrentGroups - running, Math.floor(room));
+    const { maxConcurrentGroups: maxConcurrent, maxConcurrentTrials, maxStaleness, groupsPerStep } = this.rules;
+    const size = groupTrials(this.rules);
+    const runningGroups = this.groups.filter(({ state }) => state === 'running').length;
+    // The batch of the step under way is taken: it is one less to come.
+    const stale = this.isTraining ? maxStaleness - 1 : maxStaleness;
+    return room({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent, maxConcurrentTrials, runningTrials: this.underWay });
   }
 
   /** Trials that are neither trained on nor dropped. */
   #live(): number {
-    return this.groups.reduce((sum, { trials }) => sum + trials.reduce((count, trial) => count + (isOpen(trial) || trial.state === 'ended' ? 1 : 0), 0), 0);
+    const size = groupTrials(this.rules);
+    return this.groups.reduce((sum, { state, trials }) => {
+      const live = trials.reduce((count, trial) => count + (isOpen(trial) || trial.state === 'ended' ? 1 : 0), 0);
+      return sum + (state === 'running' ? Math.min(size, live) : live);
+    }, 0);
   }
 
   /** What a step that starts now takes, the oldest first, besides what consumed groups still bring. */
   #nextBatch(): { groups: Group[]; full: boolean } {
-    const { groupsPerStep, groupSize, count } = this.rules;
+    const wanted = this.rules.groupsPerStep * groupTrials(this.rules);
     const candidates = this.groups.filter((group) => group.state === 'eligible' || this.#isLastCall(group));
-    if (count === 'groups') return { groups: candidates.slice(0, groupsPerStep), full: candidates.length >= groupsPerStep };
     let trials = this.groups.reduce((sum, group) => sum + (group.state === 'consumed' ? countOf(group, 'ended') : 0), 0);
     const taken = candidates.filter((group) => {
-      if (trials >= groupsPerStep * groupSize) return false;
+      if (trials >= wanted) return false;
       trials += countOf(group, 'ended');
       return true;
     });
-    return { groups: taken, full: trials >= groupsPerStep * groupSize };
+    return { groups: taken, full: trials >= wanted };
   }
 
   #isLastCall(group: Group): boolean {
@@ -181,11 +187,7 @@ export class Simulation {
   }
 
   #step(): void {
-    for (const group of this.#nextBatch().groups) {
-      group.state = 'consumed';
-      this.#consumed += 1;
-    }
-    this.#begun += 1;
+    for (const group of this.#nextBatch().groups) group.state = 'consumed';
     for (const group of this.groups) {
       if (group.state !== 'consumed') continue;
       for (const trial of group.trials) {
@@ -196,36 +198,32 @@ export class Simulation {
         this.settled(trial, staleness);
       }
     }
-    this.#dropStale();
+    if (this.rules.endsStale === 'step') this.#dropStale(this.version + 1 - this.rules.maxStaleness);
     this.#trainer = { doing: 'train', until: this.now + this.rules.trainTime };
     this.#pump();
   }
 
-  /** What no step after the one that starts now may take. */
-  #dropStale(): void {
-    const { maxStaleness, endsStale, ageOf } = this.rules;
-    const oldest = this.version + 1 - maxStaleness;
+  /** What started before version `oldest` is too old for every step to come. */
+  #dropStale(oldest: number): void {
     for (const group of this.groups) {
-      const isTaken = group.state === 'consumed';
       for (const trial of group.trials) {
-        const isByGroup = ageOf === 'group' && !isTaken;
-        if (isByGroup ? group.version >= oldest : trial.state === 'queued' || trial.version >= oldest) continue;
-        if (trial.state === 'queued') this.#cut(trial);
-        else if (trial.state === 'running' && (endsStale === 'all' || !isTaken)) this.#leaveSlot(trial, 'stale');
+        if (trial.version >= oldest) continue;
+        if (trial.state === 'running') this.#leaveSlot(trial, 'stale');
         else if (trial.state === 'ended') trial.state = 'stale';
         else continue;
-        if (trial.startedAt >= 0) this.settled(trial, 0);
+        this.settled(trial, 0);
       }
       if ((group.state === 'running' || group.state === 'eligible') && !group.trials.some(isOpen)) {
         group.state = countOf(group, 'ended') > 0 ? 'eligible' : 'dropped';
       }
     }
-    this.groups = this.groups.filter(({ state, trials }) => state === 'running' || state === 'eligible' || (state === 'consumed' && trials.some(isOpen)));
+    this.groups = this.groups.filter(({ state, trials }) => state === 'running' || state === 'eligible' || (state === 'consumed' && trials.some((trial) => isOpen(trial) || trial.state === 'ended')));
   }
 }
 
-/** Waits up to the rules' patience for trials that would go stale. */
-export function patience(simulation: Simulation): number {
-  const { patience: limit } = simulation.rules;
-  return limit > 0 && simulation.atLimit().length > 0 ? (simulation.readySince ?? 0) + limit : simulation.now;
-}
+/** Waits while more running trials than the rules allow would go stale. */
+export const whenFewGoStale: Pace = (simulation) => {
+  const { maxStaleStragglers, maxConcurrentTrials } = simulation.rules;
+  const idle = Number.isFinite(maxConcurrentTrials) ? Math.max(0, maxConcurrentTrials - simulation.underWay) : 0;
+  return simulation.atLimit().length > maxStaleStragglers + idle ? Number.POSITIVE_INFINITY : simulation.now;
+};
