@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, patched, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
@@ -37,7 +37,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     if (trial.deadline <= deadline) return;
     deadline = trial.deadline;
     // Who asks the run how long it waits is told so at once.
-    if (patched('tell-deadline')) void tellDeadline(group, new Date(deadline).toISOString());
+    void tellDeadline(group, new Date(deadline).toISOString());
   });
   setHandler(groupStatusQuery, () => ({
     id: group.id,
@@ -67,7 +67,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
         // A step may wait for any of those that are left.
-        if (patched('stragglers-told')) left = running().length;
+        left = running().length;
         await tell();
       }
     }

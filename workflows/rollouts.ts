@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, patched } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
@@ -86,7 +86,7 @@ export class Rollouts {
 
   /** One that is cancelled before it has looked does not know what earlier executions started. */
   async #unknown(): Promise<string[]> {
-    if (this.#isKnown || !patched('unknown-groups')) return [];
+    if (this.#isKnown) return [];
     return waiting('60s').listRunningGroups({ runId: this.#take.runId }).catch(() => []);
   }
 

@@ -7,7 +7,6 @@ import {
   executeChild,
   getExternalWorkflowHandle,
   isCancellation,
-  patched,
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
@@ -80,7 +79,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         await publish({ runId, version: policyVersion });
       });
     }
-    if (patched('watch-pool')) void watch.run(pool.watch).catch(() => {});
+    void watch.run(pool.watch).catch(() => {});
     if (iteration === 0 && standing.config.evaluation.before) await untilDone(() => evaluate(standing, policyVersion));
     if (iteration >= standing.config.iterations) return await finish(standing, policyVersion);
 
@@ -145,7 +144,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     await CancellationScope.nonCancellable(async () => {
       // Earlier executions may have started groups also where this one has not come to its own.
       const { iteration, take, policy_version: policyVersion } = report;
-      await (rollouts ?? (patched('unknown-groups') ? new Rollouts({ runId, iteration, take, policyVersion }) : null))?.cancelAll();
+      await (rollouts ?? new Rollouts({ runId, iteration, take, policyVersion })).cancelAll();
       watch.cancel();
       await pool.settled();
       // Each tells others what they wait for: one that fails does not keep the other from it.
