@@ -16,8 +16,9 @@ left out, cut or paused before no step may take it any more; a free slot takes t
 and trains as long. (One row has it take 66: groups come whole, so that policies take some more than 64, and who takes more may wait longer.) It
 is not held to groups and quorums: any trial that ended in time counts. What it chooses, with all that will happen before its eyes, is when each
 step starts: a late step lets a long trial in, an early one makes room. Work that goes stale is lost for it too. (One that might leave trials out
-would train on nothing but short ones.) Its choice is made by looking ahead over ${WAITS.length} waits and every straggler's end; 33 waits, or two steps
-further ahead, find no more. It is a search: a better one might find some.`;
+would train on nothing but short ones.) Its choice is made by looking ahead over ${WAITS.length} waits and every straggler's end. It is a search, and a better one
+would find more: in a trial over three seeds and 60 steps, 33 waits found 0.4 % more at staleness 1 and 0.1 % at 2, two steps further ahead 0.4 %
+and 0.1 % less, and the best of the three searches for each seed 0.4 % and 1.0 % more.`;
 
 /** Trial by trial instead of group by group; the rest as it is. */
 export function oracleRules(rules: Rules, batch = rules.groupsPerStep * rules.groupSize): Rules {
