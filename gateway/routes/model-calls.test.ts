@@ -95,10 +95,12 @@ test('the engine goes on for an agent that has gone, or what it sampled is lost'
 
 test('a plain call that its agent has left runs on, or leaves no trace', async () => {
   const trial = await gateway.trial();
-  gateway.engine.delay = 200;
+  gateway.engine.fault = 'hang';
   const agent = new AbortController();
-  setTimeout(() => agent.abort(), 100);
-  await expect(trial.chat(ASK, { signal: agent.signal })).rejects.toThrow();
+  const left = expect(trial.chat(ASK, { signal: agent.signal })).rejects.toThrow();
+  await eventually(() => gateway.engine.seen.length > 0);
+  agent.abort();
+  await left;
   const [call] = await eventually(async () => ((await trial.calls()).length > 0 ? trial.calls() : null));
   expect(call).toMatchObject({ status: 'cancelled', completionTokenIds: null });
   await eventually(() => gateway.engine.last.aborted);
