@@ -14,7 +14,7 @@ import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { CLIENTS } from '../gateway/clients/all.ts';
-import { clientBesideVllm, differs, firstDifference } from '../gateway/clients/beside-vllm.ts';
+import { clientBesideVllm, differs, firstDifference, ONE_AT_A_TIME } from '../gateway/clients/beside-vllm.ts';
 import type { Client } from '../gateway/clients/client.ts';
 import { install } from '../gateway/clients/install.ts';
 import { runClient, type Ran } from '../gateway/clients/run.ts';
@@ -76,7 +76,7 @@ function versionOf({ install: from }: Client): string {
 }
 
 if (values.engine === 'vllm') {
-  await withVllm((url) => runAll(url, { tokenIn: false }, (client, gateway) => besideReal(url, client, gateway)), signal, ['--max-model-len', '65536'], 3);
+  await withVllm((url) => runAll(url, { tokenIn: false }, (client, gateway) => besideReal(url, client, gateway)), signal, ONE_AT_A_TIME, 3);
 } else {
   const engine = await new TokenEngine().start();
   await runAll(engine.url, {}, (client, gateway) => {

@@ -3,7 +3,7 @@ import { TestPostgres } from '../../store/testing/postgres.ts';
 import { startGateway } from '../node.ts';
 import { withVllm } from '../testing/own-vllm.ts';
 import { CLIENTS } from './all.ts';
-import { clientBesideVllm, differs, firstDifference } from './beside-vllm.ts';
+import { clientBesideVllm, differs, firstDifference, ONE_AT_A_TIME } from './beside-vllm.ts';
 import { install } from './install.ts';
 
 const ADMIN_KEY = 'the admin key';
@@ -20,7 +20,7 @@ beforeAll(async () => {
         if (folder !== null) heard.set(client.name, await clientBesideVllm(client, { folder, gateway: { url: gateway.url, adminKey: ADMIN_KEY }, vllm, limitMs: 180_000, signal }));
       }
       await gateway.close();
-    }, signal, ['--max-model-len', '65536'], 3);
+    }, signal, ONE_AT_A_TIME, 3);
   } finally {
     await postgres.close();
   }

@@ -16,6 +16,9 @@ type Where = { folder: string; gateway: { url: string; adminKey: string }; vllm:
 /** A small model's replies to such prompts are nonsense: a few tokens of it are enough, and take the same time. */
 const GREEDY: Sampling = { temperature: 0, max_tokens: 8 };
 
+/** Agents' prompts are long; and what a token's probabilities are depends on which requests are computed together, so that none are. */
+export const ONE_AT_A_TIME = ['--max-model-len', '65536', '--max-num-seqs', '1'];
+
 /** Runs a client through a gateway without token-in before a real vLLM, then asks that itself for the same. */
 export async function clientBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<{ ran: Ran; recorded: Recorded; compared: Compared[] }> {
   const tap = await new Tap(gateway.url).start();
