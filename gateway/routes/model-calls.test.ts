@@ -97,8 +97,10 @@ test('a plain call that its agent has left runs on, or leaves no trace', async (
   const trial = await gateway.trial();
   gateway.engine.delay = 200;
   const agent = new AbortController();
-  setTimeout(() => agent.abort(), 100);
-  await expect(trial.chat(ASK, { signal: agent.signal })).rejects.toThrow();
+  const reply = trial.chat(ASK, { signal: agent.signal });
+  await Promise.race([reply, eventually(() => gateway.engine.seen.length > 0)]);
+  agent.abort();
+  await expect(reply).rejects.toThrow();
   const [call] = await eventually(async () => ((await trial.calls()).length > 0 ? trial.calls() : null));
   expect(call).toMatchObject({ status: 'cancelled', completionTokenIds: null });
   await eventually(() => gateway.engine.last.aborted);
