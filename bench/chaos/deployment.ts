@@ -10,6 +10,7 @@ import { homeFolders, INSTALLS, REPOSITORY } from '../../cli/folders.ts';
 import { down } from '../../cli/supervisor/down.ts';
 import { LOOPBACK } from '../../cli/supervisor/plan.ts';
 import { freePort } from '../../cli/supervisor/ports.ts';
+import { ON_SHARED_CORES } from '../../cli/testing/temporary-deployment.ts';
 import { isAlive, type ProcessId } from '../../cli/supervisor/processes.ts';
 import { livingState, readState } from '../../cli/supervisor/state.ts';
 import type { Wiring } from './components.ts';
@@ -68,6 +69,7 @@ export class ChaosDeployment {
       PATH: process.env['PATH'],
       HOME: folder,
       LANG: 'C.UTF-8',
+      ...ON_SHARED_CORES,
       TRIALGATE_HOME: home,
       TRIALGATE_DEVICE: 'cpu',
       TRIALGATE_POSTGRES_PORT: String(postgres),

@@ -7,6 +7,7 @@ import { installClients } from '../../gateway/clients/install.ts';
 import { INSTALLS, REPOSITORY } from '../folders.ts';
 import { installWithProgress, type InstallOptions } from '../install/install.ts';
 import { deviceOf } from '../supervisor/device.ts';
+import { ON_SHARED_CORES } from './temporary-deployment.ts';
 import { checkCounts, pytestCounts, vitestCounts, type Counts } from './counts.ts';
 
 type Part = 'checks' | 'fast' | 'real';
@@ -97,6 +98,7 @@ function run({ name, command }: Suite, report: string, signal: AbortSignal): Pro
     ...process.env,
     PYTHONPATH: INSTALLS.gpuWorkers,
     PYTHONDONTWRITEBYTECODE: '1',
+    ...ON_SHARED_CORES,
     PATH: `${path.dirname(INSTALLS.node)}:${process.env['PATH']}`,
   };
   const [file = '', ...args] = command(report);

@@ -6,6 +6,9 @@ import type { Deployment } from '../config/schema.ts';
 import type { ComponentName } from '../supervisor/components/all.ts';
 import { startStack, type Stack } from '../supervisor/stack.ts';
 
+/** Threads that wait for each other sleep: the next one may need this core to come. */
+export const ON_SHARED_CORES = { OMP_WAIT_POLICY: 'PASSIVE' };
+
 export type TemporaryDeployment = { home: string; env: NodeJS.ProcessEnv; config: Deployment; remove(): Promise<void> };
 
 /** The settings of a deployment of its own: a temporary folder, free ports. */
@@ -14,7 +17,7 @@ export async function temporaryDeployment(settings: Record<string, string> = {})
   // PostgreSQL runs as another user where we are root, and its data is to be removed with the rest.
   await chmod(home, 0o755);
   const own = { TRIALGATE_HOME: home, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0' };
-  const env = { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8', ...own, ...settings };
+  const env = { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8', ...ON_SHARED_CORES, ...own, ...settings };
   return { home, env, config: resolveConfig({ env, cwd: home }).config, remove: () => rm(home, { recursive: true, force: true }) };
 }
 

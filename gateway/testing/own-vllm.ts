@@ -7,6 +7,7 @@ import { join } from 'node:path';
 import { INSTALLS } from '../../cli/folders.ts';
 import { executorOn } from '../../cli/supervisor/components/engine.ts';
 import { deviceOf } from '../../cli/supervisor/device.ts';
+import { ON_SHARED_CORES } from '../../cli/testing/temporary-deployment.ts';
 import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import { sleep } from '../sleep.ts';
 
@@ -18,7 +19,7 @@ export async function withVllm<T>(body: (url: string) => Promise<T>, signal: Abo
     '-m', 'vllm.entrypoints.openai.api_server', '--model', INSTALLS.smallModel, '--served-model-name', 'policy', '--host', '127.0.0.1', '--port', String(port), '--enforce-eager', '--dtype', 'bfloat16',
     '--logprobs-mode', 'processed_logprobs', '--enable-scale-out', '--enable-auto-tool-choice', '--tool-call-parser', 'hermes', '--disable-uvicorn-access-log', ...executorOn(deviceOf('auto')), ...more,
   ];
-  const env = { PATH: process.env['PATH'] ?? '', HOME: home, XDG_CACHE_HOME: home, VLLM_CACHE_ROOT: INSTALLS.vllmCache, PYTHONPATH: INSTALLS.gpuWorkers, VLLM_CPU_KVCACHE_SPACE: String(cacheGiB), HF_HUB_OFFLINE: '1', VLLM_NO_USAGE_STATS: '1', VLLM_SERVER_DEV_MODE: '1', VLLM_ENABLE_RESPONSES_API_STORE: '1', VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1' };
+  const env = { ...ON_SHARED_CORES, PATH: process.env['PATH'] ?? '', HOME: home, XDG_CACHE_HOME: home, VLLM_CACHE_ROOT: INSTALLS.vllmCache, PYTHONPATH: INSTALLS.gpuWorkers, VLLM_CPU_KVCACHE_SPACE: String(cacheGiB), HF_HUB_OFFLINE: '1', VLLM_NO_USAGE_STATS: '1', VLLM_SERVER_DEV_MODE: '1', VLLM_ENABLE_RESPONSES_API_STORE: '1', VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1' };
   const child = spawn(INSTALLS.python, args, { cwd: home, env, stdio: ['ignore', 'ignore', 'pipe'], detached: true });
   let said = '';
   child.stderr.on('data', (bytes: Buffer) => (said = (said + bytes.toString()).slice(-4_000)));
