@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
@@ -9,6 +9,7 @@ import { installWithProgress, type InstallOptions } from '../install/install.ts'
 import { deviceOf } from '../supervisor/device.ts';
 import { ON_SHARED_CORES } from './temporary-deployment.ts';
 import { checkCounts, pytestCounts, vitestCounts, type Counts } from './counts.ts';
+import { endLeftBehind } from './left-behind.ts';
 
 type Part = 'checks' | 'fast' | 'real';
 type Suite = {
@@ -56,17 +57,19 @@ function pytest(marker: string) {
 
 /** Installs what tests need, runs every suite, ends with a line `N passed, N failed, N skipped`. Returns the exit code. */
 export async function runTests(options: InstallOptions & { only?: Part }, signal: AbortSignal): Promise<number> {
-  const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-tests-'));
+  const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-t-'));
+  // PostgreSQL, which runs as another user where we are root, has its data in it.
+  chmodSync(folder, 0o755);
   const failed = new AbortController();
   const stop = AbortSignal.any([signal, failed.signal]);
   const total: Counts = { passed: 0, failed: 0, skipped: 0 };
   const inTurn = async (suites: Suite[]): Promise<void> => {
     for (const suite of suites) {
       if (stop.aborted || (options.only && suite.part !== options.only)) continue;
-      const report = path.join(folder, suite.name);
+      const report = path.join(folder, `${suite.name}.report`);
       const start = Date.now();
       console.log(`== ${suite.name}`);
-      const counts = suite.counts(report, await run(suite, report, stop));
+      const counts = suite.counts(report, await run(suite, { report, folder }, stop));
       for (const key of ['passed', 'failed', 'skipped'] as const) total[key] += counts[key];
       console.log(`== ${suite.name}: ${line(counts)} in ${Math.round((Date.now() - start) / 1000)} s`);
     }
@@ -82,6 +85,7 @@ export async function runTests(options: InstallOptions & { only?: Part }, signal
     });
     await Promise.all([meanwhile, clients('pip'), ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inTurn)]);
   } finally {
+    await endLeftBehind(folder);
     rmSync(folder, { recursive: true, force: true });
   }
   signal.throwIfAborted();
@@ -93,11 +97,12 @@ const line = ({ passed, failed, skipped }: Counts): string =>
   `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
 
 /** Every line that a suite prints says whose it is. */
-function run({ name, command }: Suite, report: string, signal: AbortSignal): Promise<number> {
+function run({ name, command }: Suite, { report, folder }: { report: string; folder: string }, signal: AbortSignal): Promise<number> {
   const env = {
     ...process.env,
     PYTHONPATH: INSTALLS.gpuWorkers,
     PYTHONDONTWRITEBYTECODE: '1',
+    TMPDIR: folder,
     ...ON_SHARED_CORES,
     PATH: `${path.dirname(INSTALLS.node)}:${process.env['PATH']}`,
   };

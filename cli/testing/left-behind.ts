@@ -1,0 +1,19 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
+import { down } from '../supervisor/down.ts';
+import { endGroup, identify } from '../supervisor/processes.ts';
+
+/** Ends the deployments and the processes whose folders are in this one: tests that are interrupted cannot. */
+export async function endLeftBehind(folder: string): Promise<void> {
+  for (const name of readdirSync(folder)) await down(path.join(folder, name));
+  const left = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && name !== String(process.pid) && isOf(folder, name));
+  await Promise.all(left.map((pid) => endGroup(identify(Number(pid)), 'SIGTERM', 5_000)));
+}
+
+function isOf(folder: string, pid: string): boolean {
+  try {
+    return ['environ', 'cmdline'].some((file) => readFileSync(`/proc/${pid}/${file}`, 'latin1').includes(`${folder}/`));
+  } catch {
+    return false;
+  }
+}
