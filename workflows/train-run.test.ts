@@ -61,23 +61,13 @@ test('an engine that restarted is left without its weights', async () => {
   expect(world.count('publish 0 1')).toBe(2);
 });
 
-test('a trial gives up an attempt because its engine was not given its weights at the first try', async () => {
+test('a mend that the run cannot do without is tried once', async () => {
   const world = new FakeWorld();
-  world.config.iterations = 1;
-  let lost = 0;
-  world.runAgent = async () => {
-    if (lost++ > 0) return { outcome: null, seconds: {} };
-    world.poolWhole = false;
-    return { outcome: 'infra_error', reason: 'connection reset', seconds: {} };
-  };
-  let isFirst = true;
-  world.publish = () => {
-    const ok = lost === 0 || !isFirst;
-    if (lost > 0) isFirst = false;
-    return { ok };
-  };
-  await workers(world, async () => (await start(newId())).result());
-  expect(world.log.filter((entry) => entry.startsWith('publish 0'))).toEqual(['publish 0 1', 'publish 0 0', 'publish 0 1']);
+  world.poolWhole = false;
+  world.publish = () => ({ ok: world.log.length > 0 });
+  const mended = await workers(world, async () => environment.client.workflow.execute('restorePool', { workflowId: newId(), taskQueue: 'trialgate', args: ['run'] }));
+  expect(mended).toBe(true);
+  expect(world.log).toEqual(['publish 0 0', 'publish 0 1']);
 });
 
 test('a trial past its group\'s deadline holds the iteration', async () => {
