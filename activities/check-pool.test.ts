@@ -75,6 +75,18 @@ test('replicas that have their version are paused while a lost one is given it',
   expect(await missing()).toBeNull();
 });
 
+test('a mend of all engines compares their tensors with nothing, or is not tried again for those that the run needs', async () => {
+  const begin = () => beginPublication(deps)({ runId: 'run', version: 1, isMend: true });
+  engines[0].label = 'default';
+  expect(await begin()).toMatchObject({ needed: 0, checksum: 'c' });
+  for (const engine of engines) engine.label = 'default';
+  const asked = await begin();
+  expect(asked).toMatchObject({ needed: 2, checksum: 'c' });
+  engines[2].label = 'run@1';
+  await endPublication(deps)({ runId: 'run', version: 1, isMend: true, reports: reportsOf({ replicas: [engines[2].url], label: 'run@1' }) });
+  expect(await begin()).toMatchObject({ needed: 1, replicas: [engines[0].url, engines[1].url].toSorted() });
+});
+
 test('a publication keeps all engines waiting for one that is away, or forgets what that should have', async () => {
   await engines[2].stop();
   const asked = await beginPublication(deps)({ runId: 'run', version: 2 });

@@ -57,7 +57,7 @@ export type PublishInput = {
   canary: Canary;
   /** What was seen at version 0, in nats; null while version 0 itself is published. */
   canary_tolerance: number | null;
-  /** What the tensors' checksums are on replicas that have the version and are not asked; null: there are none. */
+  /** What the tensors' checksums are on replicas that confirmed this version earlier; null: there are none. */
   checksum?: string | null;
   previous: { label: string; checkpoint: string; checkpoint_sha256: string; checksums: Record<string, string> } | null;
 };

@@ -13,8 +13,11 @@ const PATIENCE_MS = 30_000;
 /** What a publication is of: all replicas, or those alone that were lost: then the others go on. */
 type Publishing = { runId: string; version: number; isMend?: boolean };
 
-/** Takes the pool out of rotation, so that no call starts under a label that is about to change. */
-export const beginPublication = (deps: Deps) => async (input: Publishing): Promise<PublishInput> => {
+/**
+ * Takes the pool out of rotation, so that no call starts under a label that is about to change. `needed`: how many of its replicas must confirm;
+ * what fewer confirm is kept by a mend, which tries again for the rest.
+ */
+export const beginPublication = (deps: Deps) => async (input: Publishing): Promise<PublishInput & { needed: number }> => {
   const { db } = deps;
   const standing = await standingOf(deps, input.runId, PATIENCE_MS);
   const mended = input.isMend ? toMend(standing) : null;
@@ -37,9 +40,13 @@ export const beginPublication = (deps: Deps) => async (input: Publishing): Promi
     replicas: urls,
     canary: target.canary,
   };
-  if (mended) return { ...common, min_replicas: 0, canary_tolerance: base.canaryTolerance, checksum: await readChecksum(db, input, standing), previous: null };
+  if (mended) {
+    const needed = Math.max(0, standing.needed - standing.whole.length);
+    return { ...common, needed, min_replicas: 0, canary_tolerance: base.canaryTolerance, checksum: await readChecksum(db, input), previous: null };
+  }
   return {
     ...common,
+    needed: standing.needed,
     min_replicas: standing.needed,
     canary_tolerance: input.version === 0 ? null : base.canaryTolerance,
     previous: parent && {
@@ -91,10 +98,9 @@ export const endPublication =
 const isAway = ({ whole, lost, needed }: PoolStanding, url: string): boolean =>
   whole.length + lost.filter(({ answers }) => answers).length >= needed && lost.some((row) => row.url === url && !row.answers);
 
-/** Of a replica that has the version now. */
-async function readChecksum(db: Database, { runId, version }: Publishing, { whole }: PoolStanding): Promise<string | null> {
-  const checksums = await readChecksums(db, runId, version);
-  return whole.map(({ url }) => checksums[url]).find((checksum) => checksum !== undefined) ?? null;
+/** That any replica ever confirmed for the version: they are all the same. */
+async function readChecksum(db: Database, { runId, version }: Publishing): Promise<string | null> {
+  return Object.values(await readChecksums(db, runId, version))[0] ?? null;
 }
 
 async function readVersion(db: Database, runId: string, version: number) {

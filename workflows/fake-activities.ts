@@ -98,8 +98,8 @@ export class FakeWorld {
         step: { version: iteration + 1, batch_sha256: 'b' },
       }),
       recordVersion: async ({ version }: { version: number }) => note(`record ${version}`),
-      beginPublication: async ({ runId, version }: { runId: string; version: number }) => ({
-        label: `${runId}@${version}`, replicas: ['u'], min_replicas: 1,
+      beginPublication: async ({ runId, version, isMend }: { runId: string; version: number; isMend?: boolean }) => ({
+        label: `${runId}@${version}`, replicas: ['u'], min_replicas: isMend ? 0 : 1, needed: 1,
       }),
       endPublication: async ({ version, reports }: { version: number; reports: ReplicaReport[] }) => {
         const confirmed = reports.filter((report) => report.ok).length;

@@ -23,7 +23,7 @@ export type Publication = {
  */
 export async function publish(publication: Publication): Promise<void> {
   const workflowId = poolHolder(publication.runId);
-  if (workflowInfo().workflowId === workflowId) return publishVersion(publication);
+  if (workflowInfo().workflowId === workflowId) return void (await publishVersion(publication));
   await inTurn(() =>
     executeChild(publishVersion, {
       workflowId,
@@ -52,11 +52,12 @@ export async function inTurn<T>(start: () => Promise<T>): Promise<T> {
 
 /**
  * Brings the pool to a version: out of rotation → weights → read back → into rotation. When fewer replicas confirm than
- * the run needs, all go back to the version before, and the failure says what each one answered.
+ * the run needs, all go back to the version before, and the failure says what each one answered. Returns how many replicas
+ * confirmed.
  */
-export async function publishVersion({ runId, version, fallback, isMend }: Publication): Promise<void> {
+export async function publishVersion({ runId, version, fallback, isMend }: Publication): Promise<number> {
   try {
-    await confirm({ runId, version, isMend });
+    return await confirm({ runId, version, isMend });
   } catch (error) {
     // Whatever went wrong, also where no answer came: no replica stays between two versions.
     if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring({ runId, version: fallback })).catch(() => {});
@@ -64,14 +65,16 @@ export async function publishVersion({ runId, version, fallback, isMend }: Publi
   }
 }
 
-async function confirm(publication: Publication): Promise<void> {
-  let outcome = await bring(publication);
+async function confirm(publication: Publication): Promise<number> {
+  // A mend has no version to go back to: each try ends what it began, also when it is cancelled.
+  const attempt = () => (publication.isMend ? CancellationScope.nonCancellable(() => bring(publication)) : bring(publication));
+  let outcome = await attempt();
   for (let tried = 1; outcome.confirmed < outcome.needed && tried < TRIES; tried++) {
     await sleep(1000 * 2 ** tried);
-    outcome = await bring(publication);
+    outcome = await attempt();
   }
   const { confirmed, needed, reports } = outcome;
-  if (confirmed >= needed) return;
+  if (confirmed >= needed) return confirmed;
   const why = reports.filter((report) => !report.ok).map((report) => `${report.url}: ${report.error ?? 'did not confirm'}`);
   throw ApplicationFailure.create({
     type: 'publication_failed',
@@ -80,8 +83,8 @@ async function confirm(publication: Publication): Promise<void> {
 }
 
 async function bring({ runId, version, isMend }: Publication): Promise<{ confirmed: number; needed: number; reports: ReplicaReport[] }> {
-  const input = await store.beginPublication({ runId, version, isMend });
+  const { needed, ...input } = await store.beginPublication({ runId, version, isMend });
   const { replicas: reports } = await gpu(PUBLISH_LIMIT_SECONDS).publishPolicy(input);
   const { confirmed } = await store.endPublication({ runId, version, reports, isMend });
-  return { confirmed, needed: input.min_replicas, reports };
+  return { confirmed, needed, reports };
 }

@@ -61,6 +61,15 @@ test('an engine that restarted is left without its weights', async () => {
   expect(world.count('publish 0 1')).toBe(2);
 });
 
+test('a mend that the run cannot do without is tried once', async () => {
+  const world = new FakeWorld();
+  world.poolWhole = false;
+  world.publish = () => ({ ok: world.log.length > 0 });
+  const mended = await workers(world, async () => environment.client.workflow.execute('restorePool', { workflowId: newId(), taskQueue: 'trialgate', args: ['run'] }));
+  expect(mended).toBe(true);
+  expect(world.log).toEqual(['publish 0 0', 'publish 0 1']);
+});
+
 test('a trial past its group\'s deadline holds the iteration', async () => {
   const world = new FakeWorld();
   const id = newId();
@@ -201,6 +210,51 @@ test('an engine that comes back in the middle of a rollout waits for the next pu
   });
   expect(world.outcomes.size).toBe(4);
 }, 60_000);
+
+test('a run that waits for a person fills its history with looks at its engines', async () => {
+  const world = new FakeWorld();
+  world.trainStep = new FullDisk().work;
+  /** That are under way: a pause has its own. */
+  const timers = async (run: Awaited<ReturnType<typeof start>>) => {
+    const { events } = await run.fetchHistory();
+    const begun = events?.filter((event) => event.timerStartedEventAttributes).length ?? 0;
+    return begun - (events?.filter((event) => event.timerFiredEventAttributes ?? event.timerCanceledEventAttributes).length ?? 0);
+  };
+  await workers(world, async () => {
+    const blocked = await start(newId());
+    await until(async () => (await blocked.query<RunStatusReport>('status')).phase === 'blocked');
+    expect(await timers(blocked)).toBe(0);
+    const paused = await start(newId(), { pausedUntil: Date.now() + 3_600_000 });
+    await until(async () => (await paused.query<RunStatusReport>('status')).phase === 'paused');
+    expect(await timers(paused)).toBe(1);
+    for (const run of [blocked, paused]) await run.terminate();
+  });
+});
+
+test('a mend is cut off half-way because its run ends', async () => {
+  const world = new FakeWorld();
+  const agents = new TirelessAgents();
+  world.runAgent = agents.run;
+  const mending = Promise.withResolvers<void>();
+  const cancelled = Promise.withResolvers<void>();
+  await workers(world, async () => {
+    const run = await start(newId());
+    await until(() => agents.started === 4);
+    world.poolWhole = false;
+    world.publish = async () => {
+      mending.resolve();
+      await cancelled.promise;
+      return {};
+    };
+    await run.signal('engineTrouble');
+    await mending.promise;
+    await run.cancel();
+    const mend = environment.client.workflow.getHandle(`${run.workflowId}/publish`);
+    await until(async () => (await mend.fetchHistory()).events?.some((event) => event.workflowExecutionCancelRequestedEventAttributes) === true).finally(cancelled.resolve);
+    await expect(run.result()).rejects.toThrow();
+  });
+  expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual(['publish 0 1', 'publish 0 1', 'releasePool']);
+});
 
 test('engines are given the version that they had when they were lost, though another was published since', async () => {
   const world = new FakeWorld();

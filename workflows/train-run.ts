@@ -52,7 +52,6 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   const { runId: executionId, firstExecutionRunId } = workflowInfo();
   const isResumed = progress.resume === true && executionId === firstExecutionRunId;
   const pool = careForPool(runId);
-  const watch = new CancellationScope();
 
   try {
     const prepare = () => store.prepareRun({ runId, runFile });
@@ -79,8 +78,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         await publish({ runId, version: policyVersion });
       });
     }
-    void watch.run(pool.watch).catch(() => {});
-    if (iteration === 0 && standing.config.evaluation.before) await untilDone(() => evaluate(standing, policyVersion));
+    if (iteration === 0 && standing.config.evaluation.before) await untilDone(() => watched(() => evaluate(standing, policyVersion)));
     if (iteration >= standing.config.iterations) return await finish(standing, policyVersion);
 
     rollouts = new Rollouts({ runId, iteration, take, policyVersion });
@@ -112,7 +110,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         onChange: (rollout, until) => status.sees(rollout, until),
         whilePaused: () => operator.whilePaused(),
       });
-    await together(ready, evaluated);
+    await watched(() => together(ready, evaluated));
     await operator.whilePaused();
     return executeChild(grpoIteration, {
       workflowId: `${runId}/${iteration}.${take}`,
@@ -120,6 +118,11 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
       searchAttributes: attributesOf({ runId, iteration, version: policyVersion, phase: 'batch' }),
       staticSummary: `iteration ${iteration}, take ${take}, from policy ${policyVersion}`,
     });
+  }
+
+  /** Trials need engines: those that were lost are looked for meanwhile. */
+  function watched<T>(work: () => Promise<T>): Promise<T> {
+    return pool.during(work, () => Date.now() < operator.pausedUntil);
   }
 
   async function evaluate({ config }: RunStanding, version: number): Promise<void> {
@@ -134,7 +137,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
 
   async function finish(standing: RunStanding, version: number): Promise<RunStatusReport> {
     report.policy_version = version;
-    if (standing.config.evaluation.after && version > 0) await untilDone(() => evaluate(standing, version));
+    if (standing.config.evaluation.after && version > 0) await untilDone(() => watched(() => evaluate(standing, version)));
     status.enter('completed');
     await end('completed');
     return report;
@@ -145,7 +148,6 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
       // Earlier executions may have started groups also where this one has not come to its own.
       const { iteration, take, policy_version: policyVersion } = report;
       await (rollouts ?? new Rollouts({ runId, iteration, take, policyVersion })).cancelAll();
-      watch.cancel();
       await pool.settled();
       // Each tells others what they wait for: one that fails does not keep the other from it.
       await Promise.allSettled([store.releasePool({ runId }), store.setRunStatus({ runId, status: as, reason })]);
