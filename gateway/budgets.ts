@@ -21,11 +21,13 @@ export type Allowance = {
 
 const POLL_MS = 200;
 
+type Deps = Pick<GatewayDeps, 'db' | 'trials' | 'counters' | 'settings' | 'stopping'>;
+
 /**
  * What the trial's budgets leave for a call. Where other calls that are under way, of whichever gateway, have reserved what is
  * left, it waits for at most `idleMs` until they have used it or given it back: that they may use it up does not end the trial.
  */
-export async function allowance(deps: GatewayDeps, trial: TrialNow, { n, maxTokens }: ModelRequest, signal: AbortSignal): Promise<Allowance> {
+export async function allowance(deps: Deps, trial: TrialNow, { n, maxTokens }: ModelRequest, signal: AbortSignal): Promise<Allowance> {
   const isShared = trial.budgets.calls !== undefined || trial.budgets.tokens !== undefined;
   const wish = { trialId: trial.id, attempt: trial.attempt, callId: crypto.randomUUID(), replies: n, tokens: tokenLimit(trial, maxTokens, n) };
   const deadline = Date.now() + deps.settings.idleMs;
@@ -43,7 +45,7 @@ export async function allowance(deps: GatewayDeps, trial: TrialNow, { n, maxToke
   }
 }
 
-async function reserve(deps: GatewayDeps, wish: Reserving): Promise<{ tokens: number | null } | null> {
+async function reserve(deps: Deps, wish: Reserving): Promise<{ tokens: number | null } | null> {
   let asked: Promise<unknown> | undefined;
   try {
     return await patiently(deps, () => {
@@ -58,7 +60,7 @@ async function reserve(deps: GatewayDeps, wish: Reserving): Promise<{ tokens: nu
   }
 }
 
-async function nextPoll({ counters, stopping }: GatewayDeps, agent: AbortSignal): Promise<void> {
+async function nextPoll({ counters, stopping }: Deps, agent: AbortSignal): Promise<void> {
   counters.waiting += 1;
   try {
     await unlessAborted(unlessAborted(sleep(POLL_MS), agent, clientGone), stopping, shuttingDown);
@@ -67,7 +69,7 @@ async function nextPoll({ counters, stopping }: GatewayDeps, agent: AbortSignal)
   }
 }
 
-async function readAgain(deps: GatewayDeps, { id, attempt }: TrialNow): Promise<TrialNow> {
+async function readAgain(deps: Deps, { id, attempt }: TrialNow): Promise<TrialNow> {
   const trial = await patiently(deps, () => deps.trials.find(id));
   if (trial?.attempt !== attempt || trial.status !== 'created') throw attemptEnded(id, attempt);
   return trial;
