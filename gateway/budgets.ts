@@ -1,12 +1,12 @@
 import type { TrialNow } from '../store/queries/find-trials.ts';
-import { reserveCall } from '../store/queries/reserve-call.ts';
+import { reserveCall, type Reserving } from '../store/queries/reserve-call.ts';
 import { attemptEnded } from './auth.ts';
 import type { ModelRequest } from './chat/request.ts';
 import { tokenLimit } from './chat/sampling.ts';
 import type { GatewayDeps } from './deps.ts';
-import { clientGone, Failure } from './failure.ts';
+import { clientGone, Failure, shuttingDown } from './failure.ts';
 import { patiently } from './patiently.ts';
-import type { Reservation } from './reservation.ts';
+import { giveBack, type Reservation } from './reservation.ts';
 import { sleep } from './sleep.ts';
 import { unlessAborted } from './unless-aborted.ts';
 
@@ -21,36 +21,84 @@ export type Allowance = {
 
 const POLL_MS = 200;
 
+type Deps = Pick<GatewayDeps, 'db' | 'trials' | 'counters' | 'settings' | 'stopping'>;
+
 /**
  * What the trial's budgets leave for a call. Where other calls that are under way, of whichever gateway, have reserved what is
- * left, it waits until they have used it or given it back: that they may use it up does not end the trial.
+ * left, it waits for at most `idleMs` until they have used it or given it back: that they may use it up does not end the trial.
  */
-export async function allowance(deps: GatewayDeps, trial: TrialNow, { n, maxTokens }: ModelRequest, signal: AbortSignal): Promise<Allowance> {
+export async function allowance(deps: Deps, trial: TrialNow, { n, maxTokens }: ModelRequest, signal: AbortSignal): Promise<Allowance> {
   const isShared = trial.budgets.calls !== undefined || trial.budgets.tokens !== undefined;
   const wish = { trialId: trial.id, attempt: trial.attempt, callId: crypto.randomUUID(), replies: n, tokens: tokenLimit(trial, maxTokens, n) };
+  const deadline = Date.now() + deps.settings.idleMs;
   for (let now = trial; ; now = await readAgain(deps, trial)) {
     const { seconds } = now.budgets;
     const timeLeft = seconds === undefined ? null : { ms: 1000 * Math.max(seconds - now.seconds, 0), failure: usedUp(`${seconds} seconds`) };
-    const out = whatIsUsedUp(now, n);
+    const out = whatIsUsedUp(now);
     if (out !== null) return { reservation: null, timeLeft, refusal: { failure: usedUp(out), first: now.exhausted === null } };
     if (!isShared) return { reservation: null, timeLeft, refusal: null };
-    const reserved = await patiently(deps, () => reserveCall(deps.db, wish));
+    checkReplies(now, n);
+    const reserved = hasRoom(now, wish) ? await reserve(deps, wish) : null;
     if (reserved) return { reservation: { ...wish, ...reserved }, timeLeft, refusal: null };
-    await unlessAborted(sleep(POLL_MS), signal, clientGone);
+    if (Date.now() > deadline) throw othersHaveIt();
+    await nextPoll(deps, signal);
   }
 }
 
-async function readAgain(deps: GatewayDeps, { id, attempt }: TrialNow): Promise<TrialNow> {
+async function reserve(deps: Deps, wish: Reserving): Promise<{ tokens: number | null } | null> {
+  let asked: Promise<unknown> | undefined;
+  try {
+    return await patiently(deps, () => {
+      const asking = reserveCall(deps.db, wish);
+      asked = asking;
+      return asking;
+    });
+  } catch (error) {
+    // What came too late for us may be granted all the same.
+    void giveBack(deps, wish, asked);
+    throw error;
+  }
+}
+
+async function nextPoll({ counters, stopping }: Deps, agent: AbortSignal): Promise<void> {
+  counters.waiting += 1;
+  try {
+    await unlessAborted(unlessAborted(sleep(POLL_MS), agent, clientGone), stopping, shuttingDown);
+  } finally {
+    counters.waiting -= 1;
+  }
+}
+
+async function readAgain(deps: Deps, { id, attempt }: TrialNow): Promise<TrialNow> {
   const trial = await patiently(deps, () => deps.trials.find(id));
   if (trial?.attempt !== attempt || trial.status !== 'created') throw attemptEnded(id, attempt);
   return trial;
 }
 
-/** A reply takes a token at least. */
-function whatIsUsedUp({ budgets: { calls, tokens, seconds }, ...used }: TrialNow, replies: number): string | null {
+function whatIsUsedUp({ budgets: { calls, tokens, seconds }, ...used }: TrialNow): string | null {
   if (calls !== undefined && used.usedCalls >= calls) return `${calls} calls`;
-  if (tokens !== undefined && used.usedTokens + replies > tokens) return `${tokens} tokens`;
+  if (tokens !== undefined && used.usedTokens >= tokens) return `${tokens} tokens`;
   return seconds !== undefined && used.seconds >= seconds ? `${seconds} seconds` : null;
 }
 
+/** A reply takes a token at least. A call that asks for too many does not end its trial: another one may ask for fewer. */
+function checkReplies({ budgets: { tokens }, usedTokens }: TrialNow, replies: number): void {
+  if (tokens === undefined || usedTokens + replies <= tokens) return;
+  const message = `${replies} replies take more tokens than the ${tokens - usedTokens} that are left of the trial's ${tokens}: ask for fewer`;
+  throw new Failure(400, 'too_many_replies', message, { retryable: false });
+}
+
+/** Whether it is worth asking for the row's lock, which calls that are recorded need too. */
+function hasRoom({ budgets: { calls, tokens }, reserved, attemptOpenedAt, seconds, ...used }: TrialNow, wish: Reserving): boolean {
+  const clock = attemptOpenedAt.getTime() / 1000 + seconds;
+  const others = Object.entries(reserved ?? {}).flatMap(([callId, each]) => (callId !== wish.callId && each.until > clock ? [each.tokens] : []));
+  if (calls !== undefined && used.usedCalls + others.length >= calls) return false;
+  if (tokens === undefined) return true;
+  const left = tokens - used.usedTokens;
+  return Math.min(wish.tokens ?? left, left) <= left - others.reduce((sum, each) => sum + each, 0);
+}
+
 const usedUp = (what: string) => new Failure(429, 'budget_exhausted', `the trial's budget of ${what} is used up`, { retryable: false });
+
+const othersHaveIt = () =>
+  new Failure(429, 'budget_reserved', "what is left of the trial's budgets is reserved for its calls under way: try again when they have ended", { headers: { 'retry-after': '5' } });

@@ -7,6 +7,8 @@ export class Counters {
   failed = 0;
   cancelled = 0;
   inFlight = 0;
+  /** For what others of their trial have reserved of its budgets; not accepted yet. */
+  waiting = 0;
   /** Of those that completed and were not their trial's first, by how they go on from an earlier one. */
   readonly continuations: Record<Continuation, number> = { clean: 0, realigned: 0, forked: 0 };
 }
@@ -14,7 +16,7 @@ export class Counters {
 type EngineLoad = { engine: string; inFlight: number; escapes: number };
 
 /** Prometheus' text format. */
-export function asMetrics({ accepted, completed, failed, cancelled, inFlight, continuations }: Counters, engines: readonly EngineLoad[]): string {
+export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations }: Counters, engines: readonly EngineLoad[]): string {
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -26,6 +28,9 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, co
     '# HELP trialgate_calls_in_flight Calls under way.',
     '# TYPE trialgate_calls_in_flight gauge',
     `trialgate_calls_in_flight ${inFlight}`,
+    '# HELP trialgate_calls_waiting Calls that wait for what others of their trial have reserved of its budgets.',
+    '# TYPE trialgate_calls_waiting gauge',
+    `trialgate_calls_waiting ${waiting}`,
     '# HELP trialgate_call_continuations_total Calls that completed after others of their trial, by how they go on: clean (by its ids), realigned (by its text: it drifted), forked (from none).',
     '# TYPE trialgate_call_continuations_total counter',
     ...Object.entries(continuations).map(([how, count]) => `trialgate_call_continuations_total{continuation="${how}"} ${count}`),

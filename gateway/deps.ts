@@ -44,7 +44,7 @@ export type GatewaySettings = {
   strictModel: boolean;
   /** How long a call waits for a replica in rotation. */
   holdMs: number;
-  /** How long an engine may be silent within a stream. Before a reply's first bytes it is then asked whether it is alive. */
+  /** How long an engine may be silent within a stream. Before a reply's first bytes it is then asked whether it is alive. How long a call waits for what others have reserved of a budget. */
   idleMs: number;
   /** How long a stream may bring its agent nothing before it gets a line that clients skip. */
   keepAliveMs: number;

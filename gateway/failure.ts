@@ -55,6 +55,8 @@ export const storeUnavailable = (cause?: unknown) =>
     cause,
   });
 
+export const shuttingDown = () => new Failure(503, 'shutting_down', 'the gateway is stopping: try again');
+
 export const clientGone = () => new Failure(499, 'agent_disconnected', 'the agent closed its connection');
 
 /** OpenAI's error envelope. */

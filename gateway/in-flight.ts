@@ -1,4 +1,4 @@
-/** How many calls this process has under way, by attempt or by replica. */
+/** How many calls this process has under way, by trial or by replica. */
 export class InFlight {
   readonly #counts = new Map<string, number>();
 

@@ -5,7 +5,7 @@ import { expireReservations } from './testing/expire-reservations.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { recordCalls } from './queries/record-calls.ts';
-import { renewReservation, reserveCall, type Reserving } from './queries/reserve-call.ts';
+import { giveBackReservation, renewReservation, reserveCall, type Reserving } from './queries/reserve-call.ts';
 import { lockTrial } from './queries/transaction.ts';
 import type { Budgets } from './schema.ts';
 import { callRecord } from './testing/call-record.ts';
@@ -52,7 +52,7 @@ test('reservations that come together pass a budget', async () => {
 });
 
 test('a reservation slips in between what another call records and what that gives back', async () => {
-  const { wish, record, reserve, trialId } = await trial({ calls: 20 });
+  const { wish, record, reserve, trialId, reserved } = await trial({ calls: 20 });
   let under = 0;
   const one = async () => {
     const { callId } = wish();
@@ -62,7 +62,8 @@ test('a reservation slips in between what another call records and what that giv
   };
   for (let round = 0; round < 5; round++) await Promise.all(Array.from({ length: 8 }, one));
   expect(under).toBe(20);
-  expect(await findTrial(store.db, trialId)).toMatchObject({ usedCalls: 20, reserved: {} });
+  expect(await findTrial(store.db, trialId)).toMatchObject({ usedCalls: 20 });
+  expect(await reserved()).toEqual({});
 });
 
 test('tokens are granted that are used or reserved, or fewer than a call has replies', async () => {
@@ -86,6 +87,30 @@ test('what nobody has renewed keeps others out, or what somebody has renewed doe
   expect(await reserve()).toBeNull();
   await expireReservations(store.db, trialId);
   expect(await reserve()).toEqual({ tokens: null });
+});
+
+test.each([{ calls: 3 }, { tokens: 15 }])('a call loses a reservation that it could not renew though nobody needs its place: %j', async (budgets) => {
+  const { reserve, record, reserved, wish, trialId } = await trial(budgets);
+  const [late, lost] = [wish(), wish()];
+  for (const { callId } of [late, lost]) await reserve({ callId, tokens: 5 });
+  await expireReservations(store.db, trialId);
+  expect(await reserve({ tokens: 5 })).not.toBeNull();
+  expect(Object.keys((await reserved()) ?? {})).toHaveLength(3);
+  expect(await record(late.callId, 5)).toEqual(new Set());
+  await reserve({ tokens: 5 });
+  expect(await reserved()).not.toHaveProperty(lost.callId);
+});
+
+test('a reservation holds its trial while it waits for a disk', async () => {
+  const { reserve, wish, trialId, reserved } = await trial({ calls: 1 });
+  await store.db.execute(sql`create or replace function on_disk() returns trigger language plpgsql as 'begin if current_setting(''synchronous_commit'') <> ''off'' then raise ''waits''; end if; return new; end'`);
+  await store.db.execute(sql`create trigger on_disk before update on trials for each row execute function on_disk()`);
+  const { callId } = wish();
+  await reserve({ callId });
+  await renewReservation(store.db, { trialId, callId });
+  await giveBackReservation(store.db, { trialId, callId });
+  await store.db.execute(sql`drop trigger on_disk on trials`);
+  expect(await reserved()).toEqual({});
 });
 
 test('a call is recorded whose reservation another one has, or refused while nobody has it', async () => {

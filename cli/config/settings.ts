@@ -32,7 +32,7 @@ export const SETTINGS = {
   budget_end: { about: "at a budget's end: `length` (an empty reply) or `refuse` (429)", placeholder: 'HOW', default: 'length' },
   strict_model: { about: "true: a model name that is not the policy's is 404", placeholder: 'BOOL', default: false, from: 'boolean' },
   hold_seconds: { about: 'how long a call waits for an engine in rotation', placeholder: 'SECONDS', default: 20, from: 'number' },
-  idle_seconds: { about: 'how long an engine may be silent within a stream; before a reply it is then asked whether it is alive', placeholder: 'SECONDS', default: 600, from: 'number' },
+  idle_seconds: { about: 'how long an engine may be silent within a stream; before a reply it is then asked whether it is alive; and how long a call waits for a budget that others have reserved', placeholder: 'SECONDS', default: 600, from: 'number' },
   keep_alive_seconds: { about: 'how long a stream may bring its agent nothing before it gets a comment line', placeholder: 'SECONDS', default: 15, from: 'number' },
   store_wait_seconds: { about: 'how long a reply waits for PostgreSQL', placeholder: 'SECONDS', default: 10, from: 'number' },
   max_calls_in_flight: { about: 'calls and streams that one trial may have open at once', placeholder: 'N', default: 256, from: 'number' },

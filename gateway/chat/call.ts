@@ -7,7 +7,7 @@ import { readText } from '../engines/connection.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
 import { clientGone, Failure, toFailure } from '../failure.ts';
 import { patiently } from '../patiently.ts';
-import type { Reservation } from '../reservation.ts';
+import { giveBack, type Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { Conversation } from '../token-in/messages.ts';
@@ -19,6 +19,8 @@ import { versionSpans } from './versions.ts';
 
 /** `size`: of the request's body, in bytes. */
 export type PlacedRequest = ModelRequest & { size: number; outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
+
+type Recorded = Pick<Ended, 'ending' | 'status' | 'httpStatus'> & Partial<Ended>;
 
 /** One request to the model: its abort signal, its idle timer, and the one record that it ends in. */
 export class Call {
@@ -147,7 +149,7 @@ export class Call {
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
     this.#end(status);
     if (status === 'failed') this.#deps.log(`call ${this.id} of trial ${this.trial.id}: ${failure.code}: ${failure.message}`);
-    const recorded = this.#record({ ending: this.ending(), status, httpStatus: failure.status, reason: reasonOf(failure) }).then(
+    const recorded = this.#recordLast({ ending: this.ending(), status, httpStatus: failure.status, reason: reasonOf(failure) }).then(
       (verdict) => verdict === 'refused' && this.#deps.log(`call ${this.id} ended ${status} after its attempt had, or what it had reserved was lost: it is not recorded`),
       (error: unknown) => this.#deps.log(`call ${this.id} of trial ${this.trial.id} ended ${status}, unrecorded: ${String(error)}`),
     );
@@ -157,7 +159,7 @@ export class Call {
 
   /** Ends a call of which its agent sees nothing of an engine's: `reply` reaches it once this is recorded, as failed for `why`. */
   async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
-    const recording = this.#record({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why) });
+    const recording = this.#recordLast({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why) });
     if ((await recording.finally(() => this.#end('failed'))) === 'refused') throw await this.#whyRefused();
   }
 
@@ -194,7 +196,17 @@ export class Call {
     return this.#deps.engines.settle(this.lease);
   }
 
-  async #record(end: Pick<Ended, 'ending' | 'status' | 'httpStatus'> & Partial<Ended>): Promise<'recorded' | 'refused'> {
+  /** What it has reserved is given back with its record, or where nothing records it any more. */
+  async #recordLast(end: Recorded): Promise<'recorded' | 'refused'> {
+    try {
+      return await this.#record(end);
+    } catch (error) {
+      if (this.#reservation) void giveBack(this.#deps, this.#reservation);
+      throw error;
+    }
+  }
+
+  async #record(end: Recorded): Promise<'recorded' | 'refused'> {
     const { id, trial, request, sampled, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
     const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, published: false, mode: null, ...end });

@@ -19,3 +19,11 @@ test.each([0, 1, 5, 20])('replies that hold log-probabilities with %i alternativ
   const held = heldBytes({ request: { size: 100, wants }, sampled, ending: { prompt: null, choices, counted: null, reply } });
   expect(held).toBeGreaterThan(JSON.stringify(reply).length);
 });
+
+test('replies that hold the whole vocabulary at each token are let into a full memory', () => {
+  const choices = [{ completion: [1, 2], logprobs: [1, 2], versions: null, finishReason: null }];
+  const held = (sampled: Record<string, unknown>) =>
+    heldBytes({ request: { size: 100, wants: { logprobs: true, tokenIds: false, usage: true } }, sampled, ending: { prompt: null, choices, counted: null, reply: null } });
+  expect(held({ logprobs: true, top_logprobs: -1 })).toBeGreaterThan(held({ logprobs: true, top_logprobs: 150_000 }));
+  expect(held({ logprobs: -1 })).toBeGreaterThan(held({ logprobs: 150_000 }));
+});

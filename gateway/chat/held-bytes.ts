@@ -4,6 +4,9 @@ import { sampledTokens, type Ending } from './ending.ts';
 /** Measured in V8's heap: a token's id with its log-probability and text, its entry among a reply's log-probabilities, and one of that entry's alternatives. */
 const [TOKEN, ENTRY, ALTERNATIVE] = [16, 208, 128];
 
+/** A negative number of alternatives asks for all tokens that there are. */
+const VOCABULARY = 2 ** 18;
+
 type Held = { request: Pick<Call['request'], 'size' | 'wants'>; sampled: Call['sampled']; ending: Ending };
 
 /** About how many bytes a call holds in memory until it is committed. */
@@ -15,6 +18,7 @@ export function heldBytes({ request, sampled, ending }: Held): number {
 
 /** Of each token: a chat names their number beside `logprobs`, a text completion in it. */
 function alternatives({ top_logprobs, logprobs }: Call['sampled']): number {
-  if (typeof top_logprobs === 'number') return top_logprobs;
-  return typeof logprobs === 'number' ? logprobs : 0;
+  const asked = typeof top_logprobs === 'number' ? top_logprobs : logprobs;
+  if (typeof asked !== 'number') return 0;
+  return asked < 0 ? VOCABULARY : asked;
 }

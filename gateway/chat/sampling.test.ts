@@ -3,7 +3,7 @@ import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { isReproducible, sampledBody } from './sampling.ts';
 import { ASK, readStream, useGateway } from '../testing/harness.ts';
 
-const gateway = useGateway();
+const gateway = useGateway({ settings: { idleMs: 20_000 } });
 
 test('an agent’s own sampling reaches the engine in a training run', async () => {
   await gateway.givePool('run', 'run@3');

@@ -3,7 +3,7 @@ import type { CallRecord } from '../../store/queries/record-calls.ts';
 /** Keeps calls (rule 1). */
 export interface Recorder {
   /**
-   * Resolves once the call is committed, or refused because its attempt is closed.
+   * Resolves once the call is committed, or refused: its attempt is closed, or what it had reserved of the trial's budgets was lost.
    * Rejects when it could not be committed in time; it then does not count as completed, even if the commit succeeds later.
    */
   record(call: CallRecord): Promise<'recorded' | 'refused'>;

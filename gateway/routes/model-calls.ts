@@ -12,7 +12,7 @@ import { sampledBody } from '../chat/sampling.ts';
 import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
-import { clientGone, Failure } from '../failure.ts';
+import { clientGone, Failure, shuttingDown } from '../failure.ts';
 import { patiently } from '../patiently.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
@@ -20,7 +20,7 @@ import { chatCompletions } from '../protocols/chat-completions.ts';
 import type { Protocol } from '../protocols/protocol.ts';
 import { readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
-import { keepReserved } from '../reservation.ts';
+import { giveBack, keepReserved } from '../reservation.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
 import { conversationOf } from '../token-in/messages.ts';
 import { withPrevious } from '../with-previous.ts';
@@ -37,7 +37,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   const { openCalls, sameCalls } = deps;
   const underWay = new Set<Call>();
-  const stop = () => underWay.forEach((call) => call.abort(new Failure(503, 'shutting_down', 'the gateway is stopping: try again')));
+  const stop = () => underWay.forEach((call) => call.abort(shuttingDown()));
   deps.stopping.addEventListener('abort', stop);
   for (const protocol of PROTOCOLS) {
     app.on('POST', pathsOf(protocol), async (c) => {
@@ -95,8 +95,11 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const conversation = conversationOf(request.body);
       const outline = outlineOf({ ...request.body, ...request.kept });
       const { reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
-      // The calls that it waited for are past. Where the store does not say, what was reserved ends by its time.
-      const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation));
+      // The calls that it waited for are past.
+      const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation)).catch((error: unknown) => {
+        if (reservation) void giveBack(deps, reservation);
+        throw error;
+      });
       const placed = { ...request, outline, conversation, past };
       const place = () => new Call(deps, trial, placed, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
       if (refusal && deps.settings.budgetEnd === 'refuse') {

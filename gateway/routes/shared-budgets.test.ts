@@ -1,16 +1,19 @@
 import { sql } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { findTrial } from '../../store/queries/find-trials.ts';
+import type { GatewaySettings } from '../deps.ts';
 import { ASK, eventually, readStream, TestGateway, useGateway } from '../testing/harness.ts';
 import { expireReservations } from '../../store/testing/expire-reservations.ts';
 
-const gateway = useGateway();
+/** Long enough for those that wait for a place. */
+const idleMs = 20_000;
+const gateway = useGateway({ settings: { idleMs } });
 let other: TestGateway;
 /** Another process, or in workerd another isolate. */
-const startOther = async (budgetEnd: 'length' | 'refuse' = 'length') => {
+const startOther = async (settings: Partial<GatewaySettings> = {}) => {
   const { postgres, db, engine } = gateway;
   other = Object.assign(new TestGateway(), { postgres, db, engine });
-  await other.start({ settings: { budgetEnd } });
+  await other.start({ settings: { idleMs, ...settings } });
 };
 beforeEach(() => startOther());
 afterEach(() => other.gateway.close());
@@ -25,8 +28,8 @@ const session = async (id: string): Promise<unknown> => (await gateway.admin('GE
 
 test.each([{ budgetEnd: 'length' as const, end: 'length' }, { budgetEnd: 'refuse' as const, end: 429 }])('calls through two gateways together pass a budget of calls (end: $budgetEnd)', async ({ budgetEnd, end }) => {
   await Promise.all([gateway, other].map((each) => each.gateway.close()));
-  await gateway.start({ settings: { budgetEnd } });
-  await startOther(budgetEnd);
+  await gateway.start({ settings: { idleMs, budgetEnd } });
+  await startOther({ budgetEnd });
   const trial = await gateway.trial({ budgets: { calls: 3 } });
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -57,6 +60,8 @@ test('a call is cut short, or its trial ended, by tokens that another had reserv
 });
 
 test('a call that fails ends the trial of one that waits for its place', async () => {
+  await gateway.gateway.close();
+  await gateway.start();
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   gateway.engine.fault = 'hang';
   const first = await ask(gateway, trial, { stream: true });
@@ -84,22 +89,66 @@ test('a call whose place was given away is recorded beside the one that has it',
   expect(await session(trial.id)).toMatchObject({ usage: { calls: 1 } });
 });
 
-test('a call that waits for a place outlives its agent or its attempt', async () => {
+test('a call that waits for a place outlives its agent', async () => {
+  await other.gateway.close();
+  await startOther({ maxCallsInFlight: 1 });
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  const released = Promise.withResolvers<void>();
+  let ending = 0;
+  gateway.engine.beforeEnd = () => (ending++ === 0 ? released.promise : undefined);
+  const first = ask(gateway, trial);
+  await eventually(() => ending === 1);
+  const leaving = new AbortController();
+  const left = other.chat(trial.id, trial.key, ASK, { signal: leaving.signal });
+  await eventually(async () => (await other.metrics()).trialgate_calls_waiting === 1);
+  leaving.abort();
+  await expect(left).rejects.toThrow();
+  // It is let in once the one that left is out.
+  await eventually(async () => (await other.chat(trial.id, trial.key, '{')).status === 400);
+  expect(gateway.engine.seen).toHaveLength(1);
+  await expireReservations(gateway.db, trial.id);
+  expect(await endOf(await ask(other, trial))).toBe('stop');
+  expect(gateway.engine.seen).toHaveLength(2);
+  released.resolve();
+  expect((await first).status).toBe(503);
+});
+
+test('a call that waits for a place outlives its attempt', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
   const first = ask(gateway, trial);
   await eventually(() => gateway.engine.seen.length === 1);
-  const leaving = new AbortController();
-  const left = other.chat(trial.id, trial.key, ASK, { signal: leaving.signal });
   const waiting = ask(other, trial);
-  leaving.abort();
-  await expect(left).rejects.toThrow();
+  await eventually(async () => (await other.metrics()).trialgate_calls_waiting === 1);
   await gateway.trial({ trialId: trial.id, attempt: 2, budgets: { calls: 1 } });
   expect((await waiting).status).toBe(409);
   released.resolve();
   expect((await first).status).toBe(409);
   expect(gateway.engine.seen).toHaveLength(1);
+});
+
+test('a call that goes on for long loses its place to another', async () => {
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  const released = Promise.withResolvers<void>();
+  gateway.engine.beforeEnd = () => released.promise;
+  const long = ask(gateway, trial);
+  await eventually(() => gateway.engine.seen.length === 1);
+  await expireReservations(gateway.db, trial.id);
+  const until = async () => Object.values((await findTrial(gateway.db, trial.id))?.reserved ?? {})[0]?.until;
+  await eventually(async () => ((await until()) ?? 0) > 0);
+  expect(await until()).toBeGreaterThan(Date.now() / 1000);
+  released.resolve();
+  expect(await endOf(await long)).toBe('stop');
+});
+
+test('a call that cannot be recorded keeps its place', async () => {
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  await gateway.db.execute(sql`create or replace function no_call() returns trigger language plpgsql as 'begin raise ''no call''; end'`);
+  await gateway.db.execute(sql`create trigger no_call before insert on calls for each row execute function no_call()`);
+  expect(await endOf(await ask(gateway, trial))).toBe(500);
+  await gateway.db.execute(sql`drop trigger no_call on calls`);
+  await eventually(async () => JSON.stringify((await findTrial(gateway.db, trial.id))?.reserved) === '{}');
 });
 
 test('a trial without such budgets reserves something', async () => {

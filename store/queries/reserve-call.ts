@@ -1,6 +1,4 @@
-import { sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { trials } from '../schema.ts';
 import { LEASE_SECONDS } from './calls-under-way.ts';
 
 export type Reserving = {
@@ -12,32 +10,51 @@ export type Reserving = {
   /** How many tokens it may sample by its own limits; null without any. */
   tokens: number | null;
 };
+type Reserved = Pick<Reserving, 'trialId' | 'callId'>;
 
 const until = `extract(epoch from clock_timestamp()) + ${LEASE_SECONDS}`;
+/** The row's lock is not held while a disk is waited for: a server that crashes loses what is reserved, and its calls are made again. */
+const brief = `brief as materialized (select set_config('synchronous_commit', 'off', true))`;
 
-/** One statement, so that no other comes in between: it waits for the trial's row, and all it reads is of that row. */
+/**
+ * One statement, so that no other comes in between: it waits for the trial's row, and all it reads is of that row. What nobody
+ * has renewed in time is kept (its gateway may only be out of touch) unless this call needs its room.
+ */
 const reserve = {
   name: 'reserve_call',
   text: `
-with trial as materialized (
-  select id, used_calls, used_tokens, coalesce(reserved, '{}') as reserved, (budgets->>'calls')::bigint as calls, (budgets->>'tokens')::bigint as tokens
-  from trials where id = $1 and attempt = $2 and status = 'created' for no key update
+with ${brief}, trial as materialized (
+  select id, coalesce(reserved, '{}') - $3::text as reserved, (budgets->>'calls')::bigint - used_calls as calls, (budgets->>'tokens')::bigint - used_tokens as tokens
+  from trials, brief where id = $1 and attempt = $2 and status = 'created' for no key update of trials
 ), others as materialized (
-  select coalesce(jsonb_object_agg(key, value), '{}') as reserved, count(*) as calls, coalesce(sum((value->>'tokens')::bigint), 0) as tokens
-  from trial, jsonb_each(trial.reserved) where key <> $3 and (value->>'until')::float8 > extract(epoch from clock_timestamp())
+  select key, value, (value->>'until')::float8 > extract(epoch from clock_timestamp()) as renewed from trial, jsonb_each(trial.reserved)
+), kept as materialized (
+  select drops, coalesce(jsonb_object_agg(key, value) filter (where key is not null), '{}') as reserved, count(key) as calls, coalesce(sum((value->>'tokens')::bigint), 0) as tokens
+  from (values (false), (true)) as either(drops) left join others on renewed or not drops group by drops
 ), granted as materialized (
-  select trial.id, others.reserved, case when trial.tokens is not null then least($5::bigint, trial.tokens - used_tokens) end as tokens,
-    trial.tokens - used_tokens - others.tokens as free
-  from trial, others where coalesce(used_calls + others.calls < trial.calls, true)
+  select trial.id, kept.reserved, wish.tokens
+  from trial, kept, lateral (select case when trial.tokens is not null then least($5::bigint, trial.tokens) end as tokens) as wish
+  where coalesce(kept.calls < trial.calls, true) and coalesce(wish.tokens between $4::bigint and trial.tokens - kept.tokens, true)
+  order by drops limit 1
 )
 update trials set reserved = granted.reserved || jsonb_build_object($3::text, jsonb_build_object('tokens', coalesce(granted.tokens, 0), 'until', ${until}))
-from granted where trials.id = granted.id and coalesce(granted.tokens between $4::bigint and free, true)
+from granted where trials.id = granted.id
 returning granted.tokens`,
+};
+
+const renew = {
+  name: 'renew_reservation',
+  text: `with ${brief} update trials set reserved = jsonb_set(reserved, array[$2::text, 'until'], to_jsonb(${until})) from brief where id = $1 and reserved ? $2::text`,
+};
+
+const giveBack = {
+  name: 'give_back_reservation',
+  text: `with ${brief} update trials set reserved = reserved - $2::text from brief where id = $1 and reserved ? $2::text`,
 };
 
 /**
  * Takes a call's part of its trial's budgets, so that no other call can have it, of whichever gateway: `tokens` is how many it may
- * sample, null without a budget of them. It is kept until the call is recorded, or until nobody has renewed it for
+ * sample, null without a budget of them. It is kept until the call is recorded, or until another needs it that nobody has renewed for
  * `LEASE_SECONDS`. Null: the budgets, less what others have reserved, have no room for it, or the attempt is closed.
  * Repeating it is harmless.
  */
@@ -46,7 +63,11 @@ export async function reserveCall(db: Database, { trialId, attempt, callId, repl
   return row ? { tokens: row.tokens === null ? null : Number(row.tokens) } : null;
 }
 
-export async function renewReservation(db: Database, { trialId, callId }: Pick<Reserving, 'trialId' | 'callId'>): Promise<void> {
-  const renewed = sql`jsonb_set(${trials.reserved}, array[${callId}, 'until'], to_jsonb(${sql.raw(until)}))`;
-  await db.update(trials).set({ reserved: renewed }).where(sql`${trials.id} = ${trialId} and ${trials.reserved} ? ${callId}`);
+export async function renewReservation(db: Database, { trialId, callId }: Reserved): Promise<void> {
+  await db.$client.query({ ...renew, values: [trialId, callId] });
+}
+
+/** Of a call that will not be recorded. */
+export async function giveBackReservation(db: Database, { trialId, callId }: Reserved): Promise<void> {
+  await db.$client.query({ ...giveBack, values: [trialId, callId] });
 }
