@@ -91,7 +91,7 @@ test('a call whose place was given away is recorded beside the one that has it',
 
 test('a call that waits for a place outlives its agent', async () => {
   await other.gateway.close();
-  await startOther({ maxCallsInFlight: 1 });
+  await startOther({ maxCallsInFlight: 1, idleMs: 120_000 });
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const released = Promise.withResolvers<void>();
   let ending = 0;
@@ -149,6 +149,16 @@ test('a call that cannot be recorded keeps its place', async () => {
   expect(await endOf(await ask(gateway, trial))).toBe(500);
   await gateway.db.execute(sql`drop trigger no_call on calls`);
   await eventually(async () => JSON.stringify((await findTrial(gateway.db, trial.id))?.reserved) === '{}');
+});
+
+test('a call whose history cannot be read keeps its place', async () => {
+  const trial = await gateway.trial({ budgets: { calls: 2 } });
+  await ask(gateway, trial);
+  await gateway.db.execute(sql`alter table calls rename to calls_away`);
+  expect(await endOf(await ask(other, trial))).toBe(500);
+  await gateway.db.execute(sql`alter table calls_away rename to calls`);
+  await eventually(async () => JSON.stringify((await findTrial(gateway.db, trial.id))?.reserved) === '{}');
+  expect(gateway.engine.seen).toHaveLength(1);
 });
 
 test('a trial without such budgets reserves something', async () => {
