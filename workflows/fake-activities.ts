@@ -67,6 +67,7 @@ export class FakeWorld {
         groupSeconds: this.config.deadlines.group,
         quorum: this.config.group_quorum ?? this.config.group_size,
         stragglers: this.config.stragglers,
+        tellsStragglers: this.config.max_stale_stragglers !== null || this.config.max_concurrent_trials !== null,
       }),
       endGroup: async ({ id }: { id: string }) => {
         if (!this.ended.has(id)) note(`end ${id}`);
