@@ -78,8 +78,8 @@ export class RunStatus {
     for (const group of begun) this.#evaluation.set(group.id, { ...newMember(group), until });
     this.#count();
     const { waits_for: batch, until: batchUntil } = this.report;
-    const end = isBeside ? batchUntil : until;
-    this.waitFor([...(isBeside && batch !== null ? [batch] : []), ofHeldOut(begun.length)].join('; '), end === null ? null : Date.parse(end));
+    const atMost = isBeside ? batchUntil : until;
+    this.waitFor([...(isBeside && batch !== null ? [batch] : []), ofHeldOut(begun.length)].join('; '), atMost === null ? null : Date.parse(atMost));
   }
 
   #member(id: string): GroupStatus | undefined {

@@ -3,8 +3,7 @@ import { Context, sleep } from '@temporalio/activity';
 import { expect, test } from 'vitest';
 import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
-import { FullDisk, TirelessAgents } from './fake-faults.ts';
-import type { RunStatusReport } from './messages.ts';
+import { FullDisk, reopening, TirelessAgents } from './fake-faults.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
@@ -317,90 +316,4 @@ test('a rollout goes on behind an evaluation that failed, and begins twice', asy
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1', 'close 1.1']);
   // What is evaluated is the version that the engines have.
   expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(world.log.indexOf('publish 2 1'));
-});
-
-/** As in the store: groups whose trials nobody finished run again. */
-function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['general']>['planGroups']): typeof planGroups {
-  return async (input) => {
-    if (input.reopen) for (const id of world.planned) if (id.includes(`/${input.iteration}.`)) world.ended.delete(id);
-    return planGroups(input);
-  };
-}
-
-test('status says nothing of an evaluation\'s groups', async () => {
-  const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
-  const freed = Promise.withResolvers<void>();
-  world.runAgent = async ({ trialId }) => {
-    if (trialId.includes('-eval@0-0-')) await freed.promise;
-    return { outcome: null, seconds: {} };
-  };
-  await workers(world, async () => {
-    const run = await start(newId());
-    const statusOf = () => run.query<RunStatusReport>('status');
-    await until(() => world.log.some((entry) => /^end .*eval@0\/1$/.test(entry)));
-    await expect.poll(async () => (await statusOf()).groups_ended).toBe(1);
-    const { phase, waits_for, until: deadline, groups, members } = await statusOf();
-    expect({ phase, waits_for, groups }).toEqual({ phase: 'evaluation', waits_for: '2 groups of held-out tasks', groups: 2 });
-    expect(members).toMatchObject([{ task: 't', state: 'running', trials: { waiting: 2 }, until: deadline }, { state: 'ended', trials: { scored: 2 }, until: null }]);
-    expect(Date.parse(deadline ?? '')).toBeLessThanOrEqual(Date.now() + world.config.deadlines.group * 1000);
-    freed.resolve();
-    await run.result();
-  });
-});
-
-const statusOf = (id: string) => environment.client.workflow.getHandle(id).query<RunStatusReport>('status');
-
-test('an evaluation beside a rollout hides its groups, or has ended while it runs', async () => {
-  const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 2, before: false, every: 1, after: false } });
-  const freed = Promise.withResolvers<void>();
-  world.runAgent = async ({ trialId }) => {
-    if (/-(1\.1|eval@1)-0-/.test(trialId)) await freed.promise;
-    return { outcome: null, seconds: {} };
-  };
-  const general = world.general();
-  const planGroups: typeof general.planGroups = async (input) => ({ ...(await general.planGroups(input)), waitsForLast: 1 });
-  await withWorkers(environment, { trialgate: { ...general, planGroups }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await start(newId());
-    const id = run.workflowId;
-    const waitsFor = '2 trials for the batch: 1 are there, 1 groups run; 1 trials run that only this step can use; 1 groups of held-out tasks';
-    await until(async () => (await statusOf(id)).waits_for === waitsFor).finally(freed.resolve);
-    const { phase, groups, groups_ended, trials, members } = await statusOf(id);
-    const states = members.map(({ id: group, state, trials: its }) => [group.slice(id.length + 1), state, its]);
-    expect({ phase, groups, groups_ended, trials }).toEqual({ phase: 'rollout', groups: 4, groups_ended: 2, trials: { scored: 4 } });
-    expect(states).toEqual([
-      ['1.1/0', 'running', { waiting: 2 }], ['1.1/1', 'ended', { scored: 2 }],
-      ['eval@1/0', 'running', { waiting: 2 }], ['eval@1/1', 'ended', { scored: 2 }],
-    ]);
-    await run.result();
-  });
-});
-
-test('groups that run again after a block have ended, as status tells it', async () => {
-  const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 1, max_attempts: 1 });
-  const freed = Promise.withResolvers<void>();
-  let isMended = false;
-  world.runAgent = async () => {
-    if (!isMended) return { outcome: 'infra_error', reason: 'the disk is full', seconds: {} };
-    await freed.promise;
-    return { outcome: null, seconds: {} };
-  };
-  const general = world.general();
-  const reopened = reopening(world, general.planGroups);
-  const planGroups: typeof reopened = async (input) => {
-    const rollout = await reopened(input);
-    if (rollout.isReady && !isMended) throw ApplicationFailure.nonRetryable('most trials failed');
-    return rollout;
-  };
-  await withWorkers(environment, { trialgate: { ...general, planGroups }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await start(newId());
-    await until(() => world.count('blocked') === 1);
-    expect(await statusOf(run.workflowId)).toMatchObject({ groups: 2, groups_ended: 2 });
-    isMended = true;
-    await run.executeUpdate('resume');
-    await until(async () => (await statusOf(run.workflowId)).groups_ended === 0).finally(freed.resolve);
-    expect(await run.result()).toMatchObject({ groups: 2, groups_ended: 2, trials: { scored: 4 } });
-  });
 });
