@@ -57,7 +57,12 @@ export class RunStatus {
       if (standing) {
         const [waiting, run, ended, deadline] = standing;
         Object.assign(member, { trials: { waiting, running: run, ended }, until: deadline === null ? member.until : isoOf(deadline * 1000) });
-      } else if (!running.has(member.id)) end(member);
+      } else if (!running.has(member.id)) {
+        // It may have told before it was seen.
+        const told = this.#outcomes.get(member.id);
+        if (told) member.trials = tally(told);
+        end(member);
+      }
     }
     this.#count();
     const waits = [`${wanted} trials for the batch: ${eligible} are there, ${running.size} groups run`];
@@ -111,8 +116,8 @@ export class RunStatus {
   }
 }
 
-/** An evaluation that begins in one of these goes on beside a rollout. */
-const SAMPLING = ['rollout', 'paused'];
+/** An evaluation that begins in one of these began beside a rollout. */
+const SAMPLING = ['rollout', 'paused', 'blocked'];
 
 const ofHeldOut = (groups: number): string => `${groups} groups of held-out tasks`;
 
