@@ -1,11 +1,16 @@
 import { and, eq, isNull, or, sql } from 'drizzle-orm';
-import { attempts, groups, trials } from '../store/schema.ts';
+import { groups, trials } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 
-/** Of groups whose workflows may run: those that have not ended, and those of which a straggler may run. */
+const finished = sql`(select count(*) from ${trials} as member where member.group_id = ${groups.id} and member.outcome is not null)`;
+
+/**
+ * Of groups whose workflows may run: those that have not ended, and those with a straggler, which may be between two attempts or never
+ * have had one. A day after its deadline a group has none.
+ */
 export const mayRun = or(
   isNull(groups.endedAt),
-  sql`exists (select 1 from ${trials} join ${attempts} on ${attempts.trialId} = ${trials.id} and ${attempts.attempt} = ${trials.attempt} where ${trials.groupId} = ${groups.id} and ${attempts.endedAt} is null)`,
+  sql`(${finished} < ${groups.size} and coalesce(${groups.deadlineAt}, ${groups.openedAt}) > now() - interval '1 day')`,
 );
 
 /** What a run has under way that trains, whichever iteration began it. */

@@ -13,6 +13,8 @@ export type GroupLimits = {
   /** Trials that must have ended before the group counts as ended. */
   quorum: number;
   stragglers: RunConfig['stragglers'];
+  /** Whether the run may wait for any one straggler, so that each one's end is told. */
+  tellsStragglers: boolean;
 };
 
 /** Writes the group's row, if its plan did not. A group of a superseded take is refused: it has nothing left to do. */
@@ -32,7 +34,7 @@ export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupL
     .insert(groups)
     .values({ id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion, deadlineAt })
     .onConflictDoUpdate({ target: groups.id, set: { endedAt: null, deadlineAt } });
-  const limits = { maxAttempts: config.max_attempts, trialSeconds: config.deadlines.trial, groupSeconds: config.deadlines.group };
+  const limits = { maxAttempts: config.max_attempts, trialSeconds: config.deadlines.trial, groupSeconds: config.deadlines.group, tellsStragglers: config.max_stale_stragglers !== null || config.max_concurrent_trials !== null };
   if (kind === 'eval') return { ...limits, quorum: size, stragglers: 'wait' };
   if (config.over_sampling > 0) return { ...limits, quorum: Math.min(size, config.group_size), stragglers: 'cancel' };
   return { ...limits, quorum: Math.min(size, config.group_quorum ?? size), stragglers: config.stragglers };

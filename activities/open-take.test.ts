@@ -4,10 +4,11 @@ import { resolve } from 'node:path';
 import { beforeEach, expect, test } from 'vitest';
 import { openAttempt } from '../store/queries/open-attempt.ts';
 import { sealTrial } from '../store/queries/seal-trial.ts';
-import { attempts, groups, iterations, runs } from '../store/schema.ts';
+import { attempts, groups, iterations, runs, trials } from '../store/schema.ts';
 import { useDatabase } from '../store/testing/use-database.ts';
 import type { Deps } from './deps.ts';
 import { HostSandboxes } from './host-sandboxes.ts';
+import { extendGroup } from './extend-group.ts';
 import { openGroup } from './open-group.ts';
 import { openTake } from './open-take.ts';
 import { prepareRun } from './prepare-run.ts';
@@ -27,6 +28,11 @@ const groupOf = async (ordinal: number, values: Partial<typeof groups.$inferInse
   await store.db.insert(groups).values({ ...planOf(ordinal), ...values });
 };
 
+const sealed = async (outcome: 'scored' | 'infra_error', trial: { trialId: string; groupId: string; member: number }) => {
+  await openAttempt(store.db, { attempt: 1, runId: 'run', ...trial });
+  await sealTrial(store.db, { trialId: trial.trialId, outcome, rewards: outcome === 'scored' ? { reward: 1 } : undefined });
+};
+
 test('a second try opens another take, or a take in which something was made is gone on with by one who did not resume', async () => {
   expect(await open()).toEqual({ take: 1, superseded: [] });
   expect(await open()).toEqual({ take: 1, superseded: [] });
@@ -39,16 +45,34 @@ test('a second try opens another take, or a take in which something was made is 
   expect((await open(true)).take).toBe(3);
 });
 
-test('workflows of a superseded take run on: its step, its groups, those of which a straggler runs, also after a resume', async () => {
+test('workflows of a superseded take run on: its step, its groups, those of which a straggler runs or is to run again, also after a resume', async () => {
   await open();
   for (const ordinal of [0, 1, 2]) await groupOf(ordinal, { endedAt: ordinal === 0 ? null : new Date() });
   await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/0.1/1', member: 1 });
-  await openAttempt(store.db, { trialId: 'done', attempt: 1, runId: 'run', groupId: 'run/0.1/2', member: 0 });
-  await sealTrial(store.db, { trialId: 'done', outcome: 'scored', rewards: { reward: 1 } });
-  const superseded = ['run/0.1', 'run/0.1/0', 'run/0.1/1'];
+  for (const member of [0, 1]) await sealed('scored', { trialId: `done-${member}`, groupId: 'run/0.1/2', member });
+  // Between two attempts, and without one yet.
+  await groupOf(4, { endedAt: new Date() });
+  await sealed('infra_error', { trialId: 'again', groupId: 'run/0.1/4', member: 0 });
+  // Nothing runs so long after a deadline.
+  await groupOf(5, { endedAt: new Date(), deadlineAt: new Date(Date.now() - 2 * 86_400_000) });
+  const superseded = ['run/0.1', 'run/0.1/0', 'run/0.1/1', 'run/0.1/4'];
   expect(await open()).toEqual({ take: 2, superseded });
   await groupOf(3, { take: 2, id: 'run/0.2/3' });
   expect(await open(true)).toEqual({ take: 2, superseded });
+});
+
+test('a trial that is skipped between two attempts is run again after a block', async () => {
+  await sealed('infra_error', { trialId: 'skipped', groupId: 'run/0.1/0', member: 1 });
+  await sealTrial(store.db, { trialId: 'skipped', outcome: 'cancelled', reason: 'skipped by a person', final: true });
+  expect(await store.db.select().from(trials).where(eq(trials.id, 'skipped'))).toMatchObject([{ outcome: 'cancelled', reason: 'skipped by a person' }]);
+  expect(await store.db.select().from(attempts).where(eq(attempts.trialId, 'skipped'))).toMatchObject([{ outcome: 'infra_error' }]);
+});
+
+test('of two extensions the shorter one holds, because it came last', async () => {
+  await groupOf(0);
+  const [longer, shorter] = ['2030-01-01T00:10:00.000Z', '2030-01-01T00:05:00.000Z'];
+  for (const until of [longer, shorter]) await extendGroup(deps())({ id: 'run/0.1/0', until });
+  expect((await store.db.select().from(groups))[0]?.deadlineAt?.toISOString()).toBe(longer);
 });
 
 test('an attempt whose number its workflow does not know stays open', async () => {

@@ -20,6 +20,7 @@ test.each([
   ['a group without spread', { group_size: 1 }, 'group_size: '],
   ['nothing to train on', { tasks: [] }, 'tasks: '],
   ['a reward treatment that does not exist', { truncated: 'ignore' }, 'truncated: '],
+  ['more trials than are used, which are cut and go on', { over_sampling: 1, stragglers: 'carry_over', max_staleness: 1 }, 'over_sampling: it cuts'],
   ['an engine that is no URL', { engines: ['localhost:8000'] }, 'engines.0: an engine is http://host:port or unix:/path.sock'],
 ])('%s is accepted, or its error does not say where it is', (_, changes, expected) => {
   expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);

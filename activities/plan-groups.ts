@@ -6,7 +6,7 @@ import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
-import { batchTrials, groupTrials, isOffered, readCandidates, running, standing, usable, type Candidate, type Standing } from './rollout/candidates.ts';
+import { batchTrials, groupTrials, isOffered, readCandidates, running, standing, startedTrials, unfinished, usable, type Candidate, type Standing } from './rollout/candidates.ts';
 import { readLineage } from './rollout/lineage.ts';
 import { isLive, ofTake, type TakeKey } from './rollout/takes.ts';
 import { planOf } from './rollout/plan-of.ts';
@@ -34,6 +34,8 @@ export type Rollout = {
   /** Trials that a batch may be made of, and how many it is made of. */
   eligible: number;
   wanted: number;
+  /** Trials that the step would make too old, if it waits for them: more than it may lose. Their groups may have ended. */
+  waitsForLast?: number;
   /** Whether the step may be made: its trials are there, and none runs that only this step could use, or no more than may be lost. */
   isReady: boolean;
 };
@@ -61,18 +63,20 @@ export const planGroups =
       const offered = candidates.filter((candidate) => isOffered(candidate, config));
       const eligible = sum(offered.map(usable));
       const wanted = batchTrials(config);
-      const runningTrials = sum(candidates.map((candidate) => running(candidate, config)));
-      const live = sum(candidates.map(usable)) + runningTrials;
+      const runningTrials = sum(candidates.map(unfinished));
+      const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate, config)));
       const stepsLeft = config.iterations - iteration;
       const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: places } = config;
-      const size = groupTrials(config);
-      const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: size, batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, runningTrials, maxConcurrentTrials: places });
+      const startsWith = startedTrials(config);
+      const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: places });
       const started = await start(tx, config, input, more);
       // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of, all or so many.
       const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
-      const idle = Math.max(0, (places ?? 0) - runningTrials - started.length * size);
-      const mustWait = config.stragglers === 'wait' ? last.length > 0 : !input.isOver && wouldCut(candidates, maxStaleness) > (config.max_stale_stragglers ?? Infinity) + idle;
+      const idle = Math.max(0, (places ?? 0) - runningTrials - started.length * startsWith);
+      const lost = wouldCut(candidates, maxStaleness);
+      const losesTooMany = config.stragglers !== 'wait' && !input.isOver && lost > (config.max_stale_stragglers ?? Infinity) + idle;
+      const mustWait = config.stragglers === 'wait' ? last.length > 0 : losesTooMany;
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
@@ -83,6 +87,7 @@ export const planGroups =
         stale: candidates.flatMap(tooOld),
         eligible,
         wanted,
+        waitsForLast: losesTooMany ? lost : 0,
         isReady: isMade || (!mustWait && (underWay === 0 || eligible >= wanted)),
       };
     });
@@ -123,7 +128,7 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
     if (task === null) throw allQuarantined(runId, out.size);
     const ordinal = (here?.groups ?? 0) + i;
     const agent = config.agents[position % config.agents.length] ?? '';
-    const size = config.group_size + config.over_sampling;
+    const size = startedTrials(config);
     return { id: `${runId}/${iteration}.${take}/${ordinal}`, runId, kind: 'train' as const, iteration, take, ordinal, task, agent, size, policyVersion };
   });
   return tx.insert(groups).values(values).returning();

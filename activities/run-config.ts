@@ -104,6 +104,7 @@ export const runConfig = z.strictObject({
   if (config.stragglers === 'carry_over' && config.max_staleness === 0) refuse('stragglers', 'carry_over needs max_staleness 1 or more: what goes on past its step is older than the next one');
   if (config.max_stale_stragglers !== null && config.stragglers !== 'carry_over') refuse('max_stale_stragglers', 'it bounds what `stragglers: carry_over` may cut');
   if ((config.group_quorum ?? 0) > config.group_size) refuse('group_quorum', `at most the group_size, which is ${config.group_size}`);
+  if (config.over_sampling > 0 && config.stragglers === 'carry_over') refuse('over_sampling', 'it cuts what `stragglers: carry_over` lets go on');
   if (config.over_sampling > 0 && config.group_quorum !== null) refuse('group_quorum', 'with over_sampling the quorum is the group_size');
 });
 

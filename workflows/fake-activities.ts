@@ -50,12 +50,12 @@ export class FakeWorld {
         this.takes.set(iteration, take);
         return { take, superseded: [] };
       },
-      planGroups: async (input: TakeInput & { reopen: boolean }): Promise<Rollout> => {
+      planGroups: async (input: TakeInput & { reopen: boolean; known: boolean }): Promise<Rollout> => {
         const all = plans(`${input.runId}/${input.iteration}.${input.take}`, 'train', input.policyVersion);
         if (!this.planned.has(all[0]?.id ?? '')) note(`sample ${input.iteration} from ${input.policyVersion}`);
         for (const { id } of all) this.planned.add(id);
         const open = all.filter(({ id }) => !this.ended.has(id));
-        return { open: open.map(({ id }) => id), plans: open, last: [], outlived: [], stale: [], eligible: all.length - open.length, wanted: all.length, isReady: open.length === 0 };
+        return { open: open.map(({ id }) => id), plans: input.known ? [] : open, last: [], outlived: [], stale: [], eligible: all.length - open.length, wanted: all.length, isReady: open.length === 0 };
       },
       planEvaluation: async (input: { runId: string; policyVersion: number }) => {
         note(`evaluate ${input.policyVersion}`);
@@ -67,6 +67,7 @@ export class FakeWorld {
         groupSeconds: this.config.deadlines.group,
         quorum: this.config.group_quorum ?? this.config.group_size,
         stragglers: this.config.stragglers,
+        tellsStragglers: this.config.max_stale_stragglers !== null || this.config.max_concurrent_trials !== null,
       }),
       endGroup: async ({ id }: { id: string }) => {
         if (!this.ended.has(id)) note(`end ${id}`);

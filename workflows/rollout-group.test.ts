@@ -4,6 +4,7 @@ import { expect, test } from 'vitest';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
+import type { GroupReport } from './messages.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
@@ -93,4 +94,99 @@ test('a run waits for a group whose workflow failed', async () => {
   });
   expect(failures).toBe(2);
   expect(world.count(`end ${id}/0.1/0`)).toBe(1);
+});
+
+test.each([
+  ['each straggler is told of, though no step waits for it', {}, 2],
+  ['a straggler is not told of, though a step may wait for it', { max_stale_stragglers: 0 }, 3],
+])('%s', async (_, settings, times) => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { group_size: 3, group_quorum: 1, max_staleness: 1, stragglers: 'carry_over', ...settings });
+  const group = plan();
+  const freed = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  world.runAgent = async ({ trialId }) => {
+    await freed[Number(trialId.at(-1)) - 1]?.promise;
+    return { outcome: null, seconds: {} };
+  };
+  let told = 0;
+  const endGroup = async () => void told++;
+  await during(world, { general: { endGroup } }, async () => {
+    const running = await start(group);
+    await until(() => told === 1);
+    freed[0]?.resolve();
+    await until(async () => (await running.query<GroupReport>('status')).trials[1]?.state === 'scored');
+    freed[1]?.resolve();
+    await running.result();
+  });
+  expect(told).toBe(times);
+});
+
+test('a group that was cut is given more time, or says that its deadline was in 1970', async () => {
+  const world = new FakeWorld();
+  const group = plan();
+  const before = Date.now();
+  const verifying = Promise.withResolvers<void>();
+  const freed = Promise.withResolvers<void>();
+  const begun = Promise.withResolvers<void>();
+  world.runAgent = async () => {
+    begun.resolve();
+    await hold(freed.promise);
+    return { outcome: null, seconds: {} };
+  };
+  const verifyTrial = async () => {
+    verifying.resolve();
+    await hold(freed.promise);
+    return { outcome: null, rewards: { reward: 1 }, seconds: {} };
+  };
+  await during(world, { host: { verifyTrial } }, async () => {
+    const running = await start({ ...group, size: 1 });
+    await begun.promise;
+    await running.signal('cut');
+    await verifying.promise;
+    await running.signal('extend', { member: 0, seconds: 600 });
+    const deadline = Date.parse((await running.query<GroupReport>('status').finally(freed.resolve)).until);
+    expect(deadline).toBeGreaterThan(before - 60_000);
+    expect(deadline).toBeLessThanOrEqual(Date.now());
+    expect(await running.result()).toEqual(['truncated']);
+  });
+  expect(world.log.filter((entry) => entry.startsWith('extend'))).toEqual([]);
+});
+
+test('a cut is lost to an extension that came with it', async () => {
+  const world = new FakeWorld();
+  world.runAgent = async () => {
+    await hold(Promise.withResolvers<void>().promise);
+    return { outcome: null, seconds: {} };
+  };
+  // No worker runs yet: both come with its first task.
+  const running = await start({ ...plan(), size: 1 });
+  await running.signal('cut');
+  await running.signal('extend', { member: 0, seconds: 5000 });
+  await during(world, {}, async () => expect(await running.result()).toEqual(['truncated']));
+});
+
+test('what a trial was given before its agent began is taken away', async () => {
+  const world = new FakeWorld();
+  const [opening, opened, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  world.runAgent = async () => {
+    await hold(freed.promise);
+    return { outcome: null, seconds: {} };
+  };
+  const openTrial = async () => {
+    opening.resolve();
+    await opened.promise;
+    return { finished: null, attempt: 1, host: 'host' };
+  };
+  await withWorkers(environment, { trialgate: world.general(), sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
+    const running = await start({ ...plan(), size: 1 });
+    await opening.promise;
+    await running.signal('extend', { member: 0, seconds: 50_000 });
+    const trialOf = async () => (await running.query<GroupReport>('status')).trials[0];
+    const given = (await trialOf())?.until;
+    expect(given).toEqual(expect.any(String));
+    opened.resolve();
+    await until(async () => (await trialOf())?.state === 'agent');
+    expect((await trialOf().finally(freed.resolve))?.until).toBe(given);
+    await running.result();
+  });
 });

@@ -27,12 +27,18 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       trial.scope.cancel();
     }
   };
-  setHandler(cutSignal, () => void (deadline = 0));
+  let isOver = false;
+  const finish = () => {
+    isOver = true;
+    deadline = Date.now();
+  };
+  setHandler(cutSignal, finish);
   setHandler(skipSignal, ({ member }) => cut(running().filter((trial) => trial.member === member), 'skipped'));
   setHandler(staleSignal, ({ members }) => cut(running().filter(({ member }) => members.includes(member)), 'stale'));
   setHandler(extendSignal, ({ member, seconds }) => {
     const trial = running().find((each) => each.member === member);
-    if (!trial) return;
+    // What was cut is verified, and has no use for time.
+    if (!trial || trial.cut !== null || isOver) return;
     trial.deadline = Math.max(trial.deadline ?? 0, Date.now()) + seconds * 1000;
     if (trial.deadline <= deadline) return;
     deadline = trial.deadline;
@@ -52,7 +58,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   });
   const all = Promise.all(ends);
   // One that broke the workflow's own rules ends the group; its error comes with `await all`.
-  all.catch(() => void (deadline = 0));
+  all.catch(finish);
   const hasEnded = () => running().length === 0;
   const isAt = (count: number) => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
   try {
@@ -66,8 +72,8 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       told = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
-        // A step may wait for any of those that are left.
-        left = running().length;
+        // A step, or a place, may wait for any of those that are left.
+        left = limits.tellsStragglers ? running().length : 0;
         await tell();
       }
     }

@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, sleep } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
@@ -7,6 +7,8 @@ import { startGroup } from './run-groups.ts';
 
 /** A signal may be lost with a group's workflow, and what is written in the store not: it is asked again after so long. */
 const LOOK_AGAIN_MS = 60_000;
+/** Many trials may end at once: they are looked at together. */
+const BETWEEN_LOOKS_MS = 1000;
 /** Of a group whose workflow fails. */
 const TRIES = 3;
 /** After the deadline the trials that were cut are still verified. */
@@ -41,6 +43,7 @@ export class Rollouts {
     let isOver = false;
     for (let again = reopen; ; again = false) {
       deadline += await whilePaused();
+      const looked = Date.now();
       const rollout = await this.#look(again, isOver);
       onChange(rollout, deadline);
       if (rollout.isReady) return;
@@ -52,6 +55,8 @@ export class Rollouts {
       }
       if (now >= deadline + AFTERMATH_MS) return;
       await condition(() => this.#isDirty, isOver ? LOOK_AGAIN_MS : Math.min(LOOK_AGAIN_MS, Math.max(1000, deadline - now)));
+      const early = looked + BETWEEN_LOOKS_MS - Date.now();
+      if (early > 0) await sleep(early);
     }
   }
 

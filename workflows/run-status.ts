@@ -1,11 +1,16 @@
 import { setCurrentDetails, setHandler, upsertSearchAttributes } from '@temporalio/workflow';
 import type { Rollout } from '../activities/plan-groups.ts';
+import type { Outcome } from '../store/tables/trials.ts';
 import { groupEndedSignal, groupMovedSignal, phaseSignal, statusQuery, type GroupEnd, type GroupStatus, type RunStatusReport } from './messages.ts';
 
 /** What a run tells whoever asks: by its `status` query, and where Temporal's own page shows it. */
 export class RunStatus {
   readonly report: RunStatusReport;
-  readonly #counted = new Set<string>();
+  /** Both may be under way side by side. */
+  readonly #train = new Map<string, GroupStatus>();
+  readonly #evaluation = new Map<string, GroupStatus>();
+  /** By group: one tells more than once when its stragglers go on. */
+  readonly #outcomes = new Map<string, Outcome[]>();
 
   constructor(runId: string, onGroupEnd: (id: string) => void) {
     this.report = {
@@ -14,16 +19,17 @@ export class RunStatus {
     };
     setHandler(statusQuery, () => this.report);
     setHandler(phaseSignal, ({ phase, begun, seconds }) => {
-      this.enter(phase);
-      if (begun) this.#begin(begun, seconds);
+      const isBeside = begun !== undefined && SAMPLING.includes(this.report.phase);
+      if (!isBeside) this.enter(phase);
+      if (begun) this.#begin(begun, isBeside, seconds);
     });
     setHandler(groupEndedSignal, (ending) => {
-      this.#count(ending);
+      this.#end(ending);
       onGroupEnd(ending.id);
     });
     setHandler(groupMovedSignal, ({ id, until }) => {
       const member = this.#member(id);
-      if (member) member.until = until;
+      if (member?.state === 'running') member.until = until;
     });
   }
 
@@ -40,38 +46,55 @@ export class RunStatus {
   }
 
   /** Its iteration's groups, when it has looked at them. */
-  sees({ open, standings, plans, eligible, wanted }: Rollout, until: number): void {
-    const { members } = this.report;
-    for (const { id, task, size, openedAt } of plans) if (!this.#member(id)) members.push(newMember({ id, task, size }, openedAt));
+  sees({ open, standings, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
+    // One that had ended may run again, after what failed it was mended.
+    for (const { id, task, size, openedAt } of plans) if (this.#train.get(id)?.state !== 'running') this.#train.set(id, newMember({ id, task, size }, openedAt));
     const running = new Map(open.map((id, i) => [id, standings?.[i]]));
-    for (const member of members) {
+    for (const member of this.#train.values()) {
+      // One that told of its end meanwhile knows better.
+      if (member.state === 'ended') continue;
       const standing = running.get(member.id);
       if (standing) {
         const [waiting, run, ended, deadline] = standing;
         Object.assign(member, { trials: { waiting, running: run, ended }, until: deadline === null ? member.until : isoOf(deadline * 1000) });
-      } else if (!running.has(member.id)) end(member);
+      } else if (!running.has(member.id)) {
+        // It may have told before it was seen.
+        const told = this.#outcomes.get(member.id);
+        if (told) member.trials = tally(told);
+        end(member);
+      }
     }
-    this.#countGroups();
-    this.waitFor(`${wanted} trials for the batch: ${eligible} are there, ${running.size} groups run`, until);
+    this.#count();
+    const waits = [`${wanted} trials for the batch: ${eligible} are there, ${running.size} groups run`];
+    if (waitsForLast > 0) waits.push(`${waitsForLast} trials run that only this step can use`);
+    const heldOut = [...this.#evaluation.values()].filter(({ state }) => state === 'running').length;
+    if (heldOut > 0) waits.push(ofHeldOut(heldOut));
+    this.waitFor(waits.join('; '), until);
   }
 
-  /** The groups of an evaluation, with what time it has. */
-  #begin(begun: { id: string; task: string; size: number }[], seconds?: number): void {
-    this.#counted.clear();
+  /** The groups of an evaluation, with what time it has; beside a rollout, or instead of it. */
+  #begin(begun: { id: string; task: string; size: number }[], isBeside: boolean, seconds?: number): void {
+    if (!isBeside) {
+      this.#train.clear();
+      this.#outcomes.clear();
+    }
     const until = seconds === undefined ? null : isoOf(Date.now() + seconds * 1000);
-    this.report.members = begun.map((group) => ({ ...newMember(group), until }));
-    this.report.trials = {};
-    this.#countGroups();
-    this.waitFor(`${begun.length} groups of held-out tasks`, until === null ? null : Date.parse(until));
+    this.#evaluation.clear();
+    for (const group of begun) this.#evaluation.set(group.id, { ...newMember(group), until });
+    this.#count();
+    const { waits_for: batch, until: batchUntil } = this.report;
+    const atMost = isBeside ? batchUntil : until;
+    this.waitFor([...(isBeside && batch !== null ? [batch] : []), ofHeldOut(begun.length)].join('; '), atMost === null ? null : Date.parse(atMost));
   }
 
   #member(id: string): GroupStatus | undefined {
-    return this.report.members.find((each) => each.id === id);
+    return this.#train.get(id) ?? this.#evaluation.get(id);
   }
 
-  #countGroups(): void {
-    const { members } = this.report;
-    Object.assign(this.report, { groups: members.length, groups_ended: members.filter(({ state }) => state === 'ended').length });
+  #count(): void {
+    const members = [...this.#train.values(), ...this.#evaluation.values()];
+    const ended = members.filter(({ state }) => state === 'ended').length;
+    Object.assign(this.report, { members, groups: members.length, groups_ended: ended, trials: tally([...this.#outcomes.values()].flat()) });
   }
 
   describe(): string {
@@ -82,19 +105,26 @@ export class RunStatus {
     return lines.join('\n\n');
   }
 
-  #count({ id, outcomes }: GroupEnd): void {
-    const { trials } = this.report;
+  #end({ id, outcomes }: GroupEnd): void {
+    this.#outcomes.set(id, outcomes);
     const member = this.#member(id);
     if (member) {
-      member.trials = {};
-      for (const outcome of outcomes) member.trials[outcome] = (member.trials[outcome] ?? 0) + 1;
+      member.trials = tally(outcomes);
       end(member);
-      this.#countGroups();
     }
-    if (this.#counted.has(id)) return;
-    this.#counted.add(id);
-    for (const outcome of outcomes) trials[outcome] = (trials[outcome] ?? 0) + 1;
+    this.#count();
   }
+}
+
+/** An evaluation that begins in one of these began beside a rollout. */
+const SAMPLING = ['rollout', 'paused', 'blocked'];
+
+const ofHeldOut = (groups: number): string => `${groups} groups of held-out tasks`;
+
+function tally(outcomes: Outcome[]): Partial<Record<Outcome, number>> {
+  const counts: Partial<Record<Outcome, number>> = {};
+  for (const outcome of outcomes) counts[outcome] = (counts[outcome] ?? 0) + 1;
+  return counts;
 }
 
 const isoOf = (ms: number): string => new Date(ms).toISOString();

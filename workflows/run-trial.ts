@@ -109,7 +109,8 @@ async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
 
 /** Lets the agent run until the trial's deadline, which a person may move; then it has used up its time, and what it left is verified. */
 async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Promise<AgentEnd> {
-  trial.deadline = Date.now() + trial.limits.trialSeconds * 1000;
+  // A person may have given it more before it began.
+  trial.deadline = Math.max(trial.deadline ?? 0, Date.now() + trial.limits.trialSeconds * 1000);
   let isOver = false;
   const agent = new CancellationScope();
   const running = agent.run(run);

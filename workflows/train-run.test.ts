@@ -3,8 +3,7 @@ import { Context, sleep } from '@temporalio/activity';
 import { expect, test } from 'vitest';
 import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
-import { FullDisk, TirelessAgents } from './fake-faults.ts';
-import type { RunStatusReport } from './messages.ts';
+import { FullDisk, reopening, TirelessAgents } from './fake-faults.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
@@ -371,34 +370,4 @@ test('a rollout goes on behind an evaluation that failed, and begins twice', asy
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1', 'close 1.1']);
   // What is evaluated is the version that the engines have.
   expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(world.log.indexOf('publish 2 1'));
-});
-
-/** As in the store: groups whose trials nobody finished run again. */
-function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['general']>['planGroups']): typeof planGroups {
-  return async (input) => {
-    if (input.reopen) for (const id of world.planned) if (id.includes(`/${input.iteration}.`)) world.ended.delete(id);
-    return planGroups(input);
-  };
-}
-
-test('status says nothing of an evaluation\'s groups', async () => {
-  const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
-  const freed = Promise.withResolvers<void>();
-  world.runAgent = async ({ trialId }) => {
-    if (trialId.includes('-eval@0-0-')) await freed.promise;
-    return { outcome: null, seconds: {} };
-  };
-  await workers(world, async () => {
-    const run = await start(newId());
-    const statusOf = () => run.query<RunStatusReport>('status');
-    await until(() => world.log.some((entry) => /^end .*eval@0\/1$/.test(entry)));
-    await expect.poll(async () => (await statusOf()).groups_ended).toBe(1);
-    const { phase, waits_for, until: deadline, groups, members } = await statusOf();
-    expect({ phase, waits_for, groups }).toEqual({ phase: 'evaluation', waits_for: '2 groups of held-out tasks', groups: 2 });
-    expect(members).toMatchObject([{ task: 't', state: 'running', trials: { waiting: 2 }, until: deadline }, { state: 'ended', trials: { scored: 2 }, until: null }]);
-    expect(Date.parse(deadline ?? '')).toBeLessThanOrEqual(Date.now() + world.config.deadlines.group * 1000);
-    freed.resolve();
-    await run.result();
-  });
 });

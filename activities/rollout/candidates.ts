@@ -65,11 +65,13 @@ export const usable = (candidate: Candidate): number => candidate.members.filter
 
 /** Trials that may still become usable: what is missing of a group that runs, then its stragglers. */
 export function running(candidate: Candidate, config: RunConfig): number {
-  const { group, members } = candidate;
-  if (group.endedAt !== null) return members.filter(({ isRunning }) => isRunning).length;
-  const unfinished = group.size - members.filter(({ isFinal }) => isFinal).length;
-  return Math.min(unfinished, Math.max(0, groupTrials(config) - usable(candidate)));
+  const all = unfinished(candidate);
+  return candidate.group.endedAt === null ? Math.min(all, Math.max(0, groupTrials(config) - usable(candidate))) : all;
 }
+
+/** Trials that have a place or wait for one, also those that are to be cut. */
+export const unfinished = ({ group, members }: Candidate): number =>
+  group.endedAt === null ? group.size - members.filter(({ isFinal }) => isFinal).length : members.filter(({ isRunning }) => isRunning).length;
 
 /**
  * Whether a batch may have it: it has ended; or some of it has, and would be too old for the next step, and its others may be carried
@@ -83,5 +85,8 @@ export function isOffered(candidate: Candidate, { stragglers, max_staleness: lim
 
 /** Trials that a batch is made of: those that a group ends with, times the groups of an iteration. */
 export const batchTrials = (config: RunConfig): number => config.groups_per_iteration * groupTrials(config);
+
+/** Trials that a group starts with. */
+export const startedTrials = ({ group_size: size, over_sampling: more }: RunConfig): number => size + more;
 
 export const groupTrials = ({ group_size: size, group_quorum: quorum, stragglers }: RunConfig): number => (stragglers === 'cancel' ? (quorum ?? size) : size);

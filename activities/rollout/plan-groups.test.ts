@@ -361,10 +361,11 @@ test('a step is made that ends more running trials than the run bears, or waits 
   await step(0);
   await plan(1);
   await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
-  expect(await plan(1)).toMatchObject({ eligible: 3, isReady: false });
+  // Its group may have ended: nothing else says what is waited for.
+  expect(await plan(1)).toMatchObject({ eligible: 3, isReady: false, waitsForLast: 2 });
   expect(await planGroups({ db })({ runId, iteration: 1, take: 1, policyVersion: 1, isOver: true })).toMatchObject({ isReady: true });
   await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-0`));
-  expect(await plan(1)).toMatchObject({ isReady: true });
+  expect(await plan(1)).toMatchObject({ isReady: true, waitsForLast: 0 });
 });
 
 test('a group waits for a place while weights change, or a place stays idle for want of a whole group\'s', async () => {
@@ -375,6 +376,14 @@ test('a group waits for a place while weights change, or a place stays idle for 
   expect(names((await plan(0)).open)).toEqual(['0.1/1']);
   await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
   expect(names((await plan(0)).open)).toEqual(['0.1/2']);
+});
+
+test('more trials run than max_concurrent_trials, as those to be cut are not counted', async () => {
+  await begin({ group_size: 8, groups_per_iteration: 16, group_quorum: 4, stragglers: 'cancel', max_concurrent_trials: 64 });
+  expect((await plan(0)).open).toHaveLength(8);
+  runId = `run${++serial}`;
+  await begin({ group_size: 2, over_sampling: 2, groups_per_iteration: 8, max_concurrent_trials: 8 });
+  expect((await plan(0)).open).toHaveLength(2);
 });
 
 test('a step waits for more than would leave places idle', async () => {

@@ -13,12 +13,13 @@ export function room(input: {
   stepsLeft: number;
   maxStaleness: number;
   maxConcurrent: number | null;
-  /** Trials that run or are to start, and how many may. */
+  /** Trials that a group starts with; those that run or are to start, and how many may. */
+  startedTrials: number;
   runningTrials: number;
   maxConcurrentTrials: number | null;
 }): number {
-  const { live, runningGroups, groupTrials, batchTrials, stepsLeft, maxStaleness, maxConcurrent, runningTrials, maxConcurrentTrials } = input;
+  const { live, runningGroups, groupTrials, batchTrials, stepsLeft, maxStaleness, maxConcurrent, startedTrials, runningTrials, maxConcurrentTrials } = input;
   const allowed = Math.min(maxStaleness + 1, stepsLeft) * batchTrials - live;
-  const places = Math.ceil(((maxConcurrentTrials ?? Infinity) - runningTrials) / groupTrials);
+  const places = Math.ceil(((maxConcurrentTrials ?? Infinity) - runningTrials) / startedTrials);
   return Math.max(0, Math.min((maxConcurrent ?? Infinity) - runningGroups, places, Math.floor(allowed / groupTrials)));
 }

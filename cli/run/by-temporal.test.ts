@@ -3,10 +3,10 @@ import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { runConfig } from '../../activities/run-config.ts';
+import { until } from '../../store/testing/until.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { startTemporal, withWorkers } from '../../workflows/testing.ts';
@@ -42,11 +42,6 @@ async function temporal(line: string): Promise<string> {
   const words = [...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, word]) => quoted ?? word ?? '');
   const { stdout } = await execute(INSTALLS.temporal, ['workflow', ...words, '--address', environment.address, '-o', 'json'], { env: { PATH: process.env['PATH'], HOME: '/nonexistent' } });
   return stdout;
-}
-
-async function until(condition: () => boolean | Promise<boolean>): Promise<void> {
-  for (let i = 0; i < 200 && !(await condition()); i++) await delay(50);
-  expect(await condition()).toBe(true);
 }
 
 /** A run of two iterations, the first of which waits `at` one of its agents or its train step until `body` has ended. */

@@ -1,4 +1,4 @@
-import { and, asc, eq, isNull, or, sql } from 'drizzle-orm';
+import { and, asc, eq, or, sql } from 'drizzle-orm';
 import { isLive } from '../../activities/rollout/takes.ts';
 import type { Database } from '../../store/database.ts';
 import { attempts, groups, trials } from '../../store/schema.ts';
@@ -22,8 +22,10 @@ export async function readUnderWay(db: Database, runId: string, report: RunStatu
     .from(groups)
     .leftJoin(trials, eq(trials.groupId, groups.id))
     .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
-    .where(and(eq(groups.runId, runId), isNull(groups.endedAt), or(eq(groups.kind, 'eval'), isLive(groups))))
+    .where(and(eq(groups.runId, runId), or(eq(groups.kind, 'eval'), isLive(groups))))
     .groupBy(groups.id)
+    // A step may wait for a straggler of a group that has ended.
+    .having(sql`${groups.endedAt} is null or ${running} > 0`)
     .orderBy(asc(groups.iteration), asc(groups.ordinal));
   const { phase = null, waits_for = null, until = null } = report ?? {};
   return {

@@ -39,9 +39,10 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     }
     const thisAttempt = and(eq(attempts.trialId, trialId), eq(attempts.attempt, attempt));
     const [row] = await tx.select().from(attempts).where(thisAttempt);
-    if (trial.outcome || row?.endedAt) return trial;
+    if (trial.outcome || (row?.endedAt && !final)) return trial;
     const now = new Date();
-    await tx.update(attempts).set({ outcome, reason, seconds, host, endedAt: now }).where(thisAttempt);
+    // Between two attempts the trial alone ends.
+    if (!row?.endedAt) await tx.update(attempts).set({ outcome, reason, seconds, host, endedAt: now }).where(thisAttempt);
     const ended = { status: 'completed' as const, reason: reason ?? null, completedAt: trial.completedAt ?? now };
     const sealed = UNFINISHED.includes(outcome) && !final ? ended : { ...ended, outcome, rewards, sealedAt: now };
     const [after] = await tx.update(trials).set(sealed).where(eq(trials.id, trialId)).returning();

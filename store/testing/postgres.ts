@@ -22,12 +22,12 @@ export const TEMPLATE = 'TRIALGATE_TEST_POSTGRES';
 /** A PostgreSQL of one test file's own, with Trialgate's tables. It can be stopped and started again. */
 export class TestPostgres {
   readonly port: number;
-  readonly #folder: string;
+  readonly folder: string;
   #server: ChildProcess | null = null;
 
   private constructor(port: number, folder: string) {
     this.port = port;
-    this.#folder = folder;
+    this.folder = folder;
   }
 
   static async create(): Promise<TestPostgres> {
@@ -43,7 +43,7 @@ export class TestPostgres {
   }
 
   get data(): string {
-    return join(this.#folder, 'data');
+    return join(this.folder, 'data');
   }
 
   get url(): string {
@@ -71,7 +71,7 @@ export class TestPostgres {
 
   async close(): Promise<void> {
     await this.stop();
-    await rm(this.#folder, { recursive: true, force: true });
+    await rm(this.folder, { recursive: true, force: true });
   }
 
   async #untilReady(): Promise<void> {
@@ -79,9 +79,11 @@ export class TestPostgres {
       const client = new pg.Client({ connectionString: this.url });
       try {
         await client.connect();
-        return;
+        const { rows } = await client.query<{ data: string }>("select current_setting('data_directory') as data");
+        if (rows[0]?.data === this.data) return;
+        throw new Error(`port ${this.port} has another test's database`);
       } catch (error) {
-        if (tries > 200) throw error;
+        if (tries > 200 || this.#server?.exitCode !== null) throw error;
         await new Promise((resolve) => setTimeout(resolve, 50));
       } finally {
         await client.end().catch(() => {});

@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs';
 import { TEMPLATE, TestPostgres } from './postgres.ts';
 
 /** One server is made from nothing for all test files of a run: theirs are copies, which take a tenth of the time. */
@@ -5,8 +6,12 @@ export default async function setup(): Promise<() => Promise<void>> {
   const template = await TestPostgres.create();
   await template.stop();
   process.env[TEMPLATE] = template.data;
+  const remove = () => rmSync(template.folder, { recursive: true, force: true });
+  const leave = () => process.exit(143);
+  process.once('exit', remove).once('SIGTERM', leave);
   return () => {
     delete process.env[TEMPLATE];
+    process.off('exit', remove).off('SIGTERM', leave);
     return template.close();
   };
 }

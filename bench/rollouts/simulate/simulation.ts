@@ -155,7 +155,7 @@ export class Simulation {
     const runningGroups = this.groups.filter(({ state }) => state === 'running').length;
     // The batch of the step under way is taken: it is one less to come.
     const stale = this.isTraining ? maxStaleness - 1 : maxStaleness;
-    return room({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent, maxConcurrentTrials, runningTrials: this.underWay });
+    return room({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent, maxConcurrentTrials, startedTrials: this.rules.groupSize + this.rules.overSampling, runningTrials: this.underWay });
   }
 
   /** Trials that are neither trained on nor dropped. */

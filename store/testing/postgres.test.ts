@@ -1,0 +1,16 @@
+import { expect, test } from 'vitest';
+import { useDatabase } from './use-database.ts';
+import { TestPostgres } from './postgres.ts';
+
+const store = useDatabase();
+
+test('a server whose port another took is silently the other', async () => {
+  const second = await TestPostgres.create();
+  try {
+    await second.stop();
+    Object.assign(second, { port: store.postgres.port });
+    await expect(second.start()).rejects.toThrow(`port ${store.postgres.port} has another test's database`);
+  } finally {
+    await second.close();
+  }
+});

@@ -1,0 +1,91 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { expect, test } from 'vitest';
+import { until } from '../store/testing/until.ts';
+import { FakeWorld } from './fake-activities.ts';
+import { reopening } from './fake-faults.ts';
+import type { RunStatusReport } from './messages.ts';
+import { withWorkers } from './testing.ts';
+import { useTemporal } from './use-temporal.ts';
+
+const environment = useTemporal();
+let serial = 0;
+
+const during = <T>(world: FakeWorld, general: Record<string, (input: never) => Promise<unknown>>, body: () => Promise<T>): Promise<T> =>
+  withWorkers(environment, { trialgate: { ...world.general(), ...general }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
+const start = () => environment.client.workflow.start('trainRun', { workflowId: `told${++serial}`, taskQueue: 'trialgate', args: [{}] });
+const statusOf = (id: string) => environment.client.workflow.getHandle(id).query<RunStatusReport>('status');
+
+test('status says nothing of an evaluation\'s groups', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
+  const freed = Promise.withResolvers<void>();
+  world.runAgent = async ({ trialId }) => {
+    if (trialId.includes('-eval@0-0-')) await freed.promise;
+    return { outcome: null, seconds: {} };
+  };
+  await during(world, {}, async () => {
+    const run = await start();
+    await until(() => world.log.some((entry) => /^end .*eval@0\/1$/.test(entry)));
+    await expect.poll(async () => (await statusOf(run.workflowId)).groups_ended).toBe(1);
+    const { phase, waits_for, until: deadline, groups, members } = await statusOf(run.workflowId);
+    expect({ phase, waits_for, groups }).toEqual({ phase: 'evaluation', waits_for: '2 groups of held-out tasks', groups: 2 });
+    expect(members).toMatchObject([{ task: 't', state: 'running', trials: { waiting: 2 }, until: deadline }, { state: 'ended', trials: { scored: 2 }, until: null }]);
+    expect(Date.parse(deadline ?? '')).toBeLessThanOrEqual(Date.now() + world.config.deadlines.group * 1000);
+    freed.resolve();
+    await run.result();
+  });
+});
+
+test('an evaluation beside a rollout hides its groups, or has ended while it runs', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 2, before: false, every: 1, after: false } });
+  const freed = Promise.withResolvers<void>();
+  world.runAgent = async ({ trialId }) => {
+    if (/-(1\.1|eval@1)-0-/.test(trialId)) await freed.promise;
+    return { outcome: null, seconds: {} };
+  };
+  const general = world.general();
+  const planGroups: typeof general.planGroups = async (input) => ({ ...(await general.planGroups(input)), waitsForLast: 1 });
+  await during(world, { planGroups }, async () => {
+    const run = await start();
+    const id = run.workflowId;
+    const waitsFor = '2 trials for the batch: 1 are there, 1 groups run; 1 trials run that only this step can use; 1 groups of held-out tasks';
+    await until(async () => (await statusOf(id)).waits_for === waitsFor).finally(freed.resolve);
+    const { phase, groups, groups_ended, trials, members } = await statusOf(id);
+    const states = members.map(({ id: group, state, trials: its }) => [group.slice(id.length + 1), state, its]);
+    expect({ phase, groups, groups_ended, trials }).toEqual({ phase: 'rollout', groups: 4, groups_ended: 2, trials: { scored: 4 } });
+    expect(states).toEqual([
+      ['1.1/0', 'running', { waiting: 2 }], ['1.1/1', 'ended', { scored: 2 }],
+      ['eval@1/0', 'running', { waiting: 2 }], ['eval@1/1', 'ended', { scored: 2 }],
+    ]);
+    await run.result();
+  });
+});
+
+test('groups that run again after a block have ended, as status tells it', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 1, max_attempts: 1 });
+  const freed = Promise.withResolvers<void>();
+  let isMended = false;
+  world.runAgent = async () => {
+    if (!isMended) return { outcome: 'infra_error', reason: 'the disk is full', seconds: {} };
+    await freed.promise;
+    return { outcome: null, seconds: {} };
+  };
+  const general = world.general();
+  const reopened = reopening(world, general.planGroups);
+  const planGroups: typeof reopened = async (input) => {
+    const rollout = await reopened(input);
+    if (rollout.isReady && !isMended) throw ApplicationFailure.nonRetryable('most trials failed');
+    return rollout;
+  };
+  await during(world, { planGroups }, async () => {
+    const run = await start();
+    await until(() => world.count('blocked') === 1);
+    expect(await statusOf(run.workflowId)).toMatchObject({ groups: 2, groups_ended: 2 });
+    isMended = true;
+    await run.executeUpdate('resume');
+    await until(async () => (await statusOf(run.workflowId)).groups_ended === 0).finally(freed.resolve);
+    expect(await run.result()).toMatchObject({ groups: 2, groups_ended: 2, trials: { scored: 4 } });
+  });
+});
