@@ -4,6 +4,7 @@ import { expect, test } from 'vitest';
 import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
 import { FullDisk, reopening, TirelessAgents } from './fake-faults.ts';
+import type { RunStatusReport } from './messages.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
