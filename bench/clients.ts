@@ -76,7 +76,7 @@ function versionOf({ install: from }: Client): string {
 }
 
 if (values.engine === 'vllm') {
-  await withVllm((url) => runAll(url, { tokenIn: false }, (client, gateway) => besideReal(url, client, gateway)), signal, ONE_AT_A_TIME, 3);
+  await withVllm((url) => runAll(url, { tokenIn: false }, (client, gateway) => besideReal(url, client, gateway)), signal, { args: ONE_AT_A_TIME, cacheGiB: 3 });
 } else {
   const engine = await new TokenEngine().start();
   await runAll(engine.url, {}, (client, gateway) => {

@@ -55,6 +55,8 @@ export type NodeGateway = {
  */
 const SESSION = '-c plan_cache_mode=force_generic_plan -c synchronous_commit=on';
 
+const START_WAIT_MS = 10_000;
+
 /** Serves the gateway on Node: undici towards the engines, group commit towards Postgres. */
 export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway> {
   const { host, adminKey, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
@@ -102,9 +104,11 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
 }
 
 async function prepareStore(settings: GatewaySettings, db: Database, url: string, engines: readonly string[]): Promise<void> {
+  // No agent waits yet: a machine that starts everything at once gets its time.
+  const starting = { settings: { storeWaitMs: Math.max(settings.storeWaitMs, START_WAIT_MS) } };
   try {
-    await patiently({ settings }, () => migrate(url));
-    await patiently({ settings }, () => registerReplicas(db, engines));
+    await patiently(starting, () => migrate(url));
+    await patiently(starting, () => registerReplicas(db, engines));
   } catch (error) {
     if (toFailure(error).code !== 'store_unavailable') throw error;
     throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer: start it, or correct --database-url', { cause: error });

@@ -56,7 +56,7 @@ export class RunStatus {
       const standing = running.get(member.id);
       if (standing) {
         const [waiting, run, ended, deadline] = standing;
-        Object.assign(member, { trials: { waiting, running: run, ended }, until: deadline === null ? member.until : isoOf(deadline * 1000) });
+        Object.assign(member, { trials: { waiting, running: run, ended }, until: deadline === null ? member.until : isoOf(deadline) });
       } else if (!running.has(member.id)) {
         // It may have told before it was seen.
         const told = this.#outcomes.get(member.id);

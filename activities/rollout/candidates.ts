@@ -51,13 +51,13 @@ export async function readCandidates(db: Executor, config: RunConfig, runId: str
   return [...candidates.values()];
 }
 
-/** How many of a group's trials wait for a sandbox, run, and have ended; and its deadline in seconds since the epoch, once it has one. Small: a run's history has it of every group each time. */
+/** How many of a group's trials wait for a sandbox, run, and have ended; and its deadline in milliseconds since the epoch, once it has one. Small: a run's history has it of every group each time. */
 export type Standing = [waiting: number, running: number, ended: number, deadline: number | null];
 
 export function standing({ group, members }: Pick<Candidate, 'group' | 'members'>): Standing {
   const ended = members.filter(({ isFinal }) => isFinal).length;
   const run = members.filter(({ isRunning }) => isRunning).length;
-  const deadline = group.deadlineAt === null ? null : Math.round(group.deadlineAt.getTime() / 1000);
+  const deadline = group.deadlineAt?.getTime() ?? null;
   return [group.size - run - ended, run, ended, deadline];
 }
 

@@ -288,7 +288,7 @@ test('how a group stands is told wrong', async () => {
   await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
   await db.update(attempts).set({ outcome: 'infra_error', endedAt: new Date() }).where(eq(attempts.trialId, `${id}-2`));
   await db.update(groups).set({ deadlineAt: new Date(1_800_000_000_400) }).where(eq(groups.id, id));
-  expect((await plan(0)).standings).toEqual([[2, 1, 1, 1_800_000_000], [4, 0, 0, null]]);
+  expect((await plan(0)).standings).toEqual([[2, 1, 1, 1_800_000_000_400], [4, 0, 0, null]]);
 });
 
 test('a resume after the batch was made takes its trials from it, or runs groups that it has no use for', async () => {

@@ -23,17 +23,21 @@ let db: Database;
 let serial = 0;
 beforeAll(() => void (db = store.db));
 
-/** A run whose trials named in `slow` take until they are let go. */
+/** A run whose trials named in `slow` take until they are let go. Those of its first two groups have begun before others of them end. */
 async function run(settings: Record<string, unknown>, slow: RegExp, body: (handle: RunHandle, id: string, free: () => void, world: FakeWorld) => Promise<void>): Promise<void> {
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
   const id = `tail${++serial}`;
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
+  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 2, group_size: 3, ...settings });
+  const first = [0, 1].flatMap((group) => Array.from({ length: config.group_size + config.over_sampling }, (_, member) => `${id}-0.1-${group}-${member}`));
+  const slowFirst = first.filter((trial) => slow.test(trial));
   world.runAgent = async ({ trialId, attempt }) => {
-    world.log.push(`agent ${trialId}`);
     const { policyVersion = null } = (await outcomeOf(trialId)) ?? {};
     await recordCalls(db, [callRecord({ trialId, attempt, choice: { policyVersion } })]);
+    world.log.push(`agent ${trialId}`);
+    if (first.includes(trialId)) await until(() => slowFirst.every((trial) => world.count(`agent ${trial}`) > 0));
     if (slow.test(trialId)) {
       const beat = setInterval(() => Context.current().heartbeat(), 200);
       try {
@@ -47,7 +51,6 @@ async function run(settings: Record<string, unknown>, slow: RegExp, body: (handl
     }
     return { outcome: null, seconds: {} };
   };
-  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 2, group_size: 3, ...settings });
   const records = recordsOver(world, { db, temporal: environment.client, home: folder.home });
   const activities = { trialgate: records, sandboxes: { openTrial: records.openTrial }, host: world.host(), gpu: world.gpu() };
   await withWorkers(environment, activities, async () => {
@@ -126,7 +129,8 @@ test('a step that waits for one of two stragglers waits for both', async () => {
     await until(() => isDone(id, 1));
     expect(await outcomeOf(`${id}-0.1-0-3`)).toMatchObject({ outcome: 'cancelled', batchIteration: null });
     await handle.result();
-    expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ outcome: 'cancelled', reason: 'older than the run allows' });
+    await until(async () => (await outcomeOf(`${id}-0.1-0-2`))?.outcome === 'cancelled');
+    expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ reason: 'older than the run allows' });
   });
 });
 

@@ -20,7 +20,7 @@ beforeAll(async () => {
         if (folder !== null) heard.set(client.name, await clientBesideVllm(client, { folder, gateway: { url: gateway.url, adminKey: ADMIN_KEY }, vllm, limitMs: 180_000, signal }));
       }
       await gateway.close();
-    }, signal, ONE_AT_A_TIME, 3);
+    }, signal, { args: ONE_AT_A_TIME, cacheGiB: 3, layers: 4 });
   } finally {
     await postgres.close();
   }

@@ -60,7 +60,7 @@ beforeAll(async () => {
         heard.set(`${what} ${stream}`, { direct: await hear(direct), through: await hear(await trial.ask(`/${path}`, body)) });
       }
       await gateway.close();
-    }, stop, ['--max-model-len', '2048']);
+    }, stop, { args: ['--max-model-len', '2048'], layers: 4 });
   } finally {
     await postgres.close();
   }

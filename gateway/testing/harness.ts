@@ -124,7 +124,8 @@ export async function readBroken(response: Response): Promise<{ text: string; br
 /** A stream's events as the agent got them, and whether its connection broke. */
 export async function readStream(response: Response) {
   const { text, broken } = await readBroken(response);
-  const data = text.split('\n\n').filter(Boolean).map((event) => event.replace(/^data: /, ''));
+  const events = text.split('\n\n').filter((event) => event !== '' && !event.startsWith(':'));
+  const data = events.map((event) => event.replace(/^data: /, ''));
   const chunks = data.filter((event) => event !== '[DONE]').map((event) => JSON.parse(event) as Chunk);
   return { text, broken, done: data.includes('[DONE]'), chunks, finish: chunks.find((chunk) => chunk.choices?.[0]?.finish_reason) };
 }

@@ -1,9 +1,10 @@
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { INSTALLS } from '../../cli/folders.ts';
 import { executorOn } from '../../cli/supervisor/components/engine.ts';
 import { deviceOf } from '../../cli/supervisor/device.ts';
@@ -11,12 +12,16 @@ import { ON_SHARED_CORES } from '../../cli/testing/temporary-deployment.ts';
 import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import { sleep } from '../sleep.ts';
 
-/** A real vLLM of the test's own, which takes tool calls out of the text; `more` of its options, and another size of its cache of keys and values, in GiB. */
-export async function withVllm<T>(body: (url: string) => Promise<T>, signal: AbortSignal, more: readonly string[] = [], cacheGiB = 1): Promise<T> {
+/** `args` of vLLM's own, the size of its cache of keys and values in GiB, and how many of the model's layers there are: all, unless told. */
+type Options = { args?: readonly string[]; cacheGiB?: number; layers?: number };
+
+/** A real vLLM of the test's own, which takes tool calls out of the text. */
+export async function withVllm<T>(body: (url: string) => Promise<T>, signal: AbortSignal, { args: more = [], cacheGiB = 1, layers }: Options = {}): Promise<T> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-vllm-'));
+  const model = layers === undefined ? INSTALLS.smallModel : await shallowModel(join(home, 'model'), layers);
   const port = await freePort();
   const args = [
-    '-m', 'vllm.entrypoints.openai.api_server', '--model', INSTALLS.smallModel, '--served-model-name', 'policy', '--host', '127.0.0.1', '--port', String(port), '--enforce-eager', '--dtype', 'bfloat16',
+    '-m', 'vllm.entrypoints.openai.api_server', '--model', model, '--served-model-name', 'policy', '--host', '127.0.0.1', '--port', String(port), '--enforce-eager', '--dtype', 'bfloat16',
     '--logprobs-mode', 'processed_logprobs', '--enable-scale-out', '--enable-auto-tool-choice', '--tool-call-parser', 'hermes', '--disable-uvicorn-access-log', ...executorOn(deviceOf('auto')), ...more,
   ];
   const env = { ...ON_SHARED_CORES, PATH: process.env['PATH'] ?? '', HOME: home, XDG_CACHE_HOME: home, VLLM_CACHE_ROOT: INSTALLS.vllmCache, PYTHONPATH: INSTALLS.gpuWorkers, VLLM_CPU_KVCACHE_SPACE: String(cacheGiB), HF_HUB_OFFLINE: '1', VLLM_NO_USAGE_STATS: '1', VLLM_SERVER_DEV_MODE: '1', VLLM_ENABLE_RESPONSES_API_STORE: '1', VLLM_ALLOW_LONG_MAX_MODEL_LEN: '1' };
@@ -35,6 +40,11 @@ export async function withVllm<T>(body: (url: string) => Promise<T>, signal: Abo
     await endGroup(identify(child.pid ?? 0), 'SIGTERM', 5_000);
     await rm(home, { recursive: true, force: true });
   }
+}
+
+async function shallowModel(folder: string, layers: number): Promise<string> {
+  await promisify(execFile)(INSTALLS.python, [join(INSTALLS.gpuWorkers, 'shallow_model.py'), INSTALLS.smallModel, folder, '--layers', String(layers)]);
+  return folder;
 }
 
 async function freePort(): Promise<number> {
