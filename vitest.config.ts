@@ -5,6 +5,9 @@ import { deviceOf } from './cli/supervisor/device.ts';
 /** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
 const overHttp = globSync('gateway/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').match(/use(Token)?Gateways?\(|new TestGateway/));
 
+/** What should come comes, however busy the machine is: these end what hangs. */
+const PATIENT = { testTimeout: 180_000, hookTimeout: 180_000, expect: { poll: { timeout: 120_000 } } };
+
 export default defineConfig({
   test: {
     // Tests wait more than they compute.
@@ -17,8 +20,7 @@ export default defineConfig({
           exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**'],
           globalSetup: 'store/testing/template-setup.ts',
           isolate: false,
-          testTimeout: 60_000,
-          hookTimeout: 60_000,
+          ...PATIENT,
         },
       },
       {
@@ -29,8 +31,7 @@ export default defineConfig({
           env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
           globalSetup: ['store/testing/template-setup.ts', 'gateway/testing/workerd-setup.ts'],
           isolate: false,
-          testTimeout: 60_000,
-          hookTimeout: 60_000,
+          ...PATIENT,
         },
       },
       {
@@ -42,8 +43,8 @@ export default defineConfig({
           fileParallelism: deviceOf('auto') === 'cpu',
           maxWorkers: 2,
           sequence: { groupOrder: 1 },
-          testTimeout: 600_000,
-          hookTimeout: 300_000,
+          testTimeout: 900_000,
+          hookTimeout: 900_000,
         },
       },
     ],

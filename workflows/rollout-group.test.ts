@@ -46,6 +46,21 @@ test('a trial that failed for reasons of ours makes up a quorum, and one that ru
   });
 });
 
+test('a trial that fails for reasons of ours is tried again at once, or for ever', async () => {
+  const world = new FakeWorld();
+  const group = plan();
+  world.config.max_attempts = 3;
+  world.runAgent = async () => ({ outcome: 'infra_error', reason: 'the disk is full', seconds: {} });
+  await during(world, {}, async () => {
+    const running = await start({ ...group, size: 1 });
+    expect(await running.result()).toEqual(['infra_error']);
+    const { events } = await running.fetchHistory();
+    const timers = (events ?? []).map(({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds));
+    expect(timers.filter((seconds) => seconds <= 32)).toEqual([2, 4]);
+  });
+  expect([1, 2, 3, 4].map((attempt) => world.count(`seal ${group.trialPrefix}-0 ${attempt} infra_error`))).toEqual([1, 1, 1, 0]);
+});
+
 test('a trial that is skipped while it is verified is trained on', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();

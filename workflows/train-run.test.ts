@@ -205,7 +205,7 @@ test('an engine that comes back in the middle of a rollout waits for the next pu
   await workers(world, async () => {
     const run = await start(newId());
     // No trial says that it lost an engine: the run's first look does.
-    await until(() => world.count('publish 0 1') === 2, 40_000).finally(back.resolve);
+    await until(() => world.count('publish 0 1') === 2).finally(back.resolve);
     await run.result();
   });
   expect(world.outcomes.size).toBe(4);
@@ -330,6 +330,15 @@ test('a publication that fails without an answer leaves engines between two vers
     await run.executeUpdate('resume');
     await run.result();
   });
+});
+
+test('a version is evaluated more often than every so many iterations, or when the next has its place', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 5, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false } });
+  await workers(world, async () => (await start(newId())).result());
+  expect(world.log.filter((entry) => /^(publish|evaluate)/.test(entry))).toEqual([
+    'publish 0 1', 'publish 1 1', 'publish 2 1', 'evaluate 2', 'publish 3 1', 'publish 4 1', 'evaluate 4', 'publish 5 1',
+  ]);
 });
 
 test('a rollout goes on behind an evaluation that failed, and begins twice', async () => {

@@ -17,7 +17,7 @@ import { startRun } from './start-run.ts';
 const store = useDatabase();
 const environment = useTemporal();
 
-test('an engine that restarts in the middle of a rollout stays out, or the others pause until it has its weights', { timeout: 90_000 }, async () => {
+test('an engine that restarts in the middle of a rollout stays out, or the others pause until it has its weights', async () => {
   await using folder = await temporaryHome();
   const { home } = folder;
   const { folder: task } = await taskWith(home, 'true');
@@ -39,10 +39,10 @@ test('an engine that restarts in the middle of a rollout stays out, or the other
   await withWorkers(environment, { trialgate: general, sandboxes: { openTrial: general.openTrial }, host: world.host(), gpu: { ...world.gpu(), publishPolicy } }, async () => {
     const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2, engines: [restarted, other], min_replicas: 1 });
     const run = await startRun(environment.client, 'lost', config);
-    await expect.poll(() => held.size, { timeout: 20_000 }).toBe(2);
+    await expect.poll(() => held.size).toBe(2);
     await engines[0]?.stop();
     await engines[0]?.start('default');
-    await expect.poll(async () => (await store.db.select().from(replicas)).every(({ inRotation }) => inRotation) && engines[0]?.label, { timeout: 40_000, interval: 200 }).toBe('lost@0');
+    await expect.poll(async () => (await store.db.select().from(replicas)).every(({ inRotation }) => inRotation) && engines[0]?.label, { interval: 200 }).toBe('lost@0');
     free();
     await run.result();
   });

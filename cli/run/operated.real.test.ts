@@ -52,7 +52,7 @@ async function temporal(...args: string[]): Promise<string> {
 }
 
 async function until(run: string, done: (record: RunRecord) => boolean): Promise<RunRecord> {
-  for (let i = 0; i < 600; i++) {
+  for (let i = 0; i < 2000; i++) {
     const record = await readRunRecord(db, run).catch(() => null);
     if (record && done(record)) return record;
     await sleep(300);

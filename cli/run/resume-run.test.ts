@@ -68,7 +68,7 @@ test('a run that was resumed goes on in the same take when Temporal\'s CLI reset
   const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
   await withWorkers(environment, { trialgate: real, sandboxes: { openTrial: real.openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
     await startRun(environment.client, 'reset', config, { resume: true });
-    await expect.poll(() => held.size, { timeout: 10_000 }).toBe(2);
+    await expect.poll(() => held.size).toBe(2);
     const reset = ['workflow', 'reset', '--workflow-id', 'reset', '--type', 'FirstWorkflowTask', '--reapply-exclude', 'All', '--reason', 'redo'];
     await promisify(execFile)(INSTALLS.temporal, [...reset, '--address', environment.address]);
     await environment.client.workflow.getHandle('reset').result().finally(free);

@@ -21,11 +21,11 @@ test('a schedule does not start what it should when it should, or stays after it
   const { action, policies } = await environment.client.schedule.getHandle('first/evaluate').describe();
   expect(action).toMatchObject({ workflowType: 'evaluateRun', taskQueue: 'trialgate', args: [{ runId: 'first', samples: 4 }] });
   expect(policies.overlap).toBe('SKIP');
-  await expect.poll(() => listSchedules(environment.client), { timeout: 10_000 }).toMatchObject([{ run: 'first', cron: '0 3 * * *', paused: false, next: expect.stringMatching(/T0[12]:00:00/) }]);
+  await expect.poll(() => listSchedules(environment.client)).toMatchObject([{ run: 'first', cron: '0 3 * * *', paused: false, next: expect.stringMatching(/T0[12]:00:00/) }]);
   expect(printSchedules(await listSchedules(environment.client), false)).toContain('0 3 * * *');
   await removeSchedule(environment.client, 'first');
   await expect(removeSchedule(environment.client, 'first')).rejects.toMatchObject({ code: 'not_found' });
-  await expect.poll(() => listSchedules(environment.client), { timeout: 10_000 }).toEqual([]);
+  await expect.poll(() => listSchedules(environment.client)).toEqual([]);
 });
 
 test.each([

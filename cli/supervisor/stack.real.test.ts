@@ -42,7 +42,7 @@ async function query(url: string, sql: string): Promise<unknown[]> {
 }
 
 describe('a component that is killed', () => {
-  it('stays away, comes back elsewhere, or without its data', { timeout: 60_000 }, async () => {
+  it('stays away, comes back elsewhere, or without its data', async () => {
     const stack = await start('killed', ['postgres', 'temporal']);
     const { databaseUrl } = stack.plan;
     const leaders = stack.state().components.flatMap((each) => each.process ?? []);
@@ -67,10 +67,10 @@ describe('a component that is killed', () => {
 });
 
 describe('a supervisor that is killed', () => {
-  it('leaves processes behind that the next one trips over', { timeout: 60_000 }, async () => {
+  it('leaves processes behind that the next one trips over', async () => {
     const home = path.join(folder, 'orphaned');
     const supervisor = supervise(home);
-    await until(() => readState(home)?.status === 'ready', 30_000);
+    await until(() => readState(home)?.status === 'ready');
     const left = readState(home)?.components.flatMap((each) => each.process ?? []) ?? [];
     supervisor.kill('SIGKILL');
     await until(() => supervisor.signalCode !== null);
@@ -83,10 +83,10 @@ describe('a supervisor that is killed', () => {
     await stack.stop();
   });
 
-  it('leaves processes behind that `down` does not end', { timeout: 60_000 }, async () => {
+  it('leaves processes behind that `down` does not end', async () => {
     const home = path.join(folder, 'orphaned');
     const supervisor = supervise(home);
-    await until(() => readState(home)?.status === 'ready' && readState(home)?.supervisor.pid === supervisor.pid, 30_000);
+    await until(() => readState(home)?.status === 'ready' && readState(home)?.supervisor.pid === supervisor.pid);
     const left = readState(home)?.components.flatMap((each) => each.process ?? []) ?? [];
     supervisor.kill('SIGKILL');
     await until(() => supervisor.signalCode !== null);
@@ -106,14 +106,14 @@ function supervise(home: string): ChildProcess {
   return spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
 }
 
-it('lets two supervisors of one deployment run', { timeout: 30_000 }, async () => {
+it('lets two supervisors of one deployment run', async () => {
   const stack = await start('locked', []);
   await expect(start('locked', [])).rejects.toThrow(/already up/);
   await stack.stop();
   await (await start('locked', [])).stop();
 });
 
-it('does not say which port is taken and how to choose another', { timeout: 30_000 }, async () => {
+it('does not say which port is taken and how to choose another', async () => {
   const server = createServer().listen(0, '127.0.0.1');
   await until(() => server.listening);
   const address = server.address();
@@ -129,7 +129,7 @@ it('does not say which port is taken and how to choose another', { timeout: 30_0
   }
 });
 
-it.runIf(process.getuid?.() === 0)('fails as root in a folder that only root may enter', { timeout: 60_000 }, async () => {
+it.runIf(process.getuid?.() === 0)('fails as root in a folder that only root may enter', async () => {
   const closed = path.join(folder, 'closed');
   mkdirSync(closed, { mode: 0o700 });
   const stack = await start('closed/home', ['postgres']);

@@ -24,7 +24,7 @@ beforeAll(async () => {
   } finally {
     await postgres.close();
   }
-}, 900_000);
+});
 
 test.for(CLIENTS)('$name hears something else through the gateway than from vLLM itself, or a call of it is not in the record', ({ name }, { skip }) => {
   const found = heard.get(name);

@@ -50,7 +50,7 @@ const heard = new Map<string, { direct: Heard; through: Heard }>();
 
 beforeAll(async () => {
   const postgres = await TestPostgres.create();
-  const stop = AbortSignal.timeout(580_000);
+  const stop = AbortSignal.timeout(860_000);
   try {
     await withVllm(async (vllm) => {
       const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: 'the admin key', secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
@@ -64,7 +64,7 @@ beforeAll(async () => {
   } finally {
     await postgres.close();
   }
-}, 600_000);
+});
 
 test.each(EACH)('$what sounds otherwise through the gateway than from vLLM itself (stream: $stream)', ({ what, stream }) => {
   const both = heard.get(`${what} ${stream}`);

@@ -70,7 +70,7 @@ async function oneRound({ url, name, random, signal }: Agent, attempt: number): 
   const headers = { authorization: `Bearer ${attemptKey(SECRET, name, attempt)}` };
   const body = random.chance(0.5) ? new Uint8Array(mutateText(good, random)) : good;
   try {
-    const reply = await fetch(`${url}/${name}${path}`, { method: 'POST', headers, body, signal: AbortSignal.any([signal, AbortSignal.timeout(30_000)]) });
+    const reply = await fetch(`${url}/${name}${path}`, { method: 'POST', headers, body, signal: AbortSignal.any([signal, AbortSignal.timeout(60_000)]) });
     const text = await reply.text().catch(() => '');
     const { error } = parseObject(text) ?? {};
     // Not every protocol's errors have a code; their message then says it.

@@ -1,0 +1,47 @@
+import { eq } from 'drizzle-orm';
+import { expect, test } from 'vitest';
+import { runConfig } from '../../activities/run-config.ts';
+import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { runs, trials } from '../../store/schema.ts';
+import { callRecord } from '../../store/testing/call-record.ts';
+import { until } from '../../store/testing/until.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
+import { FakeWorld } from '../../workflows/fake-activities.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+import { withWorkers } from '../../workflows/testing.ts';
+import { useTemporal } from '../../workflows/use-temporal.ts';
+import { recordsOver } from '../testing/records-over.ts';
+import { startRun } from './start-run.ts';
+
+const environment = useTemporal();
+const store = useDatabase();
+
+test('a run whose trials fail for one cause burns its tasks, hides the cause, or repeats what had ended', async () => {
+  const { db } = store;
+  await using folder = await temporaryHome();
+  const tasks = await Promise.all([1, 2].map(async () => (await taskWith(folder.home, 'true')).folder));
+  const world = new FakeWorld();
+  let isMended = false;
+  world.runAgent = async ({ trialId, attempt }) => {
+    world.log.push(`agent ${trialId}`);
+    if (!isMended && !trialId.endsWith('-0-0')) return { outcome: 'infra_error', reason: 'no space left on device', seconds: {} };
+    await recordCalls(db, [callRecord({ trialId, attempt, choice: { policyVersion: 0 } })]);
+    return { outcome: null, seconds: {} };
+  };
+  const records = recordsOver(world, { db, temporal: environment.client, home: folder.home });
+  const config = runConfig.parse({ model: 'm', tasks, iterations: 1, groups_per_iteration: 2, group_size: 3, max_attempts: 1 });
+  await withWorkers(environment, { trialgate: records, sandboxes: { openTrial: records.openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
+    const run = await startRun(environment.client, 'burnt', config);
+    const status = () => run.query<RunStatusReport>('status');
+    await until(async () => (await status()).phase === 'blocked');
+    expect((await status()).reason).toContain("5 of the iteration's first 6 trials failed: no space left on device");
+    expect(await db.select().from(runs).where(eq(runs.id, 'burnt'))).toMatchObject([{ status: 'blocked', reason: (await status()).reason }]);
+    expect(await db.select().from(trials)).toHaveLength(6);
+    isMended = true;
+    await run.executeUpdate('resume');
+    await run.result();
+  });
+  expect((await db.select().from(trials)).map(({ outcome }) => outcome)).toEqual(Array.from({ length: 6 }, () => 'scored'));
+  expect(world.count('agent burnt-0.1-0-0')).toBe(1);
+});
