@@ -68,10 +68,9 @@ test.each([
   ['import time\ndef add(a, b): time.sleep(60)', 0],
   ['def add(a, b):\n    while True: pass', 0],
   ['while True: pass', 0],
-])('%j, which hangs, costs more than its case, or more than 5 seconds', async (solution, share) => {
-  const { rewards, seconds } = await judge('tasks/train/add', solution);
+])('%j, which hangs, costs more than its case', async (solution, share) => {
+  const { rewards } = await judge('tasks/train/add', solution);
   expect(rewards.reward).toBeCloseTo(share, 5);
-  expect(seconds).toBeLessThan(12); // 3 s on an idle machine
 });
 
 test('code that eats memory costs more than its case', async () => {

@@ -31,11 +31,11 @@ test('a retried activity finds what the first one left', async () => {
   const task = await taskWith(folder.home, 'true');
   const first = await sandboxWith(folder.home, { 'left-over.txt': '' }, task);
   const here = await isolation();
-  const running = shell(here, first, 'sleep 60');
+  const running = shell(here, first, 'sleep 600');
   await new Promise((resolve) => setTimeout(resolve, 200));
   const second = await createSandbox({ ...id, home: folder.home, task });
   expect(readdirSync(second.work)).toEqual(['instruction.md']);
-  expect((await running).seconds).toBeLessThan(5);
+  await running;
 });
 
 test('a removed sandbox, or one removed twice, leaves something', async () => {

@@ -5,7 +5,7 @@ import type { Task } from '../tasks/load-task.ts';
 import { copyFiles } from './copy-files.ts';
 import { destroySandbox, removeNamed } from './destroy-sandbox.ts';
 import { hostWork } from './errors.ts';
-import { sandboxName } from './names.ts';
+import { markerOf, sandboxName } from './names.ts';
 import { claimUid } from './own-uid.ts';
 import { writeOwner } from './owner.ts';
 import { openSandboxesFolder } from './sandboxes-folder.ts';
@@ -24,6 +24,8 @@ export type Sandbox = {
   logs: string;
   /** Its own user, where root runs the worker. */
   uid: number | null;
+  /** Names its processes on this machine. */
+  marker: string;
 };
 
 export type SandboxRequest = { home: string; trialId: string; attempt: number; task: Task; signal?: AbortSignal };
@@ -75,7 +77,7 @@ export async function emptySandbox(home: string, name: string): Promise<Sandbox>
   };
   for (const folder of Object.values(inside)) await mkdir(folder, { recursive: true });
   await chmod(root, 0o700);
-  return { name, home, root, uid, ...inside };
+  return { name, home, root, uid, marker: markerOf(home, name), ...inside };
 }
 
 /** Makes the sandbox's user the owner of all in it. */

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { hostWork } from './errors.ts';
 import { isolation } from './isolation.ts';
 import { killSandbox } from './kill-tree.ts';
-import { sandboxName, verifierName } from './names.ts';
+import { markerOf, sandboxName, verifierName } from './names.ts';
 import { readOwner, removeOwner } from './owner.ts';
 import { releaseUid } from './own-uid.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
@@ -28,7 +28,7 @@ export async function removeNamed(home: string, name: string): Promise<void> {
   await hostWork(`removing sandbox ${name}`, async () => {
     const owner = await readOwner(home, name);
     if (!owner) return;
-    await killSandbox(name, owner.uid, await isolation());
+    await killSandbox(markerOf(home, name), owner.uid, await isolation());
     await rm(join(await sandboxesFolder(home), name), { recursive: true, force: true, maxRetries: 3 });
     await releaseUid(home, owner.uid);
     await removeOwner(home, name);

@@ -1,3 +1,4 @@
+import { createHash } from 'node:crypto';
 import { TrialgateError } from '../../store/errors.ts';
 
 const IDENTIFIER = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
@@ -9,6 +10,9 @@ export function sandboxName(trialId: string, attempt: number): string {
     throw new TrialgateError('bad_input', `attempt ${attempt} is not valid`);
   return `${trialId}.${attempt}`;
 }
+
+/** What processes of a sandbox carry: another deployment on this machine may have a trial of the same name. */
+export const markerOf = (home: string, name: string): string => `${name}@${createHash('sha256').update(home).digest('hex').slice(0, 16)}`;
 
 /** The clean place where the attempt's work is verified. */
 export const verifierName = (name: string): string => `${name}.verify`;

@@ -85,7 +85,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
       { host: sandbox.logs, inside: place.logs, writable: true },
       { host: run.agentsFolder, inside: place.agents, writable: false },
     ],
-    marker: sandbox.name,
+    marker: sandbox.marker,
     signal: run.signal,
   });
   if (result.reason !== 'cancelled' && (await isDiskFullForOthers(sandbox, task.environment.storageMb))) {

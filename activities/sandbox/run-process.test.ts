@@ -1,11 +1,12 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Sandbox } from './create-sandbox.ts';
+import { destroySandbox } from './destroy-sandbox.ts';
 import { MARKER } from './kill-tree.ts';
 import { processesWith } from './process-table.ts';
 import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
 
-const living = (): number => processesWith(`${MARKER}=t.1`).length;
+const living = ({ marker }: Sandbox): number => processesWith(`${MARKER}=${marker}`).length;
 
 async function fresh(): Promise<Sandbox> {
   const folder = await temporaryHome();
@@ -20,37 +21,44 @@ describe.each(await isolations())('$kind', (isolation) => {
     const running = shell(
       isolation,
       sandbox,
-      'setsid bash -c "(sleep 60; true) & sleep 60" & (sleep 60; true) & wait',
+      'setsid bash -c "(sleep 600; true) & sleep 600" & (sleep 600; true) & wait',
       {
         signal: controller.signal,
       },
     );
-    while (living() < 4) await sleep(20);
-    const before = performance.now();
+    while (living(sandbox) < 4) await sleep(20);
     controller.abort();
     const result = await running;
     expect(result.reason).toBe('cancelled');
-    expect(performance.now() - before).toBeLessThan(1000);
-    expect(living()).toBe(0);
+    expect(living(sandbox)).toBe(0);
+  });
+
+  test('the end of a sandbox takes along what another deployment runs under the same name', async () => {
+    const [ours, theirs] = [await fresh(), await fresh()];
+    const running = shell(isolation, theirs, 'read -t 2 < <(sleep 600); echo ok');
+    while (living(theirs) < 2) await sleep(20);
+    await shell(isolation, ours, 'true');
+    await destroySandbox({ home: ours.home, trialId: 't', attempt: 1 });
+    expect(await running).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
   });
 
   test('what was left in the background outlives a process that ended well', async () => {
-    const result = await shell(isolation, await fresh(), 'setsid nohup sleep 60 >/dev/null 2>&1 & sleep 0.1; echo ok');
+    const sandbox = await fresh();
+    const result = await shell(isolation, sandbox, 'setsid nohup sleep 600 >/dev/null 2>&1 & sleep 0.1; echo ok');
     expect(result).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
-    expect(living()).toBe(0);
+    expect(living(sandbox)).toBe(0);
   });
 
   test('a background process that holds the output open makes its end wait', async () => {
-    const result = await shell(isolation, await fresh(), 'sleep 60 & echo ok');
+    const result = await shell(isolation, await fresh(), 'sleep 600 & echo ok');
     expect(result).toMatchObject({ reason: 'exited', exitCode: 0, stdout: 'ok\n' });
-    expect(result.seconds).toBeLessThan(3);
   });
 
   test('a process runs on past its time', async () => {
-    const result = await shell(isolation, await fresh(), 'trap "" TERM; while :; do sleep 1; done', { seconds: 0.3 });
+    const sandbox = await fresh();
+    const result = await shell(isolation, sandbox, 'trap "" TERM; while :; do sleep 1; done', { seconds: 0.3 });
     expect(result.reason).toBe('timed_out');
-    expect(result.seconds).toBeLessThan(1.5);
-    expect(living()).toBe(0);
+    expect(living(sandbox)).toBe(0);
   });
 
   test('a flood of output fills the memory of the worker', async () => {
@@ -67,22 +75,24 @@ describe.each(await isolations())('$kind', (isolation) => {
   });
 
   test('many processes together take more memory than they may', async () => {
-    const eater = 'python3 -c "x = bytearray(b\'x\') * (60 * 2**20); import time; time.sleep(8)"';
-    const result = await shell(isolation, await fresh(), `for i in 1 2 3 4; do ${eater} & done; wait`, {
+    const eater = 'python3 -c "x = bytearray(b\'x\') * (60 * 2**20); import time; time.sleep(60)"';
+    const sandbox = await fresh();
+    const result = await shell(isolation, sandbox, `for i in 1 2 3 4; do ${eater} & done; wait`, {
       memoryMb: 100,
     });
     expect(result.reason).toBe('out_of_memory');
-    expect(living()).toBe(0);
+    expect(living(sandbox)).toBe(0);
   });
 
   // Nothing counts the processes of root itself; as such, only a sandbox without a user of its own ever runs.
   test.skipIf(isolation.kind === 'none' && process.getuid?.() === 0)('a fork bomb takes the machine down', async () => {
-    const result = await shell(isolation, await fresh(), 'f() { sleep 20 & f | f & }; f; sleep 20', {
+    const sandbox = await fresh();
+    const result = await shell(isolation, sandbox, 'f() { sleep 20 & f | f & }; f; sleep 20', {
       seconds: 2,
       processes: 20,
     });
     expect(['timed_out', 'process_limit', 'output_limit']).toContain(result.reason);
-    expect(living()).toBe(0);
+    expect(living(sandbox)).toBe(0);
   });
 
   test('a file grows past its limit', async () => {

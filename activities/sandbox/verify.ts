@@ -117,7 +117,7 @@ async function runTests(
       // Writable, since it is a copy for this run alone: tests may hide their answers before they run foreign code.
       { host: clean.tests, inside: place.tests, writable: true },
     ],
-    marker: clean.name,
+    marker: clean.marker,
     signal,
   });
 }

@@ -83,7 +83,7 @@ export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, o
       { host: sandbox.work, inside, writable: true },
       { host: sandbox.tmp, inside: '/tmp', writable: true },
     ],
-    marker: sandbox.name,
+    marker: sandbox.marker,
     signal,
   };
 }
