@@ -129,9 +129,11 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
   #take(): Buffer {
     const [first, ...more] = this.#unread;
     const value = first && more.length === 0 ? first : Buffer.concat(this.#unread, this.#size);
-    if (this.#size > MAX_UNREAD) this.#controller?.resume();
+    const isPaused = this.#size > MAX_UNREAD;
     this.#unread = [];
     this.#size = 0;
+    // More may come before it returns.
+    if (isPaused) this.#controller?.resume();
     return value;
   }
 
