@@ -8,11 +8,12 @@ export type Figures = Partial<Record<string, number>>;
 /** Runs `load` and says what it cost: cores of each part (of the target's own process and its children), and its peak of memory. */
 export async function measured(bench: Bench, target: Target, load: () => Promise<Figures>): Promise<Figures> {
   const own = target.pid === null ? [] : treeOf(target.pid);
-  const pids = { own, postgres: treeOf(bench.postgres.pid), engine: treeOf(bench.engine.pid), load: [process.pid] };
+  const pids = { own, engine: treeOf(bench.engine.pid), load: [process.pid] };
   const read = () => ({
     at: performance.now(),
     own: cpuSeconds(pids.own),
-    postgres: cpuSeconds(pids.postgres),
+    // Its connections come and go.
+    postgres: cpuSeconds(treeOf(bench.postgres.pid)),
     engine: cpuSeconds(pids.engine),
     load: cpuSeconds(pids.load),
     all: busySeconds(),
