@@ -5,7 +5,7 @@ import path from 'node:path';
 import type { Deployment } from '../config/schema.ts';
 import { secretsOf } from '../config/secrets.ts';
 import { homeFolders } from '../folders.ts';
-import { choosePort } from './ports.ts';
+import { HeldPorts } from './ports.ts';
 import { readState } from './state.ts';
 
 /** Everything that the components of one start need to know: ports chosen, secrets there. */
@@ -13,6 +13,8 @@ export type Plan = {
   config: Deployment;
   folders: ReturnType<typeof homeFolders>;
   ports: { postgres: number; temporal: number; gateway: number };
+  /** What was chosen here stays ours until its component starts. */
+  held: HeldPorts;
   postgresPassword: string;
   adminKey: string;
   secret: string;
@@ -34,10 +36,11 @@ export async function makePlan(config: Deployment): Promise<Plan> {
   mkdirSync(folders.home, { recursive: true });
   const secrets = secretsOf(config.home);
   const kept = readState(config.home)?.ports ?? {};
+  const held = new HeldPorts();
   const ports = {
-    postgres: await choosePort(config.postgres_port, kept['postgres'], LOOPBACK),
-    temporal: await choosePort(config.temporal_port, kept['temporal'], LOOPBACK),
-    gateway: await choosePort(config.gateway_port, kept['gateway'], config.gateway_host),
+    postgres: await held.choose(config.postgres_port, kept['postgres'], LOOPBACK),
+    temporal: await held.choose(config.temporal_port, kept['temporal'], LOOPBACK),
+    gateway: await held.choose(config.gateway_port, kept['gateway'], config.gateway_host),
   };
   const engineSocket = path.join(socketFolder(config.home), 'engine.sock');
   const reachable = ['0.0.0.0', '::'].includes(config.gateway_host) ? LOOPBACK : config.gateway_host;
@@ -46,6 +49,7 @@ export async function makePlan(config: Deployment): Promise<Plan> {
     config,
     folders,
     ports,
+    held,
     postgresPassword: secrets.postgres_password,
     adminKey: config.admin_key ?? secrets.admin_key,
     secret: config.secret ?? secrets.secret,

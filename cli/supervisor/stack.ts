@@ -51,6 +51,8 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
       watched.mark(signal.aborted ? 'stopping' : 'failed', signal.aborted ? null : error);
       await stop();
       throw error;
+    } finally {
+      await plan.held.close();
     }
     return { plan, state: watched.state, stop };
   } catch (error) {

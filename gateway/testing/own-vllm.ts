@@ -1,13 +1,12 @@
 import { execFile, spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
-import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { INSTALLS } from '../../cli/folders.ts';
 import { executorOn } from '../../cli/supervisor/components/engine.ts';
 import { deviceOf } from '../../cli/supervisor/device.ts';
+import { freePort } from '../../cli/supervisor/ports.ts';
 import { ON_SHARED_CORES } from '../../cli/testing/temporary-deployment.ts';
 import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import { sleep } from '../sleep.ts';
@@ -19,7 +18,7 @@ type Options = { args?: readonly string[]; cacheGiB?: number; layers?: number };
 export async function withVllm<T>(body: (url: string) => Promise<T>, signal: AbortSignal, { args: more = [], cacheGiB = 1, layers }: Options = {}): Promise<T> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-vllm-'));
   const model = layers === undefined ? INSTALLS.smallModel : await shallowModel(join(home, 'model'), layers);
-  const port = await freePort();
+  const port = await freePort('127.0.0.1');
   const args = [
     '-m', 'vllm.entrypoints.openai.api_server', '--model', model, '--served-model-name', 'policy', '--host', '127.0.0.1', '--port', String(port), '--enforce-eager', '--dtype', 'bfloat16',
     '--logprobs-mode', 'processed_logprobs', '--enable-scale-out', '--enable-auto-tool-choice', '--tool-call-parser', 'hermes', '--disable-uvicorn-access-log', ...executorOn(deviceOf('auto')), ...more,
@@ -45,12 +44,4 @@ export async function withVllm<T>(body: (url: string) => Promise<T>, signal: Abo
 async function shallowModel(folder: string, layers: number): Promise<string> {
   await promisify(execFile)(INSTALLS.python, [join(INSTALLS.gpuWorkers, 'shallow_model.py'), INSTALLS.smallModel, folder, '--layers', String(layers)]);
   return folder;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  return typeof address === 'object' && address ? address.port : 0;
 }

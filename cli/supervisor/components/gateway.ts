@@ -1,7 +1,6 @@
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import type { Plan } from '../plan.ts';
-import { requireFree } from '../ports.ts';
 
 /** Node's default lets young objects take hundreds of megabytes; in MiB, of which V8 uses up to three times as many. */
 export const GATEWAY_HEAP = ['--max-semi-space-size=32'];
@@ -13,7 +12,7 @@ export function gateway(plan: Plan): Component {
     name: 'gateway',
     address: plan.gatewayUrl,
     needs: ['postgres'],
-    prepare: () => requireFree(port, host, 'the gateway', 'gateway_port'),
+    prepare: () => plan.held.handOver(port, host, 'the gateway', 'gateway_port'),
     launch: () => ({
       file: INSTALLS.node,
       args: [...GATEWAY_HEAP, INSTALLS.main, 'gateway'],

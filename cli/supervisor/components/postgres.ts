@@ -7,7 +7,6 @@ import { TrialgateError } from '../../../store/errors.ts';
 import { migrate } from '../../../store/queries/migrate.ts';
 import type { Component } from '../component.ts';
 import { LOOPBACK, type Plan } from '../plan.ts';
-import { requireFree } from '../ports.ts';
 import { endGroup, identify } from '../processes.ts';
 import { postgresHome, type PostgresHome } from './postgres-home.ts';
 
@@ -25,7 +24,7 @@ export function postgres(plan: Plan): Component & { note: string | null } {
     needs: [],
     async prepare() {
       await endStale(home.data);
-      await requireFree(port, LOOPBACK, 'PostgreSQL', 'postgres_port');
+      await plan.held.handOver(port, LOOPBACK, 'PostgreSQL', 'postgres_port');
       if (!existsSync(path.join(home.data, 'PG_VERSION'))) await initialise(home, plan.postgresPassword);
     },
     launch: () => ({

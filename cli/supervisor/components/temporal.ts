@@ -18,7 +18,7 @@ export function temporal(plan: Plan): Component {
     address: plan.temporalAddress + (uiPort === undefined ? '' : `, page http://${LOOPBACK}:${uiPort}`),
     needs: [],
     async prepare() {
-      await requireFree(port, LOOPBACK, 'Temporal', 'temporal_port');
+      await plan.held.handOver(port, LOOPBACK, 'Temporal', 'temporal_port');
       if (uiPort !== undefined) await requireFree(uiPort, LOOPBACK, "Temporal's page", 'temporal_ui_port');
     },
     launch: () => ({

@@ -1,0 +1,35 @@
+import { createServer } from 'node:net';
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { LOOPBACK } from './plan.ts';
+import { freePort, HeldPorts } from './ports.ts';
+
+const take = (port: number): Promise<string> =>
+  new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', (error) => resolve(String(error)));
+    server.listen(port, LOOPBACK, () => server.close(() => resolve('taken')));
+  });
+
+it('a port that was chosen is taken by another before its component starts', async () => {
+  const held = new HeldPorts();
+  const port = await held.choose(0, undefined, LOOPBACK);
+  expect(await take(port)).toMatch('EADDRINUSE');
+  expect(await new HeldPorts().choose(0, port, LOOPBACK)).not.toBe(port);
+  await held.handOver(port, LOOPBACK, 'the gateway', 'gateway_port');
+  expect(await take(port)).toBe('taken');
+});
+
+it('a port that no component needed stays held', async () => {
+  const held = new HeldPorts();
+  const port = await held.choose(0, undefined, LOOPBACK);
+  await held.close();
+  expect(await take(port)).toBe('taken');
+});
+
+it('an outgoing connection may take a component’s port while it restarts', async () => {
+  const [low = 0, high = 0] = readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').split(/\s+/).map(Number);
+  const ports = await Promise.all(Array.from({ length: 50 }, () => freePort(LOOPBACK)));
+  // Where the kernel may use nearly all ports, there is no such choice.
+  if (low > 3_000) expect(ports.filter((port) => port >= low && port <= high)).toEqual([]);
+});
