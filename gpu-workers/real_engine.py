@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,15 +18,15 @@ START_SECONDS = 300
 
 
 @contextmanager
-def vllm(model: Path, folder: Path, name: str, *, extension: bool = True) -> Iterator[str]:
+def vllm(model: Path, folder: Path, name: str, *, extension: bool = True, more: Sequence[str] = ()) -> Iterator[str]:
     """The URL of an engine that serves `model`; its log is `folder/name.log`. It is gone when the block ends."""
     socket, log = folder / f"{name}.sock", folder / f"{name}.log"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "policy", "--uds", str(socket), "--enforce-eager", "--dtype", "bfloat16"]
     command += ["--worker-extension-cls", "trialgate_gpu.vllm_extension.TrialgateWorker"] if extension else []
-    command += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--max-model-len", "1024"]
+    command += ["--logprobs-mode", "processed_logprobs", "--enable-scale-out", "--max-model-len", "1024", *more]
     if not torch.cuda.is_available():
-        command += ["--distributed-executor-backend", "trialgate_gpu.vllm_executor.QuietExecutor"]
+        command += ["--distributed-executor-backend", "trialgate_gpu.vllm_executor.InProcessExecutor"]
     environment = os.environ | {"VLLM_SERVER_DEV_MODE": "1", "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1"}
     environment["VLLM_CACHE_ROOT"] = str(Path(__file__).parents[1] / ".trialgate" / "cache" / "vllm")
     environment["PYTHONPATH"] = str(Path(__file__).parent)

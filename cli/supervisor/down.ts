@@ -1,16 +1,26 @@
 import { setTimeout as sleep } from 'node:timers/promises';
-import { isAlive, send } from './processes.ts';
+import { isAlive, send, type ProcessId } from './processes.ts';
 import { reap } from './reap.ts';
 import { livingState, readState, writeState } from './state.ts';
+
+/** Longer than any component is given to stop, with those that wait for it: who takes more hangs. */
+const PATIENCE_MS = 120_000;
 
 /** Stops the deployment. Returns the names of what ran; nothing of it is left, also when its supervisor was dead. */
 export async function down(home: string): Promise<string[]> {
   const living = livingState(home);
   if (!living) return reapDead(home);
   send(living.supervisor.pid, 'SIGTERM');
-  while (isAlive(living.supervisor)) await sleep(50);
+  if (!(await endsWithin(living.supervisor, PATIENCE_MS))) send(living.supervisor.pid, 'SIGKILL');
+  await endsWithin(living.supervisor, PATIENCE_MS);
   await reapDead(home);
   return living.components.map(({ name }) => name);
+}
+
+async function endsWithin(process: ProcessId, milliseconds: number): Promise<boolean> {
+  const end = Date.now() + milliseconds;
+  while (isAlive(process) && Date.now() < end) await sleep(50);
+  return !isAlive(process);
 }
 
 async function reapDead(home: string): Promise<string[]> {

@@ -1,5 +1,6 @@
-import { createServer } from 'node:net';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { LOOPBACK } from './plan.ts';
 import { freePort, HeldPorts } from './ports.ts';
@@ -18,6 +19,16 @@ it('a port that was chosen is taken by another before its component starts', asy
   expect(await new HeldPorts().choose(0, port, LOOPBACK)).not.toBe(port);
   await held.handOver(port, LOOPBACK, 'the gateway', 'gateway_port');
   expect(await take(port)).toBe('taken');
+});
+
+it('an agent that calls before its gateway is back keeps it from starting', async () => {
+  const held = new HeldPorts();
+  const port = await held.choose(0, undefined, LOOPBACK);
+  const agent = connect(port, LOOPBACK).on('error', () => {});
+  await once(agent, 'connect');
+  await held.handOver(port, LOOPBACK, 'the gateway', 'gateway_port');
+  expect(await take(port)).toBe('taken');
+  agent.destroy();
 });
 
 it('a port that no component needed stays held', async () => {

@@ -10,7 +10,8 @@ const LOWEST = 2_000;
 
 /** Null when it is taken, or not ours to use. */
 async function listen(port: number, host: string): Promise<Server | null> {
-  const server = createServer().unref();
+  // Who comes early, such as an agent of a gateway that died, is refused: an open connection would keep the port from its component.
+  const server = createServer((socket) => socket.destroy()).unref();
   return new Promise((resolve) => {
     server.once('error', () => resolve(null));
     server.listen({ port, host, exclusive: true }, () => resolve(server));

@@ -9,12 +9,13 @@ test('an agent’s own sampling reaches the engine in a training run', async () 
   await gateway.givePool('run', 'run@3');
   gateway.engine.label = 'run@3';
   const trial = await gateway.trial({ runId: 'run', sampling: { temperature: 0.8, max_tokens: 4 } });
-  const own = { temperature: 0, top_p: 0.5, top_k: 5, min_p: 0.1, presence_penalty: 1, repetition_penalty: 2, max_completion_tokens: 100 };
+  const own = { temperature: 0, top_p: 0.5, top_k: 5, min_p: 0.1, presence_penalty: 1, repetition_penalty: 2, seed: 7, max_completion_tokens: 100 };
   await trial.chat({ ...ASK, ...own });
   const { body } = gateway.engine.last;
   const forced = { temperature: 0.8, top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1, max_tokens: 4 };
   expect(body).toMatchObject(forced);
   expect(body).not.toHaveProperty('max_completion_tokens');
+  expect(body).not.toHaveProperty('seed');
   expect(body.cache_salt).toBe('run%403');
   const [call] = await trial.calls();
   expect(call).toMatchObject({ sampling: forced, policyLabel: 'run@3', policyVersion: 3, untrainable: null });
@@ -25,9 +26,9 @@ test('an agent’s own sampling reaches the engine in a training run', async () 
 test('what a run leaves to its agent is forced, or what it sets by default overrides it', async () => {
   await gateway.givePool('run', 'run@3');
   gateway.engine.label = 'run@3';
-  const trial = await gateway.trial({ runId: 'run', sampling: { temperature: { default: 0.7 }, top_p: 'agent', top_k: { default: 40 }, max_tokens: { default: 3 } } });
-  await trial.chat({ ...ASK, temperature: 0.2, top_p: 0.5 });
-  expect(gateway.engine.last.body).toMatchObject({ temperature: 0.2, top_p: 0.5, top_k: 40, min_p: 0, max_tokens: 3 });
+  const trial = await gateway.trial({ runId: 'run', sampling: { temperature: { default: 0.7 }, top_p: 'agent', top_k: { default: 40 }, seed: 'agent', max_tokens: { default: 3 } } });
+  await trial.chat({ ...ASK, temperature: 0.2, top_p: 0.5, seed: 7 });
+  expect(gateway.engine.last.body).toMatchObject({ temperature: 0.2, top_p: 0.5, top_k: 40, min_p: 0, seed: 7, max_tokens: 3 });
   await trial.chat({ ...ASK, top_k: 7, max_tokens: 5 });
   expect(gateway.engine.last.body).toMatchObject({ temperature: 0.7, top_k: 7, min_p: 0, max_tokens: 5 });
   expect(gateway.engine.last.body).not.toHaveProperty('top_p');

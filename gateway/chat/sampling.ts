@@ -9,8 +9,8 @@ const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_
 /**
  * The request's fields with the trial's own sampling in force: each setting forced, set where the agent leaves it open, or left
  * to it. In a run what the trial does not name is neutral, and the temperature 1 unless the agent names one: the engine's
- * defaults come from the model's folder, and are not known here. Of limits on tokens the smallest holds,
- * and what was reserved of a budget is shared by the replies.
+ * defaults come from the model's folder, and are not known here. An agent's `seed` would give all trials of a group the same
+ * replies. Of limits on tokens the smallest holds, and what was reserved of a budget is shared by the replies.
  */
 export function sampledBody(
   { body, maxTokens, n }: Pick<ModelRequest, 'body' | 'maxTokens' | 'n'>,
@@ -19,7 +19,10 @@ export function sampledBody(
 ): Record<string, unknown> {
   const { max_tokens: _limit, ...chosen } = trial.sampling;
   const { max_completion_tokens: _, ...sampled } = body;
-  if (trial.runId !== null) Object.assign(sampled, { temperature: body.temperature ?? 1 }, NEUTRAL);
+  if (trial.runId !== null) {
+    Object.assign(sampled, { temperature: body.temperature ?? 1 }, NEUTRAL);
+    delete sampled.seed;
+  }
   for (const [key, choice] of Object.entries(chosen)) {
     sampled[key] = choice === 'agent' ? body[key] : typeof choice === 'object' ? (body[key] ?? choice.default) : choice;
   }

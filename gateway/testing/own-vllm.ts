@@ -1,8 +1,7 @@
-import { execFile, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { INSTALLS } from '../../cli/folders.ts';
 import { executorOn } from '../../cli/supervisor/components/engine.ts';
 import { deviceOf } from '../../cli/supervisor/device.ts';
@@ -10,6 +9,7 @@ import { freePort } from '../../cli/supervisor/ports.ts';
 import { ON_SHARED_CORES } from '../../cli/testing/temporary-deployment.ts';
 import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import { sleep } from '../sleep.ts';
+import { shallowModel } from './shallow-model.ts';
 
 /** `args` of vLLM's own, the size of its cache of keys and values in GiB, and how many of the model's layers there are: all, unless told. */
 type Options = { args?: readonly string[]; cacheGiB?: number; layers?: number };
@@ -41,7 +41,3 @@ export async function withVllm<T>(body: (url: string) => Promise<T>, signal: Abo
   }
 }
 
-async function shallowModel(folder: string, layers: number): Promise<string> {
-  await promisify(execFile)(INSTALLS.python, [join(INSTALLS.gpuWorkers, 'shallow_model.py'), INSTALLS.smallModel, folder, '--layers', String(layers)]);
-  return folder;
-}

@@ -1,41 +1,37 @@
-"""vLLM's executor for few cores: `--distributed-executor-backend trialgate_gpu.vllm_executor.QuietExecutor`.
+"""vLLM's executor for CPUs: `--distributed-executor-backend trialgate_gpu.vllm_executor.InProcessExecutor`.
 
-vLLM 0.32 runs the model on a CPU in a process of its own, and its scheduler spins on a second core for as long as that
-works (`SpinCondition`, `sched_yield`). On two cores this takes the core that agents, sandboxes and Temporal need.
+vLLM 0.32 runs the model on a CPU in a process of its own, so that OpenMP's threads can be set before they exist. The
+two then wait for each other spinning, on the core that agents, sandboxes and Temporal need. In one process nothing
+spins, and an engine starts sooner by a process's imports.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING
-
-from vllm.v1.executor.multiproc_executor import MultiprocExecutor
-
-if TYPE_CHECKING:
-    from vllm.distributed.device_communicators.shm_broadcast import SpinCondition
-
-SPIN_SECONDS = 0.0005
-"""After that it sleeps until the worker notifies it; a step takes some 10 to 100 ms."""
-
-LOOK_MS = 2
-"""It also looks by itself: the second of two notifications within a millisecond is dropped (`SNDHWM` 1), which vLLM's
-own spinning hides, and its next look of its own would be 5 s later."""
+import torch
+from vllm.utils.ompmultiprocessing import OMPProcessManager
+from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 
-class QuietExecutor(MultiprocExecutor):
+class InProcessExecutor(UniProcExecutor):
+    """The model in the scheduler's process, on as many threads as vLLM would have given to the other one."""
+
     def _init_executor(self) -> None:
+        threads = OMPProcessManager(self.vllm_config)
+        if not threads.skip_setup:
+            torch.set_num_threads(len(threads.cpu_lists[0]))
+        torch.Generator = CpuGenerator
         super()._init_executor()
-        for queue in self.response_mqs:
-            if queue._spin_condition is not None:
-                make_quiet(queue._spin_condition)
 
 
-def make_quiet(condition: SpinCondition) -> None:
-    """A reader that sleeps soon, and never past `LOOK_MS` without a look at what it waits for."""
-    condition.busy_loop_s = SPIN_SECONDS
-    condition.wait = partial(_wait, condition.wait)
+class CpuGenerator(torch.Generator):
+    """What a request with a `seed` samples with.
 
+    After each part of a long prompt vLLM takes the draw back by CUDA's offset. A CPU's generator has none, and raises,
+    which ended the engine. Here that draw is lost: the same seed still gives the same reply.
+    """
 
-def _wait(wait: Callable[..., None], timeout_ms: int | None = None) -> None:
-    wait(LOOK_MS if timeout_ms is None else min(timeout_ms, LOOK_MS))
+    def get_offset(self) -> int:
+        return 0
+
+    def set_offset(self, offset: int) -> None:
+        pass

@@ -1,39 +1,29 @@
-"""The reader of a worker's answers, on vLLM's own queue."""
+"""An engine with our executor for CPUs."""
 
 from __future__ import annotations
 
-from threading import Thread
+from pathlib import Path
 
 import pytest
+import torch
+
+from real_engine import vllm
+from shallow_model import cut
+
+from .engine import Engine
+
+pytestmark = [pytest.mark.real, pytest.mark.skipif(torch.cuda.is_available(), reason="CUDA's generators have offsets")]
+MODEL = Path(__file__).parents[2] / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
 
 
-@pytest.mark.real
-def test_a_notification_that_is_lost_holds_the_engine_up_for_seconds() -> None:
-    from vllm.distributed.device_communicators.shm_broadcast import MessageQueue
-
-    from trialgate_gpu.vllm_executor import LOOK_MS, make_quiet
-
-    writer = MessageQueue(n_reader=1, n_local_reader=1)
-    reader = MessageQueue.create_from_handle(writer.export_handle(), 0)
-    ready = Thread(target=writer.wait_until_ready)
-    ready.start()
-    reader.wait_until_ready()
-    ready.join()
-
-    condition = reader._spin_condition
-    make_quiet(condition)
-    writer._spin_condition.notify = lambda: None
-    slept: list[int | None] = []
-    poll = condition.poller.poll
-
-    def poll_and_answer(timeout: int | None = None) -> list[tuple[object, int]]:
-        slept.append(timeout)
-        events = poll(timeout=timeout)
-        if len(slept) == 3:
-            writer.enqueue("an answer")
-        return events
-
-    condition.poller.poll = poll_and_answer
-    assert reader.dequeue(indefinite=True) == "an answer"
-    assert len(slept) >= 3
-    assert all(timeout is not None and timeout <= LOOK_MS for timeout in slept)
+async def test_a_seed_with_a_prompt_that_is_computed_in_parts_ends_the_engine(tmp_path: Path) -> None:
+    cut(MODEL, tmp_path / "model", 2)
+    params = {"max_tokens": 8, "ignore_eos": True, "temperature": 1.0, "seed": 7}
+    body = {"model": "policy", "token_ids": list(range(100, 400)), "sampling_params": params}
+    in_parts = ["--max-num-batched-tokens", "64", "--no-enable-prefix-caching"]
+    with vllm(tmp_path / "model", tmp_path, "engine", more=in_parts) as url:
+        async with Engine(url) as engine:
+            replies = [(await engine._call("POST", "/inference/v1/generate", json=body)).json() for _ in range(2)]
+    first, second = (reply["choices"][0]["token_ids"] for reply in replies)
+    assert len(first) == 8
+    assert first == second

@@ -45,8 +45,8 @@ export function engine(plan: Plan): Component {
   };
 }
 
-/** vLLM's own would spin on a second core. */
-export const executorOn = (device: 'cpu' | 'cuda'): string[] => (device === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.QuietExecutor'] : []);
+/** vLLM's own would spin on a second core, and start a third process. */
+export const executorOn = (device: 'cpu' | 'cuda'): string[] => (device === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.InProcessExecutor'] : []);
 
 function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
   const { cache } = plan.folders;
