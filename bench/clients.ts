@@ -9,7 +9,6 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
@@ -27,12 +26,13 @@ import { TokenEngine } from '../gateway/testing/token-engine.ts';
 import { trialOverHttp } from '../gateway/testing/trial-over-http.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
-const { values } = parseArgs({ options: { engine: { type: 'string', default: 'toy' }, only: { type: 'string' }, limit: { type: 'string', default: '240' } } });
+const values = optionsOf(import.meta.url, { engine: 'toy', only: null, limit: 240 });
 const only = values.only?.split(',');
 const chosen = CLIENTS.filter(({ name }) => !only || only.includes(name));
 const signal = untilSignalled();
-const limitMs = 1_000 * Number(values.limit);
+const limitMs = 1_000 * values.limit;
 const ADMIN_KEY = 'the bench';
 const rows: string[][] = [];
 const differences: string[] = [];

@@ -8,7 +8,6 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { z } from 'zod';
 import { startGateway } from '../gateway/node.ts';
 import { UndiciConnection } from '../gateway/node/engine-connection.ts';
@@ -23,16 +22,9 @@ import { REPOSITORY } from '../cli/folders.ts';
 import { table } from '../cli/show/table.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
-const { values } = parseArgs({
-  options: {
-    engine: { type: 'string', default: 'toy' },
-    conversations: { type: 'string', default: '2000' },
-    steps: { type: 'string', default: '6' },
-    concurrency: { type: 'string', default: '32' },
-  },
-});
-const [count, steps, concurrency] = [values.conversations, values.steps, values.concurrency].map(Number) as [number, number, number];
+const { engine: choice, conversations: count, steps, concurrency } = optionsOf(import.meta.url, { engine: 'toy', conversations: 2_000, steps: 6, concurrency: 32 });
 const [ADMIN, SECRET] = ['bench', 'a secret of sixteen characters'];
 /** Left to itself, so small a model calls no tool. Its grammar makes such a call untrainable; its ids are what the next turn goes on from. */
 const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };
@@ -109,13 +101,13 @@ async function onVllm(): Promise<void> {
 }
 
 const start = performance.now();
-await (values.engine === 'vllm' ? onVllm() : onToy());
+await (choice === 'vllm' ? onVllm() : onToy());
 const seconds = (performance.now() - start) / 1000;
 const text = table(
   ['engine', 'conversations', 'calls', 'calling tools', 'samples', 'mismatches', 'seconds', 'calls/s'],
-  [[values.engine, ...[total.conversations, total.calls, total.callingTools, total.samples, total.mismatches].map(String), seconds.toFixed(0), (total.calls / seconds).toFixed(0)]],
+  [[choice, ...[total.conversations, total.calls, total.callingTools, total.samples, total.mismatches].map(String), seconds.toFixed(0), (total.calls / seconds).toFixed(0)]],
 );
 console.log([text, ...faults].join('\n'));
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
-writeFileSync(join(REPOSITORY, `bench/results/exact-tokens-${values.engine}.txt`), `${JSON.stringify(provenance(), null, 2)}\n\n${[text, ...faults].join('\n')}\n`);
+writeFileSync(join(REPOSITORY, `bench/results/exact-tokens-${choice}.txt`), `${JSON.stringify(provenance(), null, 2)}\n\n${[text, ...faults].join('\n')}\n`);
 process.exitCode = total.mismatches > 0 ? 1 : 0;

@@ -6,22 +6,21 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { fuzzGateway } from '../gateway/testing/fuzz/fuzz-gateway.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 import { fuzzDocument } from './fuzz/schemathesis.ts';
 
-const { values } = parseArgs({ options: { rounds: { type: 'string', default: '700' }, seed: { type: 'string' }, examples: { type: 'string', default: '50' } } });
-const seed = Number(values.seed ?? Date.now() % 1_000_000);
-const interrupted = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
-const { signal } = interrupted;
+const options = optionsOf(import.meta.url, { rounds: 700, seed: Date.now() % 1_000_000, examples: 50 });
+const { seed } = options;
+const signal = untilSignalled();
 console.log(`seed ${seed}`);
 
-const { rounds, faults, statuses, heapGrowth } = await fuzzGateway({ seed, rounds: Number(values.rounds), signal });
-const document = await fuzzDocument({ seed, examples: Number(values.examples), signal });
+const { rounds, faults, statuses, heapGrowth } = await fuzzGateway({ seed, rounds: options.rounds, signal });
+const document = await fuzzDocument({ seed, examples: options.examples, signal });
 const text = [
   ...Object.entries(provenance()).map(([name, value]) => `${name}: ${value}`),
   `seed: ${seed}`,

@@ -6,24 +6,23 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { hangUpAtRandom, type HangUp } from '../gateway/testing/hang-ups.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
 const LIMIT_MS = 100;
-const { values } = parseArgs({ options: { 'hang-ups': { type: 'string', default: '400' }, agents: { type: 'string', default: '8' } } });
-const interrupted = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
+const { 'hang-ups': count, agents } = optionsOf(import.meta.url, { 'hang-ups': 400, agents: 8 });
 
-const hangUps = await hangUpAtRandom({ hangUps: Number(values['hang-ups']), agents: Number(values.agents), signal: interrupted.signal });
+const hangUps = await hangUpAtRandom({ hangUps: count, agents, signal: untilSignalled() });
 
 function row(what: string, some: readonly HangUp[]): string[] {
   const ms = some.flatMap((each) => (each.ms === null ? [] : [each.ms])).toSorted((a, b) => a - b);
   const at = (share: number) => ms[Math.ceil(share * ms.length) - 1]?.toFixed(1) ?? '–';
-  const count = (status: HangUp['status']) => `${some.filter((each) => each.status === status).length}`;
-  return [what, `${some.length}`, `${ms.length}`, at(0.5), at(0.99), at(1), count('cancelled'), count('completed'), count('failed'), count('absent')];
+  const ended = (status: HangUp['status']) => `${some.filter((each) => each.status === status).length}`;
+  return [what, `${some.length}`, `${ms.length}`, at(0.5), at(0.99), at(1), ended('cancelled'), ended('completed'), ended('failed'), ended('absent')];
 }
 
 const places = [...new Set(hangUps.map(({ at }) => at))].toSorted();

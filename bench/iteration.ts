@@ -7,7 +7,6 @@
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { and, asc, eq } from 'drizzle-orm';
 import { Agent } from 'undici';
 import { z } from 'zod';
@@ -23,8 +22,9 @@ import { readCalls } from '../store/queries/read-calls.ts';
 import {  groups, iterations, trials } from '../store/schema.ts';
 import { provenance, withStack } from './deployment.ts';
 import { iterationReport, type IterationRow } from './iteration-report.ts';
+import { optionsOf } from './options.ts';
 
-const { values } = parseArgs({ options: { iterations: { type: 'string', default: '5' }, trl: { type: 'string', default: '0' } } });
+const options = optionsOf(import.meta.url, { iterations: 5, trl: 0 });
 const RUN = 'bench-iteration';
 const results = join(REPOSITORY, 'bench/results');
 
@@ -64,7 +64,7 @@ async function wallSeconds(db: Database, iteration: number): Promise<number> {
   return ((end?.getTime() ?? Number.NaN) - (takes[iteration]?.openedAt.getTime() ?? Number.NaN)) / 1000;
 }
 
-const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, every: null, after: false } });
+const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: options.iterations, evaluation: { tasks: [], samples: 1, before: false, every: null, after: false } });
 const rows = await withStack(async (connected, stack, signal) => {
   await startRun(connected.client, RUN, config);
   await watchRun(connected, RUN, signal);
@@ -82,10 +82,10 @@ const rows = await withStack(async (connected, stack, signal) => {
 
 const trlSteps = z.array(z.object({ step: z.number(), seconds: z.number(), reward_mean: z.number() }));
 let trl: z.output<typeof trlSteps> = [];
-if (Number(values.trl) > 0) {
+if (options.trl > 0) {
   const out = join(results, 'iteration-trl.jsonl');
   const python = join(REPOSITORY, '.trialgate/bench-venv/bin/python');
-  const { status } = spawnSync(python, ['bench/trl_baseline.py', '--steps', values.trl, '--out', out], { cwd: REPOSITORY, stdio: 'inherit' });
+  const { status } = spawnSync(python, ['bench/trl_baseline.py', '--steps', String(options.trl), '--out', out], { cwd: REPOSITORY, stdio: 'inherit' });
   if (status !== 0) throw new Error('the TRL baseline failed; see above');
   trl = trlSteps.parse(readFileSync(out, 'utf8').trim().split('\n').map((line) => JSON.parse(line)));
 }

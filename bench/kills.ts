@@ -7,21 +7,19 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { killUnderLoad } from '../gateway/testing/kills.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
-const { values } = parseArgs({ options: { kills: { type: 'string', default: '100' }, agents: { type: 'string', default: '24' } } });
-const interrupted = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
+const options = optionsOf(import.meta.url, { kills: 100, agents: 24 });
 
 const start = performance.now();
 const { kills, ended, replayed, completed, drifted, sampled, sent, tries, refused, cut, ...faults } = await killUnderLoad({
-  kills: Number(values.kills),
-  agents: Number(values.agents),
-  signal: interrupted.signal,
+  ...options,
+  signal: untilSignalled(),
   onKill: (kill) => kill % 10 === 0 && console.log(`${kill} kills`),
 });
 const seconds = ((performance.now() - start) / 1000).toFixed(0);
@@ -29,7 +27,7 @@ const found = Object.entries(faults);
 const text = [
   table(
     ['kills', 'agents', 'requests', 'cut by a kill', 'sampled', 'sent whole', 'completed', 'seen end', 'replayed', 'seconds'],
-    [[...[kills, values.agents, tries - refused, cut, sampled, sent, completed, ended, replayed].map(String), seconds]],
+    [[...[kills, options.agents, tries - refused, cut, sampled, sent, completed, ended, replayed].map(String), seconds]],
   ),
   '',
   table(

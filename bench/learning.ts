@@ -7,7 +7,6 @@
  */
 import { appendFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { readRunFile } from '../cli/run/read-run-file.ts';
 import { startRun } from '../cli/run/start-run.ts';
 import { watchRun } from '../cli/run/watch-run.ts';
@@ -15,10 +14,9 @@ import { readRunRecord } from '../cli/show/run-record.ts';
 import { runTable } from '../cli/show/run-table.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import { provenance, withStack } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
-const { values } = parseArgs({
-  options: { iterations: { type: 'string', default: '14' }, seeds: { type: 'string', default: '3' }, file: { type: 'string', default: 'quickstart.yaml' } },
-});
+const { iterations, seeds, file } = optionsOf(import.meta.url, { iterations: 14, seeds: 3, file: 'quickstart.yaml' });
 const results = join(REPOSITORY, 'bench/results');
 mkdirSync(results, { recursive: true });
 const jsonl = join(results, 'learning.jsonl');
@@ -26,9 +24,9 @@ writeFileSync(jsonl, `${JSON.stringify(provenance())}\n`);
 writeFileSync(join(results, 'learning.txt'), `${JSON.stringify(provenance(), null, 2)}\n`);
 
 await withStack(async (connected, _stack, signal) => {
-  for (let seed = 0; seed < Number(values.seeds); seed++) {
+  for (let seed = 0; seed < seeds; seed++) {
     const run = `learning-${seed}`;
-    const config = await readRunFile(join(REPOSITORY, values.file), { iterations: Number(values.iterations), seed });
+    const config = await readRunFile(join(REPOSITORY, file), { iterations, seed });
     await startRun(connected.client, run, config);
     await watchRun(connected, run, signal);
     const record = await readRunRecord(connected.db, run);

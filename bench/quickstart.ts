@@ -9,12 +9,12 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
-const { values } = parseArgs({ options: { iterations: { type: 'string', default: '3' } } });
+const { iterations } = optionsOf(import.meta.url, { iterations: 3 });
 const signal = untilSignalled();
 const clone = mkdtempSync(join(tmpdir(), 'trialgate-quickstart-'));
 chmodSync(clone, 0o755);
@@ -28,7 +28,7 @@ const tell = (line: string): void => {
 
 try {
   execFileSync('git', ['clone', '-q', REPOSITORY, clone]);
-  const child = spawn('npm', ['run', 'quickstart', '--', '--iterations', values.iterations], {
+  const child = spawn('npm', ['run', 'quickstart', '--', '--iterations', String(iterations)], {
     cwd: clone,
     stdio: ['ignore', 'pipe', 'pipe'],
     env: { ...process.env, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0' },

@@ -6,7 +6,6 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { sql } from 'drizzle-orm';
 import { REPOSITORY } from '../cli/folders.ts';
 import { table } from '../cli/show/table.ts';
@@ -22,10 +21,9 @@ import { readCalls } from '../store/queries/read-calls.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
-const options = { trials: { type: 'string', default: '20' }, turns: { type: 'string', default: '50' }, tokens: { type: 'string', default: '30000' } } as const;
-const { values } = parseArgs({ options });
-const [trials, turns, tokens] = [values.trials, values.turns, values.tokens].map(Number) as [number, number, number];
+const { trials, turns, tokens } = optionsOf(import.meta.url, { trials: 20, turns: 50, tokens: 30_000 });
 
 const SYLLABLES = 'ba de ki lo mu na pe ri so tu va xe yo zi ar el in os un qu'.split(' ');
 

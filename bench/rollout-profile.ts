@@ -6,7 +6,6 @@
  */
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { eq, sql } from 'drizzle-orm';
 import { readRunFile } from '../cli/run/read-run-file.ts';
 import { startRun } from '../cli/run/start-run.ts';
@@ -16,8 +15,9 @@ import { REPOSITORY } from '../cli/folders.ts';
 import type { Database } from '../store/database.ts';
 import { calls, groups, trials } from '../store/schema.ts';
 import { provenance, withStack } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
-const { values } = parseArgs({ options: { iterations: { type: 'string', default: '3' } } });
+const { iterations } = optionsOf(import.meta.url, { iterations: 3 });
 const RUN = 'profile';
 const TICKS_A_SECOND = 100;
 const LOOK_MS = 1000;
@@ -74,14 +74,14 @@ async function trialTimes(db: Database, iteration: number) {
 
 const QUANTILES = [0, 0.1, 0.5, 0.9, 1];
 
-const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations: Number(values.iterations), evaluation: { tasks: [], samples: 1, before: false, every: null, after: false } });
+const config = await readRunFile(join(REPOSITORY, 'quickstart.yaml'), { iterations, evaluation: { tasks: [], samples: 1, before: false, every: null, after: false } });
 const parts = await withStack(async ({ client, db, ...connected }, _, signal) => {
   const timer = setInterval(() => looks.push({ at: Date.now(), seconds: processorSeconds() }), LOOK_MS);
   await startRun(client, RUN, config);
   await watchRun({ client, db, ...connected }, RUN, signal);
   clearInterval(timer);
   const out: string[] = [];
-  for (let iteration = 1; iteration < Number(values.iterations); iteration++) {
+  for (let iteration = 1; iteration < iterations; iteration++) {
     const rows = await trialTimes(db, iteration);
     const [begin] = await db.select({ at: sql<Date>`min(${groups.openedAt})`.mapWith(groups.openedAt) }).from(groups).where(sql`${groups.runId} = ${RUN} and ${groups.iteration} = ${iteration}`);
     const zero = begin?.at.getTime() ?? 0;

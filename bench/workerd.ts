@@ -7,8 +7,8 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { bundleWorker } from '../gateway/testing/bundle-worker.ts';
 import { GatewayProcess } from '../gateway/testing/gateway-process.ts';
@@ -18,16 +18,15 @@ import { openDatabase } from '../store/database.ts';
 import { migrate } from '../store/queries/migrate.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 import { startEngine } from './gateway/parts/engine.ts';
 import { startPostgres } from './gateway/parts/postgres.ts';
 
 type Target = { url: string; close: () => Promise<void> };
 type Start = () => Promise<Target>;
 
-const { values } = parseArgs({ options: { seconds: { type: 'string', default: '5' }, starts: { type: 'string', default: '10' } } });
-const interrupted = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
-const { signal } = interrupted;
+const options = optionsOf(import.meta.url, { seconds: 5, starts: 10 });
+const signal = untilSignalled();
 
 const ADMIN_KEY = 'the admin key';
 const SECRET = 'a secret of sixteen characters';
@@ -37,7 +36,7 @@ const median = (numbers: number[]) => numbers.toSorted((a, b) => a - b)[Math.flo
 /** Milliseconds from the start of a process to its first answer. */
 async function startUps(start: Start): Promise<number[]> {
   const times: number[] = [];
-  for (let i = 0; i < Number(values.starts); i++) {
+  for (let i = 0; i < options.starts; i++) {
     signal.throwIfAborted();
     const began = performance.now();
     const target = await start();
@@ -53,7 +52,7 @@ type Ask = (lane: number) => Promise<Response>;
 /** Each connection asks again when it has its reply. The first second is not counted. */
 async function load(ask: Ask, connections: number): Promise<{ rate: number; p50: number }> {
   const from = performance.now() + 1_000;
-  const until = from + Number(values.seconds) * 1000;
+  const until = from + options.seconds * 1000;
   const times: number[] = [];
   await Promise.all(Array.from({ length: connections }, async (_, lane) => {
     while (performance.now() < until) {
@@ -65,7 +64,7 @@ async function load(ask: Ask, connections: number): Promise<{ rate: number; p50:
       if (began >= from) times.push(performance.now() - began);
     }
   }));
-  return { rate: times.length / Number(values.seconds), p50: median(times) };
+  return { rate: times.length / options.seconds, p50: median(times) };
 }
 
 let asked = 0;

@@ -1,0 +1,40 @@
+import { readFileSync } from 'node:fs';
+import { parseArgs } from 'node:util';
+import { EXIT, report } from '../cli/exit.ts';
+import { TrialgateError } from '../store/errors.ts';
+
+type Default = number | string | null;
+type Given<T extends Record<string, Default>> = { [Key in keyof T]: T[Key] extends number ? number : T[Key] extends string ? string : string | null };
+
+/**
+ * What a benchmark was told: a number where its default is one, else text; null where it has none.
+ * `--help` prints the comment at the head of its file and the defaults, and ends the process; so does what cannot be read.
+ */
+export function optionsOf<const T extends Record<string, Default>>(file: string, defaults: T, args = process.argv.slice(2)): Given<T> {
+  const options = Object.fromEntries(Object.keys(defaults).map((name) => [name, { type: 'string' as const }]));
+  try {
+    const { values } = parseArgs({ args, options: { ...options, help: { type: 'boolean' as const, short: 'h' } } });
+    if (values.help === true) {
+      console.log(helpOf(file, defaults));
+      process.exit(EXIT.done);
+    }
+    const given = Object.entries(defaults).map(([name, value]) => [name, read(name, Reflect.get(values, name), value)]);
+    return Object.fromEntries(given) as Given<T>;
+  } catch (error) {
+    const told = error instanceof TypeError ? new TrialgateError('bad_input', `${error.message}; see --help`) : error;
+    process.exit(report(told));
+  }
+}
+
+function read(name: string, told: unknown, value: Default): Default {
+  if (typeof told !== 'string') return value;
+  if (typeof value !== 'number') return told;
+  if (told.trim() === '' || !(Number(told) >= 0)) throw new TrialgateError('bad_input', `--${name}: expected a number from 0, found ${told}`);
+  return Number(told);
+}
+
+function helpOf(file: string, defaults: Record<string, Default>): string {
+  const head = /^\/\*\*\n([\s\S]*?)\n \*\//.exec(readFileSync(new URL(file), 'utf8'))?.[1] ?? '';
+  const flags = Object.entries(defaults).map(([name, value]) => (value === null ? `[--${name} …]` : `--${name} ${value}`));
+  return `${head.replace(/^ \* ?/gm, '')}\n\nDefaults: ${flags.join(' ')}`;
+}
