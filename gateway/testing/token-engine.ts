@@ -17,6 +17,8 @@ export type Generated = { prompt: number[]; completion: number[] };
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. What it is to say is put into `script`. */
 export class TokenEngine extends EngineServer {
   label = 'default';
+  /** Which weights sampled so many tokens; its label's all, unless told. */
+  spans: (tokens: number) => { version: string; start: number; end: number }[] = (tokens) => [{ version: this.label, start: 0, end: tokens }];
   /** The next replies' texts; ids are misspelled on purpose. An absent end: the reply is cut by its length. */
   script: Line[] = [];
   /** What to say of a request itself, where the script is at its end. */
@@ -85,7 +87,7 @@ export class TokenEngine extends EngineServer {
     const sampled = this.#sample(prompt, body.n, body.cue, this.answer(body));
     const choices = sampled.map(({ ids, finish_reason }, index) => {
       const { message, finish } = this.#parse(decode(ids), body.tools, finish_reason);
-      return { index, token_ids: ids, logprobs: this.#logprobs(ids), message, finish_reason: finish };
+      return { index, token_ids: ids, logprobs: this.#logprobs(ids), message, finish_reason: finish, weight_versions: this.spans(ids.length) };
     });
     const usage = usageOf(prompt, sampled);
     const id = `chatcmpl-${randomUUID()}`;
@@ -106,7 +108,7 @@ export class TokenEngine extends EngineServer {
     const usage = usageOf(prompt, sampled);
     const head = { id: 'c', object: 'text_completion', created: 1, model: 'policy' };
     const choices = sampled.map(({ ids, finish_reason }, index) => ({
-      index, text: decode(ids), token_ids: ids, prompt_token_ids: prompt, finish_reason, logprobs: { token_logprobs: ids.map(this.logprob), tokens: ids.map(String) },
+      index, text: decode(ids), token_ids: ids, prompt_token_ids: prompt, finish_reason, weight_versions: this.spans(ids.length), logprobs: { token_logprobs: ids.map(this.logprob), tokens: ids.map(String) },
     }));
     if (!body.stream) return json(response, { ...head, choices, usage });
     void events(response, [...choices.map((choice) => ({ ...head, choices: [choice] })), { ...head, choices: [], usage }]);
@@ -118,9 +120,8 @@ export class TokenEngine extends EngineServer {
     const request_id = `g${++this.#serial}`;
     const usage = usageOf(prompt, sampled);
     const asText = body.output_mode === 'text';
-    const spans = (ids: number[]) => [{ version: this.label, start: 0, end: ids.length }];
     const choices = sampled.map(({ ids, finish_reason }, index) => ({
-      index, ...(asText ? { text: decode(ids) } : {}), token_ids: ids, logprobs: this.#logprobs(ids), finish_reason, weight_versions: spans(ids),
+      index, ...(asText ? { text: decode(ids) } : {}), token_ids: ids, logprobs: this.#logprobs(ids), finish_reason, weight_versions: this.spans(ids.length),
     }));
     if (!body.stream) return json(response, { request_id, choices, usage });
     const chunks = sampled.map(({ ids, finish_reason }, index) => {
@@ -132,7 +133,7 @@ export class TokenEngine extends EngineServer {
         sent = soFar;
         const last = i === ids.length - 1;
         const choice = { index, text, token_ids: [id], logprobs: this.#logprobs([id]), finish_reason: last ? finish_reason : null };
-        return { request_id, choices: [{ ...choice, ...(last ? { weight_versions: spans(ids) } : {}) }] };
+        return { request_id, choices: [{ ...choice, ...(last ? { weight_versions: this.spans(ids.length) } : {}) }] };
       });
     });
     const rows = Array.from({ length: Math.max(...chunks.map((each) => each.length)) }, (_, i) => chunks.flatMap((each) => each[i]?.choices ?? []).toReversed());
