@@ -46,7 +46,7 @@ async function openAttemptOf(deps: Deps, input: OpenTrial): Promise<{ finished: 
     task: group.task,
     agent: group.agent,
     sampling: samplingOf(config),
-    budgets: { prompt_tokens: config.max_prompt_length },
+    budgets: { ...config.budgets, prompt_tokens: config.max_prompt_length },
     policyVersion: group.policyVersion,
   });
   return { finished: null, attempt };

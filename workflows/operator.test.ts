@@ -105,3 +105,13 @@ test('a change that is still being made at the end of an iteration is lost', asy
   });
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
 });
+
+test('a change during the last iteration does not reach the evaluation after it', async () => {
+  const world = new FakeWorld();
+  world.config = { ...world.config, iterations: 1, evaluation: { ...world.config.evaluation, before: false, after: false } };
+  await operated(world, async (run, letGo) => {
+    await run.executeUpdate('configure', { args: [{ evaluation: { tasks: ['held-out'], after: true, before: false, samples: 1 } }] });
+    letGo();
+  });
+  expect(world.log.filter((entry) => entry.startsWith('evaluate'))).toEqual(['evaluate 3']);
+});
