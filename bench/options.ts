@@ -2,6 +2,7 @@ import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { EXIT, report } from '../cli/exit.ts';
 import { TrialgateError } from '../store/errors.ts';
+import { provenance } from './deployment.ts';
 
 type Default = number | string | null;
 type Given<T extends Record<string, Default>> = { [Key in keyof T]: T[Key] extends number ? number : T[Key] extends string ? string : string | null };
@@ -11,6 +12,7 @@ type Given<T extends Record<string, Default>> = { [Key in keyof T]: T[Key] exten
  * `--help` prints the comment at the head of its file and the defaults, and ends the process; so does what cannot be read.
  */
 export function optionsOf<const T extends Record<string, Default>>(file: string, defaults: T, args = process.argv.slice(2)): Given<T> {
+  provenance();
   const options = Object.fromEntries(Object.keys(defaults).map((name) => [name, { type: 'string' as const }]));
   try {
     const { values } = parseArgs({ args, options: { ...options, help: { type: 'boolean' as const, short: 'h' } } });

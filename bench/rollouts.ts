@@ -69,7 +69,7 @@ async function main(): Promise<void> {
   const options = optionsOf();
   if (options.help) return console.log(HELP);
   const signal = untilSignalled();
-  const results: Record<string, unknown> = provenance();
+  const results: Record<string, unknown> = { ...provenance() };
   const wrong: string[] = [];
   const progress = (line: string) => console.error(`${new Date().toISOString().slice(11, 19)} ${line}`);
   const keep = (cell: string, data: unknown, table: string) => {

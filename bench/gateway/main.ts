@@ -40,9 +40,9 @@ ${CELLS.map(({ name, about }) => `               ${name.padEnd(14)} ${about}`).j
   --repeats  how often each is made: tables show medians, "± %" is (largest - smallest) / median
   --peers    also vllm-router, LiteLLM and Portkey, in the cells calls and streams; installed into .trialgate/peers
   --vllm     also the cell vllm: a real engine, which takes a minute to start
-  --profile  after each cell the functions in which the gateway spent most of its time; figures are not kept then
+  --profile  after each cell the functions in which the gateway spent most of its time; its figures are slower
 
-Results go to bench/results/gateway.txt and gateway.json, also those of some cells alone. It exits with 4 when a reply
+Results go to bench/results/gateway.txt and gateway.json, those of some cells to gateway-CELLS, of a profile to gateway-profile. It exits with 4 when a reply
 was lost. In tables: own = the target's own processes, others = what else used this machine's processors meanwhile, lost =
 replies that a client saw end and that are not recorded (must be 0), unseen = recorded replies whose client was cut off before
 their end (wrk's last ones), less a sync = without one fdatasync of this disk.`;
@@ -67,12 +67,15 @@ function optionsOf() {
     if (named.length === 0) throw new TrialgateError('bad_input', `there is no cell ${name}: ${CELLS.map((each) => each.name).join(', ')}`);
     return named;
   });
-  return { ...values, seconds, repeats, cells: cells.flat() };
+  // What was measured in part, or slowed by the profiler, does not take the place of the whole.
+  const name = ['gateway', ...(values.cells?.split(',') ?? []), ...(values.profile ? ['profile'] : [])].join('-');
+  return { ...values, seconds, repeats, cells: cells.flat(), name };
 }
 
 async function main(): Promise<void> {
   const options = optionsOf();
   if (options.help) return console.log(HELP);
+  provenance();
   const signal = untilSignalled();
   const report = new Report((text) => console.log(text));
   await using stack = new AsyncDisposableStack();
@@ -95,8 +98,8 @@ async function main(): Promise<void> {
   };
   for (const cell of options.cells) {
     await cell.run(bench);
-    for (const [i, profile] of profiles.splice(0).entries()) console.log(`\n${cell.name}, gateway ${i + 1}: ${selfTimes(profile, bench.windows)}`);
-    if (!options.profile) keep(report, sync);
+    for (const [i, profile] of profiles.splice(0).entries()) report.say(`\n${cell.name}, gateway ${i + 1}: ${selfTimes(profile, bench.windows)}`);
+    keep(options.name, report, sync);
   }
   const wrong = report.rows.filter(({ figures }) => (figures.lost ?? 0) > 0 || (figures.untrainable ?? 0) > 0);
   if (wrong.length === 0) return;
@@ -104,12 +107,12 @@ async function main(): Promise<void> {
   process.exitCode = EXIT.failed;
 }
 
-function keep(report: Report, sync: object): void {
+function keep(name: string, report: Report, sync: object): void {
   const results = join(REPOSITORY, 'bench/results');
   mkdirSync(results, { recursive: true });
   const from = provenance();
-  writeFileSync(join(results, 'gateway.txt'), `${JSON.stringify(from, null, 2)}\n\n${report.text}\n`);
-  writeFileSync(join(results, 'gateway.json'), `${JSON.stringify({ ...from, sync, rows: report.rows }, null, 1)}\n`);
+  writeFileSync(join(results, `${name}.txt`), `${JSON.stringify(from, null, 2)}\n\n${report.text}\n`);
+  writeFileSync(join(results, `${name}.json`), `${JSON.stringify({ ...from, sync, rows: report.rows }, null, 1)}\n`);
 }
 
 try {

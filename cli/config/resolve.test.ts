@@ -34,6 +34,14 @@ describe('precedence', () => {
     ]);
   });
 
+  it('reads an engine’s arguments from a file otherwise than from a variable', () => {
+    yaml('engine_args: [--enable-auto-tool-choice, --tool-call-parser, hermes]\n');
+    const { config } = resolveConfig({ cwd, env: {} });
+    expect(config.engine_args).toEqual(['--enable-auto-tool-choice', '--tool-call-parser', 'hermes']);
+    const env = { TRIALGATE_ENGINE_ARGS: '--enable-auto-tool-choice  --tool-call-parser hermes' };
+    expect(resolveConfig({ cwd, env }).config).toEqual(config);
+  });
+
   it('takes an empty variable for a value', () => {
     yaml('');
     expect(resolveConfig({ cwd, env: { TRIALGATE_GATEWAY_PORT: '' } }).config.gateway_port).toBe(8700);

@@ -35,6 +35,7 @@ export const deployment = z.strictObject({
   engines: z.array(engineUrl, 'a list of engine URLs'),
   model: text,
   max_model_len: z.int('a number of tokens').min(16, 'at least 16 tokens'),
+  engine_args: z.preprocess((value) => (typeof value === 'string' ? words(value) : value), z.array(text, 'a list of arguments, or text with spaces between them')),
   token_in: z.boolean('true or false'),
   budget_end: z.enum(['length', 'refuse'], 'length or refuse'),
   strict_model: z.boolean('true or false'),
@@ -52,6 +53,8 @@ type OptionalKey =
   | 'python' | 'database_url' | 'temporal_address' | 'gateway_url' | 'temporal_ui_port' | 'admin_key' | 'secret';
 
 export type Deployment = z.output<typeof deployment>;
+
+const words = (value: string): string[] => value.trim().split(/\s+/).filter(Boolean);
 
 function withoutTrailingSlash(value: string): string {
   return value.replace(/\/+$/, '');

@@ -11,8 +11,11 @@ export function inOnePiece(events: readonly JsonObject[]): JsonObject[] {
     if (before && next && isDeepStrictEqual(before.with(''), next.with(''))) joined.splice(-1, 1, next.with(before.text + next.text));
     else joined.push(event);
   }
-  return joined;
+  return joined.filter((event) => !isEmptyInput(event));
 }
+
+/** That a tool is given nothing, which a Messages' block says when it begins: vLLM leaves it out where it comes in one piece with the tool's name. */
+const isEmptyInput = ({ delta }: JsonObject): boolean => isObject(delta) && delta.type === 'input_json_delta' && delta.partial_json === '{}';
 
 type Piece = { text: string; with: (text: string) => JsonObject };
 

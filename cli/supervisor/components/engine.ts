@@ -32,7 +32,7 @@ export function engine(plan: Plan): Component {
         '--enforce-eager', '--logprobs-mode', 'processed_logprobs', '--enable-scale-out',
         '--max-model-len', String(config.max_model_len), '--dtype', 'bfloat16', '--disable-uvicorn-access-log',
         '--worker-extension-cls', 'trialgate_gpu.vllm_extension.TrialgateWorker',
-        ...executorOn(deviceOf(config.device)),
+        ...executorOn(deviceOf(config.device)), ...config.engine_args,
       ],
       env: engineEnvironment(plan),
       cwd: plan.folders.home,
