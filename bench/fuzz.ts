@@ -2,14 +2,14 @@
  * A gateway whose agents send spoiled requests and whose engine sends spoiled replies, then schemathesis on its API's document:
  * how often something happens that nobody foresaw, reaches another trial, or stays in memory. PostgreSQL is real.
  *
- *   node --expose-gc bench/fuzz.ts --rounds 700 --seed 7
+ *   node bench/fuzz.ts --rounds 700 --seed 7
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
-import { fuzzGateway } from '../gateway/testing/fuzz/fuzz-gateway.ts';
+import { fuzzGateway, HEAP_GROWTH_LIMIT } from '../gateway/testing/fuzz/fuzz-gateway.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 import { fuzzDocument } from './fuzz/schemathesis.ts';
@@ -37,4 +37,4 @@ console.log(text);
 const folder = join(REPOSITORY, 'bench/results');
 mkdirSync(folder, { recursive: true });
 writeFileSync(join(folder, 'fuzz.txt'), `${text}\n`);
-process.exitCode = faults.length > 0 || document.faults > 0 ? 1 : 0;
+process.exitCode = faults.length > 0 || document.faults > 0 || heapGrowth > HEAP_GROWTH_LIMIT ? 1 : 0;

@@ -16,11 +16,10 @@ const ADMIN_KEY = 'admin-key-of-the-fuzzer';
 /** It wants 405 for a method that a path does not have: ours says 404. And a good body may be refused for what came before it (409). */
 const NOT_OURS = 'unsupported_method,positive_data_acceptance';
 
-export const schemathesis = join(VENV, 'bin/st');
-export const hasSchemathesis = (): boolean => existsSync(schemathesis);
+const schemathesis = join(VENV, 'bin/st');
 
 async function install(signal: AbortSignal): Promise<void> {
-  if (hasSchemathesis()) return;
+  if (existsSync(schemathesis)) return;
   for (const command of [[findPython(undefined).path, '-m', 'venv', VENV], [join(VENV, 'bin/python'), '-m', 'pip', 'install', '--no-input', PACKAGE]]) {
     const output = await runLogged(LOG, command, { signal });
     if (output.code !== 0) throw failure(`installing ${PACKAGE}`, output, LOG);

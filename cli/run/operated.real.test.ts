@@ -3,6 +3,7 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { setTimeout as sleep } from 'node:timers/promises';
+import proto from '@temporalio/proto';
 import { and, eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openDatabase, type Database } from '../../store/database.ts';
@@ -13,6 +14,7 @@ import { readRunRecord, type RunRecord } from '../show/run-record.ts';
 import type { UnderWay } from '../show/under-way.ts';
 import { auditRun } from '../testing/audit-run.ts';
 import { TestDeployment } from '../testing/deployment.ts';
+import { withDeployment } from './connect.ts';
 
 const execute = promisify(execFile);
 let deployment: TestDeployment;
@@ -124,6 +126,21 @@ test('a trial\'s record differs from what is trained on, or a call of a run went
     expect(call.promptTokenIds?.length).toBeGreaterThan(0);
     expect(call.policyVersion).not.toBeNull();
   }
+});
+
+test('a history holds the secret, the admin key, PostgreSQL’s password or an attempt’s key', async () => {
+  const { secret, adminKey, databaseUrl } = connectionsOf(deployment.config);
+  const histories = await withDeployment(deployment.config, async ({ client }) => {
+    let text = '';
+    for await (const { workflowId, runId } of client.workflow.list()) {
+      const { History } = proto.temporal.api.history.v1;
+      text += Buffer.from(History.encode(await client.workflow.getHandle(workflowId, runId).fetchHistory()).finish()).toString('latin1');
+    }
+    return text;
+  });
+  expect(histories).toContain('cancelled/1.1');
+  const words = [secret, adminKey, new URL(databaseUrl).password].filter((word) => histories.includes(word));
+  expect([...words, ...(histories.match(/tg-\d+-[\w-]+/g) ?? [])]).toEqual([]);
 });
 
 test('a person cannot change, cut or look into a run that is under way', async () => {

@@ -1,9 +1,10 @@
-import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { chmod, glob, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { resolveConfig } from '../config/resolve.ts';
 import type { Deployment } from '../config/schema.ts';
 import type { ComponentName } from '../supervisor/components/all.ts';
+import { lastLines } from '../supervisor/logs.ts';
 import { startStack, type Stack } from '../supervisor/stack.ts';
 
 /** Threads that wait for each other sleep: the next one may need this core to come. */
@@ -27,6 +28,10 @@ export async function withTemporaryStack<T>(body: (stack: Stack) => Promise<T>, 
   try {
     const stack = await startStack({ config, only }, signal);
     return await body(stack).finally(() => stack.stop());
+  } catch (error) {
+    // They go with the folder, and say why.
+    for await (const file of glob(join(config.home, 'logs/*.log'))) console.error(`${basename(file)}:\n  ${lastLines(file, 15).join('\n  ')}`);
+    throw error;
   } finally {
     await remove();
   }

@@ -18,8 +18,8 @@ test('one text in other pieces counts as another, or another text as the same', 
 
 test('a tool that is given nothing is called otherwise where the server says so twice', () => {
   const piece = (partial_json: string) => ({ type: 'content_block_delta', index: 0, delta: { type: 'input_json_delta', partial_json } });
-  const block = [{ type: 'content_block_start', index: 0 }, { type: 'content_block_stop', index: 0 }];
-  const [start = {}, stop = {}] = block;
-  expect(inOnePiece([start, piece('{'), piece('}'), stop])).toEqual(block);
+  const empty = [{ type: 'content_block_start', index: 0 }, { type: 'content_block_stop', index: 0 }];
+  const [start = {}, stop = {}] = empty;
+  expect(inOnePiece([start, piece('{'), piece('}'), stop])).toEqual(empty);
   expect(inOnePiece([start, piece('{"a"'), piece(': 1}'), stop])).toEqual([start, piece('{"a": 1}'), stop]);
 });

@@ -1,3 +1,5 @@
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { openDatabase } from '../../../store/database.ts';
 import { attemptKey } from '../../../store/keys.ts';
 import { openAttempt } from '../../../store/queries/open-attempt.ts';
@@ -16,6 +18,16 @@ const AGENTS = 6;
 /** What a gateway says only when it did not foresee something; also as the reason of a reply that is said to have broken off. */
 const UNFORESEEN =
   /internal_error|not_recorded|unrecorded|TypeError|RangeError|SyntaxError|\.ts:\d+|Cannot |is not (a function|iterable|a constructor)|Maximum call stack|Invalid (array|string|typed)|undefined|BigInt/;
+
+/** In bytes: more than this after the last call stays in memory that should not. */
+export const HEAP_GROWTH_LIMIT = 64 * 2 ** 20;
+
+/** What is still in use once all garbage is collected, in bytes. */
+function heapInUse(): number {
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+  return process.memoryUsage().heapUsed;
+}
 
 export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; heapGrowth: number };
 
@@ -45,11 +57,9 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
       faults.push(...(await foreignIn(own)));
     };
     await agent('warm');
-    globalThis.gc?.();
-    const before = process.memoryUsage().heapUsed;
+    const before = heapInUse();
     await Promise.all(Array.from({ length: AGENTS }, (_, i) => agent(`agent-${i}`)));
-    globalThis.gc?.();
-    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, heapGrowth: process.memoryUsage().heapUsed - before };
+    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, heapGrowth: heapInUse() - before };
   } finally {
     await gateway.close();
     await engine.stop();
