@@ -35,6 +35,7 @@ export class ReplicaMemory {
 export class Replica {
   readonly connection: EngineConnection;
   readonly #memory: ReplicaMemory;
+  readonly #askMs: number;
   #verified: { label: string | null; epoch: number } | null = null;
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
   #models: Promise<Model[]> | null = null;
@@ -42,8 +43,9 @@ export class Replica {
   #lateSystem: Promise<boolean> | null = null;
   #mode: Promise<LogprobsMode | null> | null = null;
 
-  constructor(connection: EngineConnection, memory = new ReplicaMemory()) {
+  constructor(connection: EngineConnection, memory = new ReplicaMemory(), askMs = ASK_MS) {
     this.connection = connection;
+    this.#askMs = askMs;
     this.#memory = memory;
     // A new connection may lead to a process that has just started: it is asked at once, so that a relabelling which follows
     // does not hide what answered in between.
@@ -162,7 +164,7 @@ export class Replica {
   }
 
   async #readLabel(epoch: number): Promise<string | null> {
-    const reply = weightInfo.safeParse(await this.#ask('/weight_info'));
+    const reply = weightInfo.safeParse(await this.#askPatiently('/weight_info'));
     const label = reply.success ? reply.data.weight_version : null;
     const memory = this.#memory;
     if (memory.lastLabel !== undefined && memory.lastLabel !== label) {
@@ -177,9 +179,20 @@ export class Replica {
     return label;
   }
 
+  /** vLLM's scheduler answers between two steps, which take long on a CPU with much to do; its server says meanwhile that it lives. */
+  async #askPatiently(path: string): Promise<unknown> {
+    for (;;) {
+      try {
+        return await this.#ask(path);
+      } catch (error) {
+        if (!(error instanceof Error && error.name === 'TimeoutError') || !(await this.isAlive(this.#askMs))) throw error;
+      }
+    }
+  }
+
   /** The JSON of a reply with status 200, else null. */
   async #ask(path: string): Promise<unknown> {
-    const reply = await this.connection.ask({ method: 'GET', path, signal: AbortSignal.timeout(ASK_MS) });
+    const reply = await this.connection.ask({ method: 'GET', path, signal: AbortSignal.timeout(this.#askMs) });
     const text = await readText(reply.body);
     if (reply.status >= 500) throw new Error(`${this.connection.url}${path} answered ${reply.status}`);
     try {
