@@ -25,6 +25,7 @@ import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 
 const { engine: choice, conversations: count, steps, concurrency } = optionsOf(import.meta.url, { engine: 'toy', conversations: 2_000, steps: 6, concurrency: 32 });
+if (!['toy', 'vllm'].includes(choice)) throw new Error(`--engine: expected toy or vllm, found ${choice}`);
 const [ADMIN, SECRET] = ['bench', 'a secret of sixteen characters'];
 /** Left to itself, so small a model calls no tool. Its grammar makes such a call untrainable; its ids are what the next turn goes on from. */
 const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };

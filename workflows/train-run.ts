@@ -7,6 +7,7 @@ import {
   executeChild,
   getExternalWorkflowHandle,
   isCancellation,
+  patched,
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
@@ -87,7 +88,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     await pool.settled();
     await condition(allHandlersFinished);
     const { isStopping, pausedUntil, changed } = operator;
-    if (isStopping || iteration + 1 >= inForce(standing).iterations) return await finish(standing, next);
+    if (isStopping || iteration + 1 >= (changed ?? standing.config).iterations) return await finish(standing, next);
     return await continueAsNew<typeof trainRun>(changed ?? runFile, { at: { iteration: iteration + 1, policyVersion: next }, published: true, pausedUntil });
   } catch (error) {
     if (isCancellation(error)) await end('cancelled', 'cancelled by a person');
@@ -98,7 +99,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   /** Groups from the version before, then a step on them. Returns the version that it made. */
   async function iterate(standing: RunStanding, isAgain: boolean): Promise<number> {
     const { iteration, take, policy_version: policyVersion } = report;
-    const { deadlines, evaluation } = inForce(standing);
+    const { deadlines, evaluation } = operator.changed ?? standing.config;
     const start = Date.now();
     const isDue = evaluation.every !== null && iteration > 0 && iteration % evaluation.every === 0;
     // What is evaluated is this version: the next one is not published before.
@@ -126,13 +127,13 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     return pool.during(work, () => Date.now() < operator.pausedUntil);
   }
 
-  /** The run file as a person may have changed it meanwhile. */
-  function inForce({ config }: RunStanding): RunConfig {
-    return operator.changed ?? config;
+  /** What an evaluation goes by: the run file as a person may have changed it meanwhile. */
+  function evaluatedBy({ config }: RunStanding): RunConfig {
+    return operator.changed && patched('evaluation-as-configured') ? operator.changed : config;
   }
 
   async function evaluate(standing: RunStanding, version: number): Promise<void> {
-    const config = inForce(standing);
+    const config = evaluatedBy(standing);
     if (config.evaluation.tasks.length === 0) return;
     await executeChild(evaluatePolicy, {
       workflowId: `${runId}/eval@${version}`,
@@ -144,7 +145,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
 
   async function finish(standing: RunStanding, version: number): Promise<RunStatusReport> {
     report.policy_version = version;
-    if (inForce(standing).evaluation.after && version > 0) await untilDone(() => watched(() => evaluate(standing, version)));
+    if (evaluatedBy(standing).evaluation.after && version > 0) await untilDone(() => watched(() => evaluate(standing, version)));
     status.enter('completed');
     await end('completed');
     return report;

@@ -59,6 +59,8 @@ async function startTraining(): Promise<void> {
     group_size: 4,
     max_response_length: 64,
     max_attempts: 10,
+    // A step that lasts.
+    ppo_epochs: 4,
     evaluation: { before: false, after: false },
   };
   await writeFile(file, JSON.stringify(config));
@@ -86,7 +88,9 @@ async function inTheMiddle(iteration: number, phase: string): Promise<void> {
   }
   await reached(iteration, phase);
   await sleep(phase === 'train' ? 300 : 2000);
-  expect(await status()).toMatchObject({ iteration, phase });
+  let now = await status();
+  while (now === null) now = await status();
+  expect(now).toMatchObject({ iteration, phase });
 }
 
 async function ended(): Promise<string> {

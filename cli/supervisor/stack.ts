@@ -7,6 +7,7 @@ import { componentsOf, type ComponentName, type Components } from './components/
 import { keepAlive } from './life.ts';
 import { lockDeployment } from './lock.ts';
 import { makePlan, type Plan } from './plan.ts';
+import type { HeldPorts } from './ports.ts';
 import { identify } from './processes.ts';
 import { reap } from './reap.ts';
 import { readState, writeState, type ComponentState, type StackState } from './state.ts';
@@ -35,10 +36,12 @@ export type Stack = {
 export async function startStack(options: StackOptions, signal: AbortSignal): Promise<Stack> {
   const { home } = options.config;
   const lock = await lockDeployment(home);
+  let held: HeldPorts | undefined;
   try {
     claim(home);
     await reap(home);
     const plan = await makePlan(options.config);
+    held = plan.held;
     const { components, notes } = options.components?.(plan) ?? componentsOf(plan, options.only);
     const watched = watch(plan, components, notes, options.onChange);
     const stop = async (): Promise<void> => {
@@ -51,13 +54,13 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
       watched.mark(signal.aborted ? 'stopping' : 'failed', signal.aborted ? null : error);
       await stop();
       throw error;
-    } finally {
-      await plan.held.close();
     }
     return { plan, state: watched.state, stop };
   } catch (error) {
     await lock.release();
     throw error;
+  } finally {
+    await held?.close();
   }
 }
 

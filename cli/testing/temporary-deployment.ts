@@ -30,7 +30,7 @@ export async function withTemporaryStack<T>(body: (stack: Stack) => Promise<T>, 
     return await body(stack).finally(() => stack.stop());
   } catch (error) {
     // They go with the folder, and say why.
-    for await (const file of glob(join(config.home, 'logs/*.log'))) console.error(`${basename(file)}:\n  ${lastLines(file, 15).join('\n  ')}`);
+    if (!signal.aborted) for await (const file of glob(join(config.home, 'logs/*.log'))) console.error(`${basename(file)}:\n  ${lastLines(file, 15).join('\n  ')}`);
     throw error;
   } finally {
     await remove();

@@ -128,3 +128,15 @@ test.each([false, true])('a call that waits for a replica is given to it though 
   expect(context.toy.generated).toHaveLength(before + 1);
   expect(await trial.calls()).toHaveLength(2);
 });
+
+test('an agent that hangs up while its engine is too busy to say which weights it has is not noticed', async () => {
+  await context.serve({ beforeLabel: () => new Promise(() => {}) });
+  const trial = await context.trial();
+  const agent = new AbortController();
+  trial.chat({ messages: [ask('one')] }, { signal: agent.signal }).catch(() => {});
+  await eventually(async () => countersOf(await context.metrics()).inFlight === 1);
+  agent.abort();
+  await eventually(async () => (await trial.calls()).length === 1);
+  expect((await trial.calls())[0]).toMatchObject({ status: 'cancelled', httpStatus: 499, engine: null });
+  expect(countersOf(await context.metrics())).toMatchObject({ cancelled: 1, inFlight: 0 });
+});

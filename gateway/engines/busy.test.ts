@@ -26,6 +26,12 @@ test('an engine that is busy for long counts as lost', async () => {
   expect(asked).toEqual(['/weight_info', '/health', '/weight_info', '/health', '/weight_info']);
 });
 
+test('an engine whose scheduler never answers is waited for without end', async () => {
+  const { connection, asked } = busy(Infinity, true);
+  await expect(new Replica(connection, undefined, ASK_MS).label()).rejects.toThrow(/timeout/i);
+  expect(asked.filter((path) => path === '/weight_info')).toHaveLength(3);
+});
+
 test('an engine that stands still is waited for', async () => {
   const { connection } = busy(3, false);
   await expect(new Replica(connection, undefined, ASK_MS).label()).rejects.toThrow(/timeout/i);

@@ -12,6 +12,9 @@ export type Model = z.output<typeof modelList>['data'][number];
 const ASK_MS = 30_000;
 /** For what an engine's first requests take, while its kernels warm up. */
 const WARM_MS = 60_000;
+/** How long its server may take to say that it lives, and how often a scheduler that does not answer in time is asked. */
+const ALIVE_MS = 5_000;
+const PATIENCE = 3;
 const COOL_MS = 500;
 
 /** What a replica has said. Values alone: where each request has its own connections they may still share this. */
@@ -181,11 +184,12 @@ export class Replica {
 
   /** vLLM's scheduler answers between two steps, which take long on a CPU with much to do; its server says meanwhile that it lives. */
   async #askPatiently(path: string): Promise<unknown> {
-    for (;;) {
+    for (let asks = 1; ; asks++) {
       try {
         return await this.#ask(path);
       } catch (error) {
-        if (!(error instanceof Error && error.name === 'TimeoutError') || !(await this.isAlive(this.#askMs))) throw error;
+        const isBusy = error instanceof Error && error.name === 'TimeoutError' && (await this.isAlive(ALIVE_MS));
+        if (!isBusy || asks === PATIENCE) throw error;
       }
     }
   }

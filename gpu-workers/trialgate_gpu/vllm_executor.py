@@ -27,11 +27,12 @@ class CpuGenerator(torch.Generator):
     """What a request with a `seed` samples with.
 
     After each part of a long prompt vLLM takes the draw back by CUDA's offset. A CPU's generator has none, and raises,
-    which ended the engine. Here that draw is lost: the same seed still gives the same reply.
+    which ended the engine. Nothing that is kept was drawn before (but by a request that was preempted): it begins
+    again, and the same seed gives the same reply, however many parts its prompt had.
     """
 
     def get_offset(self) -> int:
         return 0
 
     def set_offset(self, offset: int) -> None:
-        pass
+        self.manual_seed(self.initial_seed())

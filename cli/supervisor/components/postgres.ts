@@ -24,8 +24,8 @@ export function postgres(plan: Plan): Component & { note: string | null } {
     needs: [],
     async prepare() {
       await endStale(home.data);
-      await plan.held.handOver(port, LOOPBACK, 'PostgreSQL', 'postgres_port');
       if (!existsSync(path.join(home.data, 'PG_VERSION'))) await initialise(home, plan.postgresPassword);
+      await plan.held.handOver(port, LOOPBACK, 'PostgreSQL', 'postgres_port');
     },
     launch: () => ({
       file: path.join(home.binaries, 'bin/postgres'),

@@ -22,11 +22,12 @@ const UNFORESEEN =
 /** In bytes: more than this after the last call stays in memory that should not. */
 export const HEAP_GROWTH_LIMIT = 64 * 2 ** 20;
 
-/** What is still in use once all garbage is collected, in bytes. */
+/** What is still in use once all garbage is collected, buffers too, in bytes. */
 function heapInUse(): number {
   setFlagsFromString('--expose-gc');
   runInNewContext('gc')();
-  return process.memoryUsage().heapUsed;
+  const { heapUsed, external } = process.memoryUsage();
+  return heapUsed + external;
 }
 
 export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; heapGrowth: number };
