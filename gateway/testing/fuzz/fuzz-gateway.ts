@@ -20,7 +20,7 @@ const UNFORESEEN =
   /internal_error|not_recorded|unrecorded|TypeError|RangeError|SyntaxError|\.ts:\d+|Cannot |is not (a function|iterable|a constructor)|Maximum call stack|Invalid (array|string|typed)|undefined|BigInt/;
 
 /** In bytes: more than this after the last call stays in memory that should not. */
-export const HEAP_GROWTH_LIMIT = 64 * 2 ** 20;
+export const HEAP_GROWTH_LIMIT = 128 * 2 ** 20;
 
 /** What is still in use once all garbage is collected, buffers too, in bytes. */
 function heapInUse(): number {

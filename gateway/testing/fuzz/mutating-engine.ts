@@ -4,10 +4,11 @@ import { EngineServer } from '../engine-server.ts';
 import { mutateText } from './mutate.ts';
 import { Random, seedOf } from './random.ts';
 
-/** Stands before an engine and spoils some of its replies: which and how, its seed and the request decide. */
+/** Stands before an engine and spoils some of its replies: which and how, its seed and the request decide, and of questions about itself how many came before. */
 export class MutatingEngine extends EngineServer {
   readonly #upstream: string;
   readonly #seed: number;
+  #questions = 0;
 
   constructor(upstream: string, seed: number) {
     super();
@@ -20,7 +21,9 @@ export class MutatingEngine extends EngineServer {
     const body = await text(request);
     const reply = await fetch(`${this.#upstream}${path}`, { method, body: method === 'POST' ? body : undefined });
     const good = await reply.text();
-    const random = new Random(seedOf(this.#seed, path + body));
+    // Else one that is always spoiled would leave nothing to try.
+    const which = method === 'POST' ? body : String(this.#questions++);
+    const random = new Random(seedOf(this.#seed, path + which));
     // What it is asked about itself is spoiled rarely: it would only leave rotation.
     const isSpoiled = random.chance(method === 'POST' ? 0.5 : 0.01);
     const type = isSpoiled && random.chance(0.03) ? 'text/html' : (reply.headers.get('content-type') ?? '');
