@@ -47,7 +47,7 @@ test('a version is published while another is still evaluated on demand', async 
   let evaluation: Promise<unknown> | undefined;
   world.trainStep = async () => {
     evaluation ??= evaluate({ runId }).then((handle) => handle.result());
-    await until(() => sampling === 2);
+    await until(() => sampling >= 2);
   };
   await during(world, () => ({ version: 0, published: true }), async () => {
     const run = await environment.client.workflow.start('trainRun', { workflowId: runId, taskQueue: 'trialgate', args: [{}] });
@@ -81,7 +81,7 @@ test('a cancelled evaluation keeps its agents or its engines', async () => {
   world.runAgent = agents.run;
   await during(world, () => ({ version: 0, published: true }), async () => {
     const handle = await evaluate({ runId: newId() });
-    await until(() => agents.started === 2);
+    await until(() => agents.started >= 2);
     await handle.cancel();
     await expect(handle.result()).rejects.toThrow();
   });
@@ -110,7 +110,7 @@ test('an evaluation waits for engines with the turn that their run needs to let 
   await during(world, busy, async () => {
     const evaluation = await evaluate({ runId });
     const turn = environment.client.workflow.getHandle(`${runId}/publish`);
-    await until(() => asked === 1);
+    await until(() => asked >= 1);
     await expect(turn.result()).rejects.toThrow();
     expect((await evaluation.describe()).status.name).toBe('RUNNING');
     await evaluation.cancel();

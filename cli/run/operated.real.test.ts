@@ -144,7 +144,8 @@ test('a history holds the secret, the admin key, PostgreSQL’s password or an a
 });
 
 test('a person cannot change, cut or look into a run that is under way', async () => {
-  const file = await runFile('operated.json', { iterations: 3, group_size: 4, max_response_length: 300, evaluation: { ...RUN_FILE.evaluation, after: false } });
+  // Trials of several turns: what a person does meanwhile is some commands long, and each takes seconds where the machine is busy.
+  const file = await runFile('operated.json', { agents: ['repair'], iterations: 3, group_size: 4, max_response_length: 300, evaluation: { ...RUN_FILE.evaluation, after: false } });
   await deployment.trialgate('train', file, '--run', 'operated', '--detach');
   await until('operated', (record) => (record.iterations[0]?.trials.open ?? 0) > 0);
   const skipped = await firstOf([0, 1].flatMap((group) => [3, 2, 1, 0].map((member) => `operated-0.1-${group}-${member}`)), (trial) => deployment.trialgate('skip', 'operated', trial));
