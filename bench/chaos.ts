@@ -4,16 +4,21 @@
  * PostgreSQL, Temporal, gateway, workers, sandboxes, agents, verifiers, supervisor and trainer are real; the engine is a small
  * process that makes its replies up, and the model has some 50,000 random weights.
  *
- * A fault strikes up to 5 s after the run has recovered from the one before; one in four comes with a second one. `went on`: seconds from the fault's end (the kill, SIGCONT, the
- * disk's room, the link's mending) until the store says that the run finished something: a trial, a group, a batch, a train
- * step, a publication, an iteration, itself. `again`: attempts beyond the first, of all trials or train steps.
+ * A fault strikes up to 5 s after the run has recovered from the one before; one in four comes with a second one.
+ * `went on`: seconds from the fault's end (the kill, SIGCONT, the disk's room, the link's mending) until the store says that
+ * the run finished something: a trial, a group, a batch, a train step, a publication, an iteration, itself. `again`: attempts
+ * beyond the first, of all trials or train steps.
  *
- * See --help.
+ *   node bench/chaos.ts --runs 50 --seed 1
+ *
+ * A minute a run, --beside 2 at a time. --faults is how many a run has, --staleness its max_staleness (from 1 on weights change
+ * under running trials), --only 'kill (gateway|engine)' takes the faults whose names match, --logs FOLDER keeps the logs of
+ * runs where something does not hold. Ctrl-C ends what it started.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { Random, seedOf } from '../gateway/testing/fuzz/random.ts';
 import { ChaosDeployment } from './chaos/deployment.ts';
 import { dealTogether, faultsOf, nameOf } from './chaos/faults.ts';
@@ -21,49 +26,23 @@ import { oneRun, type Outcome } from './chaos/one-run.ts';
 import { reportOf } from './chaos/report.ts';
 import { SmallDisk } from '../activities/sandbox/testing/small-disk.ts';
 import { provenance } from './deployment.ts';
+import { optionsOf } from './options.ts';
 
-const HELP = `Training runs under random faults: how many finish, how long they take to go on, what is done again, which rules hold.
-
-  node bench/chaos.ts --runs 50 --seed 1
-
-  --runs 50        how many training runs
-  --faults 3       strikes a run, of SIGKILL, SIGSTOP past the heartbeat, a full disk, a cut link
-  --iterations 3   of each run
-  --staleness 0    max_staleness of each run: from 1 on weights change under running trials
-  --beside 2       deployments side by side
-  --only REGEX     faults whose names match: 'kill (gateway|engine)'
-  --logs FOLDER    keeps the logs of runs where something does not hold
-  --seed 1         the same faults in the same order
-
-Results go to bench/results/chaos.txt and chaos.json. A minute a run, two at a time. Ctrl-C ends what it started.`;
-
-const { values } = parseArgs({
-  options: {
-    runs: { type: 'string', default: '50' },
-    seed: { type: 'string', default: '1' },
-    faults: { type: 'string', default: '3' },
-    iterations: { type: 'string', default: '3' },
-    staleness: { type: 'string', default: '0' },
-    beside: { type: 'string', default: '2' },
-    logs: { type: 'string' },
-    only: { type: 'string', default: '' },
-    help: { type: 'boolean', short: 'h', default: false },
-  },
+const { runs: count, seed, faults: perRun, iterations, staleness, beside, logs, only } = optionsOf(import.meta.url, {
+  runs: 50,
+  seed: 1,
+  faults: 3,
+  iterations: 3,
+  staleness: 0,
+  beside: 2,
+  logs: null,
+  only: '',
 });
-if (values.help) {
-  console.log(HELP);
-  process.exit();
-}
-const [count, seed, perRun, iterations, staleness, beside] = [values.runs, values.seed, values.faults, values.iterations, values.staleness, values.beside].map(Number) as [number, number, number, number, number, number];
-const interrupted = new AbortController();
-for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
-const { signal } = interrupted;
-
-provenance();
+const signal = untilSignalled();
 const start = performance.now();
 const refusal = await SmallDisk.refusal();
 if (refusal !== null) console.log(`no disk can be full here: ${refusal}`);
-const faults = faultsOf({ disks: refusal === null }).filter((fault) => new RegExp(values.only).test(nameOf(fault)));
+const faults = faultsOf({ disks: refusal === null }).filter((fault) => new RegExp(only).test(nameOf(fault)));
 const dealt = dealTogether(faults, new Random(seed));
 const plans = Array.from({ length: count }, (_, i) => ({ run: `chaos-${i + 1}`, faults: Array.from({ length: perRun }, () => dealt.next().value) }));
 const outcomes: Outcome[] = [];
@@ -84,7 +63,7 @@ const lane = async (): Promise<void> => {
       outcomes.push(outcome);
       say(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
       if (isSound(outcome)) continue;
-      if (values.logs !== undefined) await deployment.copyLogs(join(values.logs, run));
+      if (logs !== null) await deployment.copyLogs(join(logs, run));
       // What went wrong in one is not another's.
       await drop();
     }

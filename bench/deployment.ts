@@ -3,13 +3,13 @@ import { cpus } from 'node:os';
 import { withDeployment, type Connected } from '../cli/run/connect.ts';
 import type { Stack } from '../cli/supervisor/stack.ts';
 import { deviceOf } from '../cli/supervisor/device.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { withTemporaryStack } from '../cli/testing/temporary-deployment.ts';
 
 /** A whole deployment in a folder of its own, on free ports, while `body` measures; stopped by a signal too. */
 export async function withStack<T>(body: (connected: Connected, stack: Stack, signal: AbortSignal) => Promise<T>): Promise<T> {
-  const controller = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => controller.abort(new Error('interrupted')));
-  return withTemporaryStack((stack) => withDeployment(stack.plan.config, (connected) => body(connected, stack, controller.signal)), controller.signal);
+  const signal = untilSignalled();
+  return withTemporaryStack((stack) => withDeployment(stack.plan.config, (connected) => body(connected, stack, signal)), signal);
 }
 
 type Provenance = { command: string; machine: string; date: string; commit: string };

@@ -19,6 +19,7 @@ import { TokenEngine } from '../gateway/testing/token-engine.ts';
 import { decode as toyDecode } from '../gateway/testing/toy-tokenizer.ts';
 import { trialOverHttp } from '../gateway/testing/trial-over-http.ts';
 import { REPOSITORY } from '../cli/folders.ts';
+import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { provenance } from './deployment.ts';
@@ -87,18 +88,17 @@ async function onToy(): Promise<void> {
 
 /** It takes tool calls out of the text. */
 async function onVllm(): Promise<void> {
-  const interrupted = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => interrupted.abort(new Error('interrupted')));
+  const signal = untilSignalled();
   const postgres = await TestPostgres.create();
   const converseWith = async (url: string) => {
     const engine = new UndiciConnection(url);
     const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET, settings: { holdMs: 60_000 } });
-    const decode = (tokens: number[]) => detokenize(engine, tokens, interrupted.signal);
+    const decode = (tokens: number[]) => detokenize(engine, tokens, signal);
     await converseAll({ gateway: gateway.url, adminKey: ADMIN, decode }, 0, count);
     await gateway.close();
     await engine.close();
   };
-  await withVllm(converseWith, interrupted.signal).finally(() => postgres.close());
+  await withVllm(converseWith, signal).finally(() => postgres.close());
 }
 
 const start = performance.now();

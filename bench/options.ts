@@ -11,11 +11,11 @@ type Given<T extends Record<string, Default>> = { [Key in keyof T]: T[Key] exten
  * What a benchmark was told: a number where its default is one, else text; null where it has none.
  * `--help` prints the comment at the head of its file and the defaults, and ends the process; so does what cannot be read.
  */
-export function optionsOf<const T extends Record<string, Default>>(file: string, defaults: T, args = process.argv.slice(2)): Given<T> {
+export function optionsOf<const T extends Record<string, Default>>(file: string, defaults: T): Given<T> {
   provenance();
   const options = Object.fromEntries(Object.keys(defaults).map((name) => [name, { type: 'string' as const }]));
   try {
-    const { values } = parseArgs({ args, options: { ...options, help: { type: 'boolean' as const, short: 'h' } } });
+    const { values } = parseArgs({ options: { ...options, help: { type: 'boolean' as const, short: 'h' } } });
     if (values.help === true) {
       console.log(helpOf(file, defaults));
       process.exit(EXIT.done);

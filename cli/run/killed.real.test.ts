@@ -18,7 +18,7 @@ import { socketFolder } from '../supervisor/plan.ts';
 import { withDeployment } from './connect.ts';
 
 let folder: string;
-/** Deaths cost the same whatever the depth: a quarter of an hour less. */
+/** Of 8 layers: a death costs the same whatever the depth, and what is done again is done sooner. */
 let model: string;
 let deployment: TestDeployment;
 let db: Database;

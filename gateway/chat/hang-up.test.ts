@@ -130,7 +130,7 @@ test.each([false, true])('a call that waits for a replica is given to it though 
 });
 
 test('an agent that hangs up while its engine is too busy to say which weights it has is not noticed', async () => {
-  await context.serve({ beforeLabel: () => new Promise(() => {}) });
+  await context.serve({ route: (_, path) => (path === '/weight_info' ? new Promise(() => {}) : undefined) });
   const trial = await context.trial();
   const agent = new AbortController();
   trial.chat({ messages: [ask('one')] }, { signal: agent.signal }).catch(() => {});

@@ -19,10 +19,7 @@ export function sampledBody(
 ): Record<string, unknown> {
   const { max_tokens: _limit, ...chosen } = trial.sampling;
   const { max_completion_tokens: _, ...sampled } = body;
-  if (trial.runId !== null) {
-    Object.assign(sampled, { temperature: body.temperature ?? 1 }, NEUTRAL);
-    delete sampled.seed;
-  }
+  if (trial.runId !== null) Object.assign(sampled, { temperature: body.temperature ?? 1, seed: undefined }, NEUTRAL);
   for (const [key, choice] of Object.entries(chosen)) {
     sampled[key] = choice === 'agent' ? body[key] : typeof choice === 'object' ? (body[key] ?? choice.default) : choice;
   }

@@ -39,8 +39,6 @@ export class TokenEngine extends EngineServer {
   logprob: (id: number) => number = (id) => -((id % 7) + 1) / 4;
   /** Routes that it has besides, or instead; undefined: its own one answers. */
   route: (method: string, path: string, body: Record<string, unknown>) => unknown = () => undefined;
-  /** What runs before it says its label. */
-  beforeLabel: () => Promise<void> | void = () => {};
   /** What runs before a route answers; it may change what was asked. */
   before: (asked: Asked) => Promise<void> | void = () => {};
   /** What it was given and gave, in order; with a cue, under its name. */
@@ -50,13 +48,12 @@ export class TokenEngine extends EngineServer {
 
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
-    if (path === '/health') return json(response, {});
-    if (path === '/weight_info') await this.beforeLabel();
-    if (path === '/weight_info') return json(response, { weight_version: this.label });
-    if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
     const body = JSON.parse((await textOf(request)) || '{}') as Body;
     const routed = await this.route(request.method ?? '', path, body);
     if (routed !== undefined) return json(response, routed);
+    if (path === '/health') return json(response, {});
+    if (path === '/weight_info') return json(response, { weight_version: this.label });
+    if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
     const probe = probeReply(path, body, 'processed_logprobs');
     if (probe) return json(response, probe);
     await this.before({ path, body, response });
