@@ -22,25 +22,24 @@ const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea fr
 
 /**
  * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
- * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, and returns the accepted
- * ids. A call whose reservation was lost is refused: another may have its place. Numbers go in as JSON and bytes as one block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk
- * it says itself: a pool of connections in between, as Hyperdrive is, keeps no setting of a session.
+ * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, and returns the ids that
+ * it inserted. A call whose reservation was lost is refused: another may have its place. Numbers go in as JSON and bytes as one
+ * block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk it says itself:
+ * a pool of connections in between, as Hyperdrive is, keeps no setting of a session.
  */
 export const recordCalls = {
   name: 'record_calls',
   text: `
-with x as materialized (
-  select * from rows from (json_to_recordset($1::json) as (${declared})) with ordinality
-), durable as materialized (
+with durable as materialized (
   select set_config('synchronous_commit', 'on', true)
 ), open as materialized (
   select id, attempt, reserved from trials, durable where id = any($3::text[]) and status = 'created' order by id for no key update of trials
-), accepted as materialized (
-  select x.* from x join open on open.id = x."trialId" and open.attempt = x.attempt
-  where x.reserved is not true or open.reserved ? coalesce(x."choiceOf", x.id)::text
 ), inserted as (
   insert into calls (${columns.map((column) => column.name).join(', ')})
-  select ${taken.join(', ')} from accepted x order by x.ordinality
+  select ${taken.join(', ')}
+  from rows from (json_to_recordset($1::json) as (${declared})) with ordinality x join open on open.id = x."trialId" and open.attempt = x.attempt
+  where x.reserved is not true or open.reserved ? coalesce(x."choiceOf", x.id)::text
+  order by x.ordinality
   on conflict do nothing
   returning id, trial_id, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens
 ), used as (
@@ -53,5 +52,5 @@ with x as materialized (
     used_tokens = used_tokens + used.tokens, reserved = trials.reserved - used.ids, exhausted = coalesce(trials.exhausted, used.exhausted)
   from used where trials.id = used.trial_id
 )
-select id from accepted where "choiceOf" is null`,
+select id from inserted where choice_of is null`,
 };

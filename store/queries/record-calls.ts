@@ -15,11 +15,11 @@ export type { CallRecord, ChoiceRecord } from '../calls/to-rows.ts';
 export async function recordCalls(db: Database, records: readonly CallRecord[]): Promise<Set<string>> {
   const { rows, bytes } = toRows(records);
   const trials = [...new Set(records.map((record) => record.trialId))];
-  const { rows: accepted } = await db.$client.query<{ id: string }>({ ...statement, values: [JSON.stringify(rows), bytes, trials] });
-  const kept = new Set(accepted.map(({ id }) => id));
+  const { rows: inserted } = await db.$client.query<{ id: string }>({ ...statement, values: [JSON.stringify(rows), bytes, trials] });
+  const kept = new Set(inserted.map(({ id }) => id));
   const refused = records.flatMap(({ id }) => (kept.has(id) ? [] : [id]));
   if (refused.length === 0) return new Set();
-  // A statement of its own: what the first try committed while this one waited for the trial is not in that one's snapshot.
+  // What an earlier try committed. A statement of its own: that one's snapshot may be from before that commit.
   const there = await db.select({ id: calls.id }).from(calls).where(inArray(calls.id, refused));
   for (const { id } of there) kept.add(id);
   return new Set(refused.filter((id) => !kept.has(id)));
