@@ -4,14 +4,21 @@ import json
 import sys
 import urllib.request
 
-from trialgate_client import TrialgateApiError, TrialgateClient
+from trialgate_client import Opened, Page, Sample, SampleLine, Session, Summary, TrialgateApiError, TrialgateClient, Turn
 
 url, admin_key, operations = sys.argv[1:]
+
+
+def assert_typed(reply: dict, kind: type) -> None:
+    assert set(reply) == set(kind.__annotations__), (kind, set(reply) ^ set(kind.__annotations__))
+
+
 client = TrialgateClient(url, admin_key)
 assert all(callable(getattr(client, name)) for name in json.loads(operations))
 
 session = client.open("led", budgets={"calls": 5})
 assert client.open("led") == session
+assert_typed(session, Opened)
 ask = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Say hello"}]}).encode()
 headers = {"Authorization": f"Bearer {session['api_key']}"}
 with urllib.request.urlopen(urllib.request.Request(f"{session['base_url']}/chat/completions", data=ask, headers=headers)) as reply:
@@ -21,10 +28,18 @@ client.reward("led", 0.5, key=session["api_key"])
 client.complete("led")
 record = client.get("led")
 assert (record["completed"], record["reported_reward"], len(record["turns"])) == (True, 0.5, 1), record
-assert len(client.samples("led")["samples"]) == 1
+assert_typed(record, Session)
+assert_typed(record["turns"][0], Turn)
+(sample,) = client.samples("led")["samples"]
+assert_typed(sample, Sample)
 assert list(client.export()) == [record]
-assert [line["samples"] for line in client.export_samples()] == [client.samples("led")["samples"]]
-assert [each["session_id"] for each in client.list({"status": "completed"})["sessions"]] == ["led"]
+(line,) = client.export_samples()
+assert_typed(line, SampleLine)
+assert line["samples"] == [sample]
+page = client.list({"status": "completed"})
+assert_typed(page, Page)
+assert [each["session_id"] for each in page["sessions"]] == ["led"]
+assert_typed(page["sessions"][0], Summary)
 client.delete("led")
 assert list(client.all()) == []
 try:

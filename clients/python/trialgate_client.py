@@ -67,23 +67,34 @@ class Page(TypedDict):
 
 
 class Turn(TypedDict):
-    request_messages: list[Any]
-    completion_text: str
-    completion_token_ids: list[int]
-    completion_logprobs: list[float]
-    finish_reason: str | None
-    tool_calls: list[Any] | None
-    prompt_token_ids: list[int]
-    policy_version: int | None
-    parent_call_id: str | None
-    continuation: str | None
-    status: Literal["completed", "failed", "cancelled"]
-    untrainable: str | None
     call_id: str
+    choice_of: str | None
+    parent_call_id: str | None
+    continuation: Literal["clean", "realigned", "forked"] | None
+    attempt: int
+    status: Literal["completed", "failed", "cancelled"]
+    reason: str | None
+    untrainable: str | None
+    http_status: int
     protocol: str
+    stream: bool
+    request_messages: list[Any]
     prompt: Any
     tools: list[Any] | None
     sampling: dict[str, Any]
+    prompt_token_ids: list[int]
+    completion_token_ids: list[int]
+    completion_logprobs: list[float]
+    """In nats, one a token."""
+    completion_text: str
+    finish_reason: str | None
+    tool_calls: list[Any] | None
+    policy_version: int | None
+    policy_label: str | None
+    version_spans: list[dict[str, int]] | None
+    started_at: float
+    first_token_at: float | None
+    ended_at: float
 
 
 class Session(Standing):
@@ -91,6 +102,8 @@ class Session(Standing):
     unfinished: list[Turn]
     completed: bool
     current_attempt: int
+    sampling: dict[str, Any]
+    budgets: dict[str, float]
     usage: dict[str, int]
 
 
