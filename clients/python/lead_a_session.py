@@ -4,7 +4,17 @@ import json
 import sys
 import urllib.request
 
-from trialgate_client import Opened, Page, Sample, SampleLine, Session, Summary, TrialgateApiError, TrialgateClient, Turn
+from trialgate_client import (
+    Opened,
+    Page,
+    Sample,
+    SampleLine,
+    Session,
+    Summary,
+    TrialgateApiError,
+    TrialgateClient,
+    Turn,
+)
 
 url, admin_key, operations = sys.argv[1:]
 
