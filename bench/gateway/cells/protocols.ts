@@ -1,6 +1,5 @@
 import type { ProtocolName } from '../../../store/schema.ts';
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
-import { FORMS } from '../load/bodies.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
@@ -47,6 +46,5 @@ type Shape = { connections: number; stream: boolean; seconds: number };
 
 async function once(bench: Bench, { target, protocol }: Spoken, { connections, stream, seconds }: Shape): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
-  const paths = lines.map((line) => ({ ...line, path: line.path.replace(FORMS.chat_completions.path, FORMS[protocol].path) }));
-  return measureWrk(bench, target, { lines: paths, connections, seconds, stream, protocol });
+  return measureWrk(bench, target, { lines, connections, seconds, stream, protocol });
 }

@@ -1,3 +1,4 @@
+import type { ProtocolName } from '../../../store/schema.ts';
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
 import { prime } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
@@ -13,6 +14,10 @@ const MORE_TURNS = 8;
 /** Enough conversations for this rate; should it be higher, they go on for longer. */
 const EXPECTED_A_SECOND = 3000;
 
+/** A text completion goes on from a text, of which wrk's script knows nothing. */
+const PROTOCOLS: readonly ProtocolName[] = ['chat_completions', 'messages', 'responses'];
+type Spoken = { target: Target; protocol: ProtocolName };
+
 const COLUMNS: Column[] = [
   ...RATE_COLUMNS,
   ...USE_COLUMNS,
@@ -23,16 +28,17 @@ const COLUMNS: Column[] = [
 /** The first turn of each conversation is made before: every call that is measured goes on from recorded ids. */
 export const tokenIn: Cell = {
   name: 'token-in',
-  about: `turns 2 to ${MORE_TURNS + 1} of conversations, c=${CONNECTIONS}; the engine alone is asked for the same by its chat route`,
+  about: `turns 2 to ${MORE_TURNS + 1} of conversations, c=${CONNECTIONS}; the engine alone is asked for the same by its chat route, whichever protocol it stands beside`,
   async run(bench) {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (const stream of [false, true]) {
       await using gateway = await bench.startGateway();
-      const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
-      for (const target of targets) await once(bench, target, stream, WARM_SECONDS);
+      const direct: Spoken = { target: directTarget(bench.engine), protocol: 'chat_completions' };
+      const spoken = [direct, ...PROTOCOLS.map((protocol): Spoken => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol }))];
+      for (const each of spoken) await once(bench, each, stream, WARM_SECONDS);
       for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
         const found = new Map<string, Figures>();
-        for (const target of rotated(targets, repeat)) found.set(target.name, await once(bench, target, stream, bench.options.seconds));
+        for (const each of rotated(spoken, repeat)) found.set(each.target.name, await once(bench, each, stream, bench.options.seconds));
         for (const [target, figures] of withAdded(found)) {
           bench.report.add({ cell: tokenIn.name, case: stream ? 'streams' : 'calls', target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost', 'unclean']);
         }
@@ -42,11 +48,11 @@ export const tokenIn: Cell = {
   },
 };
 
-async function once(bench: Bench, target: Target, stream: boolean, seconds: number): Promise<Figures> {
+async function once(bench: Bench, { target, protocol }: Spoken, stream: boolean, seconds: number): Promise<Figures> {
   const sets = Math.ceil((EXPECTED_A_SECOND * seconds) / (SET * MORE_TURNS));
   const lines = await target.lines(sets * SET);
-  if (!target.direct) await prime(target, lines, { signal: bench.signal });
-  const figures = await measureWrk(bench, target, { lines, connections: CONNECTIONS, seconds, stream, turns: { set: SET, had: 1, more: MORE_TURNS } });
+  if (!target.direct) await prime(target, lines, { protocol, signal: bench.signal });
+  const figures = await measureWrk(bench, target, { lines, connections: CONNECTIONS, seconds, stream, protocol, turns: { set: SET, had: 1, more: MORE_TURNS } });
   const { completed, clean } = figures;
   return completed === undefined || clean === undefined ? figures : { ...figures, unclean: completed - clean };
 }

@@ -15,6 +15,9 @@ export const question = (name: string, number: number): string =>
 /** What stands between a question and the next one: the reply to it, as the agent sends it back. */
 export const replyMessage = (tokens: number): string => `,{"role":"assistant","content":${JSON.stringify(textOf(tokens))}},`;
 
+/** Where a trial is asked in this protocol, by its path in chat completions. */
+export const pathOf = (path: string, { path: own }: Form): string => path.replace(chatCompletions.path, own);
+
 /** The first `turns` questions of a conversation, each but the last with its reply. */
 export function conversation(name: string, turns: number, tokens: number): string {
   const reply = replyMessage(tokens);

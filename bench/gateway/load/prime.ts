@@ -1,20 +1,24 @@
 import { Pool } from 'undici';
 import type { Target } from '../cell.ts';
-import { body, conversation } from './bodies.ts';
+import type { ProtocolName } from '../../../store/schema.ts';
+import { body, conversation, FORMS, pathOf } from './bodies.ts';
 import type { Line } from './wrk.ts';
 
 const SIDE_BY_SIDE = 32;
 
+type Priming = { turns?: number; tokens?: number; protocol?: ProtocolName; signal: AbortSignal };
+
 /** Gives each of the target's trials its first turns, so that what follows goes on from them. */
-export async function prime(target: Target, lines: readonly Line[], { turns = 1, tokens = 64, signal }: { turns?: number; tokens?: number; signal: AbortSignal }): Promise<void> {
+export async function prime(target: Target, lines: readonly Line[], { turns = 1, tokens = 64, protocol = 'chat_completions', signal }: Priming): Promise<void> {
   const pool = new Pool(target.url, { connections: SIDE_BY_SIDE });
-  const left = lines.values();
+  const form = FORMS[protocol];
+  const left = lines.map((line) => ({ ...line, path: pathOf(line.path, form) })).values();
   try {
     await Promise.all(
       Array.from({ length: SIDE_BY_SIDE }, async () => {
         for (const line of left) {
           for (let turn = 1; turn <= turns; turn++) {
-            const text = body(conversation(line.name, turn, tokens), { stream: false, tokens, direct: target.direct });
+            const text = body(conversation(line.name, turn, tokens), { stream: false, tokens, direct: target.direct }, form);
             await post(pool, line, text, signal);
           }
         }

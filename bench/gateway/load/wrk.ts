@@ -5,12 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ProtocolName } from '../../../store/schema.ts';
-import { after, FORMS, replyMessage } from './bodies.ts';
+import { after, FORMS, pathOf, replyMessage } from './bodies.ts';
 import type { Wrk } from './wrk-install.ts';
 
 const SCRIPT = fileURLToPath(new URL('wrk.lua', import.meta.url));
 
-/** Where a trial's calls go: its path, the key that opens it, and the name by which it asks. */
+/** Where a trial's calls go: its path in chat completions, the key that opens it, and the name by which it asks. */
 export type Line = { path: string; key: string; name: string };
 
 export type WrkJob = {
@@ -55,7 +55,7 @@ export async function runWrk(wrk: Wrk, job: WrkJob): Promise<WrkResult> {
   const folder = mkdtempSync(join(tmpdir(), 'trialgate-bench-wrk-'));
   try {
     const file = join(folder, 'trials');
-    writeFileSync(file, lines.map(({ path, key, name }) => `${path} ${key} ${name}\n`).join(''));
+    writeFileSync(file, lines.map(({ path, key, name }) => `${pathOf(path, form)} ${key} ${name}\n`).join(''));
     const more = turns ? [replyMessage(tokens), turns.set, turns.had, turns.more] : [];
     const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '--timeout', '30s', '-s', SCRIPT, url, '--', form.before, after(form, { stream, tokens, direct }), form.question, file, headers, ...more];
     const child = spawn(wrk.file, args.map(String), { env: wrk.env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
