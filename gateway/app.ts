@@ -28,7 +28,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', modelCallRoutes(deps));
   app.route('/', countTokensRoutes(deps));
   app.route('/', modelRoutes(deps));
-  app.notFound((c) => errorResponse(new Failure(404, 'not_found', `${c.req.method} ${c.req.path} is no route of this gateway`)));
+  app.notFound((c) => errorResponse(new Failure(404, 'not_found', `${c.req.method} ${c.req.path} is no route of this gateway`), protocolOf(c.req.path)));
   app.onError((error, c) => {
     const failure = toFailure(error);
     if (failure.status === 500) deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}`);

@@ -1,8 +1,9 @@
 import { expect, test } from 'vitest';
+import { attemptKey } from '../store/keys.ts';
 import { completeTrial } from '../store/queries/complete-trial.ts';
 import { sealTrial } from '../store/queries/seal-trial.ts';
 import { startGateway } from './node.ts';
-import { ASK, readStream, useGateway } from './testing/harness.ts';
+import { ASK, readStream, SECRET, useGateway } from './testing/harness.ts';
 
 const gateway = useGateway();
 
@@ -19,9 +20,10 @@ test('a wrong key, another trial’s key or none opens a trial', async () => {
   expect(gateway.engine.seen).toEqual([]);
 });
 
-test('an unknown trial looks like a wrong key', async () => {
+test('who has no key of a trial learns whether there is one, or who has one does not', async () => {
   const trial = await gateway.trial();
-  expect(await refusal(await gateway.chat('nobody', trial.key, ASK))).toEqual({ status: 404, code: 'trial_not_found' });
+  expect(await refusal(await gateway.chat('nobody', trial.key, ASK))).toEqual({ status: 401, code: 'invalid_api_key' });
+  expect(await refusal(await gateway.chat('nobody', attemptKey(SECRET, 'nobody', 1), ASK))).toEqual({ status: 404, code: 'trial_not_found' });
 });
 
 test('the key of an attempt before still works', async () => {

@@ -22,12 +22,12 @@ export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
 const keyOf = (headers: Headers): string => bearer(headers) || (headers.get('x-api-key') ?? '');
 
 /** What a request's URL and key say: its trial, and the attempt of it that the key proves. */
-export type Claim = { trialId: string | null; attempt: number | null };
+export type Claim = { trialId: string; attempt: number | null } | { trialId: null; attempt: null };
 
 export function claimOf({ secret }: GatewayDeps, named: string | undefined, headers: Headers): Claim {
   const key = keyOf(headers);
   const trialId = named ?? trialOfKey(secret, key);
-  return { trialId, attempt: trialId === null ? null : attemptOfKey(secret, trialId, key) };
+  return trialId === null ? { trialId, attempt: null } : { trialId, attempt: attemptOfKey(secret, trialId, key) };
 }
 
 /**
@@ -40,9 +40,10 @@ export const openTrialOf = (deps: GatewayDeps, named: string | undefined, header
 export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven }: Claim, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
   if (trialId === null) throw unauthorized("the URL names no trial: send the trial's own key, or use its base URL");
   const trial = isTrialId(trialId) && (await patiently(deps, () => deps.trials.find(trialId)));
-  if (!trial) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
-  const attempt = proven ?? (keyed ? null : attemptOfUrl(deps, trial, headers));
-  if (attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);
+  // Names of trials can be guessed: whether there is one, who has no key of it does not learn.
+  if (!trial && (proven !== null || deps.settings.compat === 'verl')) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
+  const attempt = proven ?? (keyed || !trial ? null : attemptOfUrl(deps, trial, headers));
+  if (!trial || attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);
   if (attempt !== trial.attempt) {
     throw closed(`attempt ${attempt} of trial ${trialId} is closed: attempt ${trial.attempt} is the current one`);
   }

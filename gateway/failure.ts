@@ -43,7 +43,7 @@ export function toFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
   if (error instanceof TrialgateError) {
     const status = STATUS[error.code];
-    return new Failure(status, error.code, error.message, { retryable: status >= 500, cause: error });
+    return new Failure(status, error.code, error.message, { retryable: status >= 500 && error.code !== 'missing_prerequisite', cause: error });
   }
   if (isTransient(error)) return storeUnavailable(error);
   return new Failure(500, 'internal_error', 'the gateway failed: its log says how', { cause: error });

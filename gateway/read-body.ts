@@ -1,5 +1,10 @@
 import { Failure } from './failure.ts';
 
+const LARGE = 2 ** 20;
+
+/** Whether a body is worth a question before it is read, or does not say how long it is. */
+export const isLarge = ({ headers }: Request): boolean => Number(headers.get('content-length') ?? Infinity) > LARGE;
+
 /** A request's body, as long as it is within the limit. */
 export async function readBody(request: Request, maxBytes: number): Promise<Uint8Array<ArrayBuffer>> {
   const tooLarge = () =>

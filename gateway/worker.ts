@@ -1,4 +1,5 @@
 import { errorResponse, toFailure } from './failure.ts';
+import { protocolOf } from './protocols/all.ts';
 import { answer } from './worker/answer.ts';
 import { Isolate } from './worker/isolate.ts';
 import { readEnvironment } from './worker/settings.ts';
@@ -15,7 +16,7 @@ export default {
       context.waitUntil(over);
       return await response;
     } catch (error) {
-      return errorResponse(toFailure(error));
+      return errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname));
     }
   },
 };

@@ -64,7 +64,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, sta
       const now = await standing();
       if (now?.status === 'blocked') {
         say(`blocked: ${now.reason}`);
-        resumed.push(now.reason ?? 'no reason');
+        resumed.push((now.reason ?? 'no reason').replaceAll(deployment.config.home, 'HOME'));
         await resume(deployment, run, signal);
       }
       const progress = await progressOf(db, run).catch(() => []);

@@ -1,5 +1,5 @@
 import type { GatewayDeps } from '../deps.ts';
-import { hasLateSystem, withoutLateSystem } from '../engines/late-system.ts';
+import { fitted } from '../engines/late-system.ts';
 import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import { continueByIds } from '../token-in/continue-by-ids.ts';
@@ -43,8 +43,7 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   const { replica, label, model } = lease;
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
-  const asked = engineBody(call.request, call.sampled, { model, label });
-  const body = hasLateSystem(asked) && !(await replica.takesLateSystem(model)) ? withoutLateSystem(asked) : asked;
+  const body = await fitted(replica, model, engineBody(call.request, call.sampled, { model, label }));
   return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 

@@ -11,10 +11,15 @@ export async function readTakesLateSystem(connection: EngineConnection, model: s
   return reply.status !== 400;
 }
 
-export const hasLateSystem = ({ messages }: JsonObject): boolean => Array.isArray(messages) && messages.slice(1).some(isSystem);
+/** What this replica's chat template takes of it. */
+export async function fitted(replica: { takesLateSystem: (model: string | null) => Promise<boolean> }, model: string | null, body: JsonObject): Promise<JsonObject> {
+  return hasLateSystem(body) && !(await replica.takesLateSystem(model)) ? withoutLateSystem(body) : body;
+}
+
+const hasLateSystem = ({ messages }: JsonObject): boolean => Array.isArray(messages) && messages.slice(1).some(isSystem);
 
 /** A late system message as a user's, where it stands: put in front of all, it would change the prompt of each turn from its start. */
-export function withoutLateSystem(body: JsonObject): JsonObject {
+function withoutLateSystem(body: JsonObject): JsonObject {
   if (!Array.isArray(body.messages)) return body;
   const messages = body.messages.map((message: unknown, i) => (i > 0 && isSystem(message) ? { ...message, role: 'user' } : message));
   return { ...body, messages };

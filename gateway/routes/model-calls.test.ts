@@ -126,13 +126,49 @@ test.each([
   expect(gateway.engine.seen).toEqual([]);
 });
 
-test('a body without end fills the memory', async () => {
+/** A body that comes in pieces, and never ends unless told. */
+function slowBody(): { body: ReadableStream<Uint8Array>; end: () => void } {
+  const stream = new TransformStream<Uint8Array, Uint8Array>();
+  const writer = stream.writable.getWriter();
+  void writer.write(new TextEncoder().encode(JSON.stringify(ASK).slice(0, -1))).catch(() => {});
+  return { body: stream.readable, end: () => void writer.write(new TextEncoder().encode('}')).then(() => writer.close()).catch(() => {}) };
+}
+
+const sendBody = (trial: { baseUrl: string; key: string }, body: BodyInit) =>
+  fetch(`${trial.baseUrl}/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${trial.key}` }, body, duplex: 'half' } as RequestInit);
+
+test('a body without end fills the memory, whether it says its length or not', async () => {
   await gateway.gateway.close();
   await gateway.start({ settings: { maxBodyBytes: 1000 } });
   const trial = await gateway.trial();
-  const reply = await trial.chat({ ...ASK, padding: 'x'.repeat(2000) });
-  expect(reply.status).toBe(413);
-  expect((await reply.json()).error.code).toBe('request_too_large');
+  const large = JSON.stringify({ ...ASK, padding: 'x'.repeat(2000) });
+  for (const body of [large, new Blob([large]).stream()]) {
+    const reply = await sendBody(trial, body);
+    expect(reply.status).toBe(413);
+    expect((await reply.json()).error.code).toBe('request_too_large');
+  }
+  expect((await sendBody(trial, new Blob([JSON.stringify(ASK)]).stream())).status).toBe(200);
+});
+
+test('bodies that are still coming do not count, and a trial has any number of them', async () => {
+  await gateway.gateway.close();
+  await gateway.start({ settings: { maxCallsInFlight: 2 } });
+  const trial = await gateway.trial();
+  const slow = [slowBody(), slowBody(), slowBody()];
+  const held = slow.map(({ body }) => sendBody(trial, body));
+  expect((await Promise.race(held)).status).toBe(429);
+  for (const { end } of slow) end();
+  expect((await Promise.all(held)).map(({ status }) => status).toSorted()).toEqual([200, 200, 429]);
+  expect((await trial.chat(ASK)).status).toBe(200);
+});
+
+test('a key that is over may send a body that does not say how long it is', async () => {
+  const first = await gateway.trial();
+  await gateway.trial({ trialId: first.id, attempt: 2 });
+  const { body, end } = slowBody();
+  const reply = await sendBody(first, body);
+  expect(reply.status).toBe(409);
+  end();
 });
 
 test('the models route shows paths of the engine', async () => {

@@ -2,6 +2,7 @@ import { Hono } from 'hono';
 import { outlineOf } from '../../store/calls/outline.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import { replayCall } from '../../store/queries/replay-call.ts';
+import { admit } from '../admit.ts';
 import { claimOf, openClaimed, openTrialOf } from '../auth.ts';
 import { allowance } from '../budgets.ts';
 import { Call } from '../chat/call.ts';
@@ -12,13 +13,13 @@ import { sampledBody } from '../chat/sampling.ts';
 import { spentReply } from '../chat/spent.ts';
 import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
-import { clientGone, Failure, shuttingDown } from '../failure.ts';
+import { clientGone, type Failure, shuttingDown } from '../failure.ts';
 import { patiently } from '../patiently.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
 import { chatCompletions } from '../protocols/chat-completions.ts';
 import type { Protocol } from '../protocols/protocol.ts';
-import { readBody } from '../read-body.ts';
+import { isLarge, readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
 import { giveBack, keepReserved } from '../reservation.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
@@ -35,7 +36,7 @@ const pathsOf = ({ path }: Protocol): string[] => [`/:trial${path}`, path, ...(p
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
-  const { openCalls, sameCalls } = deps;
+  const { sameCalls } = deps;
   const underWay = new Set<Call>();
   const stop = () => underWay.forEach((call) => call.abort(shuttingDown()));
   deps.stopping.addEventListener('abort', stop);
@@ -44,13 +45,13 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut };
       const claim = claimOf(deps, c.req.param('trial'), headers);
-      // A stranger is refused before its body is read.
-      if (claim.attempt === null) await openClaimed(deps, claim, headers);
-      const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
-      // What the trial has used of its budgets changes while a slow body comes.
-      const trial = await openClaimed(deps, claim, headers);
-      const leave = admit(trial);
+      // A stranger is refused before its body is read, and before a large one also a key that is over.
+      const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
+      const leave = admit(deps, id);
       try {
+        const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
+        // What the trial has used of its budgets changes while a slow body comes.
+        const trial = await openClaimed(deps, claim, headers);
         const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
         return await once(trial, request, headers, agent, leave);
       } catch (error) {
@@ -58,13 +59,6 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         throw error;
       }
     });
-  }
-
-  /** Counts a request in until its reply has ended. */
-  function admit({ id }: TrialNow): () => void {
-    const { maxCallsInFlight } = deps.settings;
-    if (openCalls.count(id) < maxCallsInFlight) return openCalls.enter(id);
-    throw new Failure(429, 'too_many_calls', `the trial has ${maxCallsInFlight} calls open, which is all it may have at once`, { headers: { 'retry-after': '1' } });
   }
 
   /** Answers a client's second try with what the first one got (rule 4). */

@@ -1,16 +1,15 @@
 import { Hono } from 'hono';
 import { openTrialOf } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
+import { askEngine } from './ask-engine.ts';
 
 /** The trial's policy as OpenAI lists models. What an engine adds about its machine (paths) stays out. */
 export function modelRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
   app.on('GET', ['/:trial/v1/models', '/v1/models'], async (c) => {
     const trial = await openTrialOf(deps, c.req.param('trial'), c.req.raw.headers);
-    const { replica, leave } = await deps.engines.lease(trial, Date.now() + deps.settings.holdMs, c.req.raw.signal);
-    // What is asked here is no load on the engine.
-    leave();
-    const data = (await replica.models()).map(({ id, created, max_model_len }) => ({
+    const models = await askEngine(deps, trial, c.req.raw.signal, ({ replica }) => replica.models());
+    const data = models.map(({ id, created, max_model_len }) => ({
       id,
       object: 'model',
       created: typeof created === 'number' ? created : 0,

@@ -1,5 +1,8 @@
 import type { EngineConnection, EngineReply, EngineRequest } from '../engines/connection.ts';
 
+/** A Worker has 128 MB of memory for all its requests. */
+const MAX_REPLY = 32 * 2 ** 20;
+
 /**
  * An engine over `fetch`, which shows no connections: another process may have answered each call. So the epoch rises with
  * every call, and the engine's label is read before it and again after it.
@@ -8,9 +11,11 @@ export class FetchConnection implements EngineConnection {
   readonly url: string;
   epoch = 0;
   onChange = null;
+  readonly #maxReply: number;
 
-  constructor(url: string) {
+  constructor(url: string, maxReply = MAX_REPLY) {
     this.url = url;
+    this.#maxReply = maxReply;
   }
 
   send(request: EngineRequest): Promise<EngineReply> {
@@ -21,8 +26,18 @@ export class FetchConnection implements EngineConnection {
   async ask({ method, path, body, signal }: EngineRequest): Promise<EngineReply> {
     const headers = body === undefined ? undefined : { 'content-type': 'application/json' };
     const response = await fetch(`${this.url}${path}`, { method, body, signal, headers, redirect: 'manual' });
-    return { status: response.status, contentType: response.headers.get('content-type') ?? '', body: response.body ?? new Blob([]).stream() };
+    return { status: response.status, contentType: response.headers.get('content-type') ?? '', body: response.body ? limited(response.body, this.#maxReply) : new Blob([]).stream() };
   }
 
   async close(): Promise<void> {}
+}
+
+/** Leaving it early lets the engine go. */
+async function* limited(body: ReadableStream<Uint8Array>, maxBytes: number): AsyncGenerator<Uint8Array> {
+  let size = 0;
+  for await (const part of body) {
+    size += part.byteLength;
+    if (size > maxBytes) throw new Error('the reply is too long');
+    yield part;
+  }
 }

@@ -9,12 +9,19 @@ import { REPOSITORY } from '../../cli/folders.ts';
 import { freePort } from '../../cli/supervisor/ports.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { until } from '../../store/testing/until.ts';
+import { bundleWorker } from '../testing/bundle-worker.ts';
 import { TokenEngine } from '../testing/token-engine.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 
 const ADMIN_KEY = 'the admin key';
 const CONFIG = ['--config', 'deploy/wrangler.jsonc'];
 const variables = (given: Record<string, string>) => Object.entries(given).flatMap(([name, value]) => ['--var', `${name}:${value}`]);
+
+test('the Worker is larger than 1 MB as it is uploaded', async () => {
+  const { gzipBytes, remove } = await bundleWorker();
+  await remove();
+  expect(gzipBytes).toMatch(/^\d{1,3}\.\d+ KiB$/);
+});
 
 /** What docs/workers.md says to run, with a port and secrets of the test's own. */
 test('`wrangler dev` does not start, or what it answers is not in the record', async () => {

@@ -2,10 +2,11 @@ import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect, test } from 'vitest';
-import { readText } from '../engines/connection.ts';
-import { UndiciConnection } from './engine-connection.ts';
+import { UndiciConnection } from '../node/engine-connection.ts';
+import { FetchConnection } from '../worker/fetch-connection.ts';
+import { readText } from './connection.ts';
 
-test('an engine that writes a line without end fills the memory', async () => {
+test.each([UndiciConnection, FetchConnection])('an engine that writes a line without end fills the memory (%o)', async (Connection) => {
   const line = Buffer.alloc(100_000, 'x');
   const write = (response: ServerResponse): void => {
     while (response.writable && response.write(line));
@@ -14,7 +15,7 @@ test('an engine that writes a line without end fills the memory', async () => {
   const server = createServer((_, response) => write(response.on('error', () => {}))).listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as AddressInfo;
-  const connection = new UndiciConnection(`http://127.0.0.1:${port}`, 1_000_000);
+  const connection = new Connection(`http://127.0.0.1:${port}`, 1_000_000);
   try {
     const reply = await connection.send({ method: 'POST', path: '/', body: '{}', signal: new AbortController().signal });
     await expect(readText(reply.body)).rejects.toThrow('the reply is too long');
