@@ -11,6 +11,8 @@ import { sleep } from './sleep.ts';
 import { unlessAborted } from './unless-aborted.ts';
 
 export type Allowance = {
+  /** The trial as it was when this was decided. */
+  now: TrialNow;
   /** What is kept for the call while it is under way; null when none of the trial's budgets is one that calls side by side could pass. */
   reservation: Reservation | null;
   /** How much longer replies may take, and why they end then; null without a budget. */
@@ -35,11 +37,11 @@ export async function allowance(deps: Deps, trial: TrialNow, { n, maxTokens }: M
     const { seconds } = now.budgets;
     const timeLeft = seconds === undefined ? null : { ms: 1000 * Math.max(seconds - now.seconds, 0), failure: usedUp(`${seconds} seconds`) };
     const out = whatIsUsedUp(now);
-    if (out !== null) return { reservation: null, timeLeft, refusal: { failure: usedUp(out), first: now.exhausted === null } };
-    if (!isShared) return { reservation: null, timeLeft, refusal: null };
+    if (out !== null) return { now, reservation: null, timeLeft, refusal: { failure: usedUp(out), first: now.exhausted === null } };
+    if (!isShared) return { now, reservation: null, timeLeft, refusal: null };
     checkReplies(now, n);
     const reserved = hasRoom(now, wish) ? await reserve(deps, wish) : null;
-    if (reserved) return { reservation: { ...wish, ...reserved }, timeLeft, refusal: null };
+    if (reserved) return { now, reservation: { ...wish, ...reserved, cut: cutOf(now, wish, reserved) }, timeLeft, refusal: null };
     if (Date.now() > deadline) throw othersHaveIt();
     await nextPoll(deps, signal);
   }
@@ -58,6 +60,11 @@ async function reserve(deps: Deps, wish: Reserving): Promise<{ tokens: number | 
     void giveBack(deps, wish, asked);
     throw error;
   }
+}
+
+/** Less than a call wishes is all that is left. */
+function cutOf({ budgets }: TrialNow, wish: Reserving, { tokens }: { tokens: number | null }): Failure | null {
+  return tokens !== null && tokens < (wish.tokens ?? Infinity) ? usedUp(`${budgets.tokens} tokens`) : null;
 }
 
 async function nextPoll({ counters, stopping }: Deps, agent: AbortSignal): Promise<void> {

@@ -1,9 +1,10 @@
 import { LEASE_SECONDS } from '../store/queries/calls-under-way.ts';
 import { giveBackReservation, renewReservation } from '../store/queries/reserve-call.ts';
 import type { GatewayDeps } from './deps.ts';
+import type { Failure } from './failure.ts';
 
-/** A call's part of its trial's budgets: recording the call ends it. `tokens`: how many it may sample; null without a budget of them. */
-export type Reservation = { trialId: string; callId: string; tokens: number | null };
+/** A call's part of its trial's budgets: recording the call ends it. `tokens`: how many it may sample; null without a budget of them. `cut`: why replies that have used them end, where they could have been longer. */
+export type Reservation = { trialId: string; callId: string; tokens: number | null; cut: Failure | null };
 
 /** Says again and again that the call is under way, until what it returns is called: what a dead process has reserved is soon free. */
 export function keepReserved({ db }: GatewayDeps, reservation: Reservation): () => void {

@@ -6,7 +6,7 @@ import { countersOf } from '../testing/counters-of.ts';
 const gateway = useGateway({ settings: { storeWaitMs: 20_000, holdMs: 300, idleMs: 2_000 } });
 
 /** Of which faults an agent sees an end all the same: of a plain reply, of a stream. */
-const ENDS: Record<Fault, [boolean, boolean]> = {
+const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {
   none: [true, true],
   no_ids: [true, true],
   wrong_lengths: [true, true],

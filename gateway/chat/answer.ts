@@ -6,7 +6,7 @@ import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { DONE } from '../sse.ts';
 import type { Call } from './call.ts';
 import { compactLogprobs } from './compact-logprobs.ts';
-import { badReply, rejection } from './rejection.ts';
+import { badReply, EngineFailed, rejection } from './rejection.ts';
 import { TokenChunk, type Chunk } from './token-chunk.ts';
 
 /** An engine's reply under way, whichever of its routes was asked: a completion, or its chunks, with ids and log-probabilities. */
@@ -76,5 +76,5 @@ function chunkOf(data: string): Chunk | Failure {
   const chunk = parseObject(data);
   if (!chunk) return badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
   if (!isObject(chunk.error)) return chunk;
-  return new Failure(502, 'engine_error', `the engine broke off: ${String(chunk.error.message ?? JSON.stringify(chunk.error))}`);
+  return new EngineFailed(502, 'engine_error', `the engine broke off: ${String(chunk.error.message ?? JSON.stringify(chunk.error))}`);
 }

@@ -133,7 +133,8 @@ export class Call {
     }
     const mode = (await this.lease?.replica.logprobsMode(this.lease.model)) ?? null;
     if (this.signal.aborted && !this.spent) throw this.failureOf(this.signal.reason);
-    const reason = this.spent && reasonOf(this.spent);
+    const why = this.spent ?? this.#cutByBudget(ending);
+    const reason = why && reasonOf(why);
     const committing = this.#record({ ending, status: 'completed', httpStatus: 200, reason, published: standing === 'published', mode });
     this.#committing = committing;
     const verdict = await committing;
@@ -188,6 +189,12 @@ export class Call {
     const { runId } = this.trial;
     if (runId === null || (this.lease && isAdapter(this.lease))) return false;
     return choices.some(({ versions, completion }) => versions && versionSpans(versions, runId, completion?.length ?? 0) === 'foreign');
+  }
+
+  #cutByBudget({ choices }: Ending): Failure | null {
+    const { tokens, cut } = this.#reservation ?? { tokens: null, cut: null };
+    const share = Math.floor((tokens ?? Infinity) / this.request.n);
+    return choices.some(({ finishReason, completion }) => finishReason === 'length' && (completion?.length ?? 0) >= share) ? cut : null;
   }
 
   /** A trial without a run takes whatever the engine serves. */

@@ -5,11 +5,13 @@ import { Failure } from '../failure.ts';
 import { continueByIds } from '../token-in/continue-by-ids.ts';
 import { ordinaryAnswer, post, type Answer } from './answer.ts';
 import type { Call } from './call.ts';
+import { NOTHING } from './ending.ts';
 import { engineBody } from './engine-body.ts';
 import { EngineFailed } from './rejection.ts';
 
 /**
- * Gives the call to a replica. While no reply has begun nothing of the call was seen, and another may have it: one that is lost
+ * Gives the call to a replica, and returns when its reply is there, or a stream's first chunks are. Until then nothing of the call
+ * was seen, and another may have it: one that is lost
  * is passed over for a moment, one that answered with a 5xx is not asked again, and what it said stands if there is no other.
  */
 export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
@@ -25,10 +27,12 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
     });
     const { url } = lease.replica.connection;
     try {
-      return await ask(deps, call, lease);
+      const answer = await ask(deps, call, lease);
+      return call.request.stream ? await begun(answer) : answer;
     } catch (error) {
       lease.leave();
       if (call.signal.aborted) throw error;
+      call.ending = () => NOTHING;
       if (error instanceof EngineFailed) {
         failed.add(url);
         said = error;
@@ -45,6 +49,20 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   call.lease = lease;
   const body = await fitted(replica, model, engineBody(call.request, call.sampled, { model, label }));
   return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
+}
+
+async function begun(answer: Answer): Promise<Answer> {
+  const chunks = answer.chunks();
+  const first = await chunks.next();
+  const all = async function* () {
+    try {
+      if (!first.done) yield first.value;
+      yield* chunks;
+    } finally {
+      await chunks.return(undefined);
+    }
+  };
+  return { ...answer, chunks: all };
 }
 
 function unknownModel(asked: string | null, served: string | null): Failure {

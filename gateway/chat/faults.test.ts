@@ -30,7 +30,6 @@ test.each<[Fault, string]>([
   ['cut', 'engine_cut'],
   ['hang', 'engine_timeout'],
   ['error_event', 'engine_error'],
-  ['not_json', 'bad_engine_reply'],
 ])('a stream ends as if it were whole when the engine does %s', async (fault, code) => {
   gateway.engine.fault = fault;
   const trial = await gateway.trial();
@@ -40,10 +39,18 @@ test.each<[Fault, string]>([
   const [call, ...more] = await trial.calls();
   expect(more).toEqual([]);
   expect(call).toMatchObject({ status: 'failed', reason: expect.stringMatching(`^${code}: .`), finishReason: null });
-  if (fault !== 'not_json') expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012]);
+  expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012]);
 });
 
-test.each<Fault>(['not_json', 'cut', 'error_event'])('of many streams one breaks before its error event is there when engines do %s', async (fault) => {
+test('a stream that fails before its first words has no status of its own', async () => {
+  gateway.engine.fault = 'not_json';
+  const trial = await gateway.trial();
+  const reply = await trial.chat(STREAM);
+  expect([reply.status, (await reply.json()).error.code]).toEqual([502, 'bad_engine_reply']);
+  expect(await trial.calls()).toMatchObject([{ status: 'failed', httpStatus: 502 }]);
+});
+
+test.each<Fault>(['cut', 'error_event'])('of many streams one breaks before its error event is there when engines do %s', async (fault) => {
   gateway.engine.fault = fault;
   const trial = await gateway.trial();
   const streams = await Promise.all(Array.from({ length: 30 }, async () => readStream(await trial.chat(STREAM))));

@@ -4,7 +4,7 @@ import { Failure } from '../failure.ts';
 import type { Call } from './call.ts';
 import { isObject, parseObject } from '../json.ts';
 
-/** The engine failed before its reply began: nothing of the call was seen, and another replica may answer it. */
+/** The engine failed by itself: while nothing of the reply was seen, another replica may have the call. */
 export class EngineFailed extends Failure {}
 
 /** A dead engine core; a queue that is full, in vLLM's own words "try a different instance"; what a proxy says of either. */

@@ -17,7 +17,7 @@ import { wholeAsChunks } from './whole-as-chunks.ts';
  * has its own way; else the body ends with an error. Nothing is made before it is asked for: who asks for what follows the error
  * event has passed that on.
  */
-export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => Promise<void>) | undefined }): Response {
+export function streamReply(call: Call, answer: Promise<Answer>, { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => Promise<void>) | undefined }): Response {
   const writer = call.request.protocol.writer(call.request, call.id);
   const events = forward(call, answer, writer);
   const encoder = new TextEncoder();
@@ -59,7 +59,7 @@ export function streamReply(call: Call, answer: Answer, { keepAliveMs, cut }: { 
   return new Response(new ReadableStream(source, { highWaterMark: 0 }), { headers: { ...EVENT_STREAM, 'x-trialgate-call': call.id } });
 }
 
-async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncGenerator<string, void, void> {
+async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter): AsyncGenerator<string, void, void> {
   const { wants, n } = call.request;
   const gather = new Gather({ n, logprobs: wants.logprobs });
   const passes = !wants.logprobs && !wants.tokenIds;
@@ -67,7 +67,7 @@ async function* forward(call: Call, answer: Answer, writer: EventWriter): AsyncG
   const write = (chunk: JsonObject) => writer.write(hide(chunk, wants), gather.prompt?.length ?? null);
   let held = '';
   try {
-    for await (const chunks of answer.chunks()) {
+    for await (const chunks of (await answer).chunks()) {
       let shown = '';
       for (const came of chunks) {
         gather.add(came);

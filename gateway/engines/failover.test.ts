@@ -99,6 +99,17 @@ describe.each([false, true])('stream: %s', (stream) => {
   });
 });
 
+test('a stream whose engine dies after its head, before its first words, is lost though another would answer, or its agent waits for those in silence', async () => {
+  const { trial, own, others } = await trialBefore(await fakes(2));
+  await gateway.gateway.close();
+  await gateway.start({ engines: [own.url, ...others.map(({ url }) => url)], settings: { keepAliveMs: 100 } });
+  own.fault = 'cut_head';
+  const { done, text } = await readStream(await trial.chat({ ...ASK, stream: true }));
+  expect([done, text.startsWith(':')]).toEqual([true, true]);
+  expect(await trial.calls()).toMatchObject([{ status: 'completed', untrainable: null, engine: others[0]?.url }]);
+  expect(await inFlight()).toEqual([0, 0]);
+});
+
 test('an engine that failed one call is kept from the next ones', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
   own.fault = 'status_500';

@@ -88,9 +88,9 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const request = await withPrevious(deps, trial, asked);
       const conversation = conversationOf(request.body);
       const outline = outlineOf({ ...request.body, ...request.kept });
-      const { reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
+      const { now, reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
       // The calls that it waited for are past.
-      const past = await patiently(deps, () => deps.conversations.find({ ...trial, trialId: trial.id }, conversation)).catch((error: unknown) => {
+      const past = await patiently(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {
         if (reservation) void giveBack(deps, reservation);
         throw error;
       });
@@ -133,10 +133,21 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 /** What is longer would end at once; such a budget is checked when the next call comes. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
+/** A stream's head waits for its first words, so that what fails before has a status; then it begins, and its agent is kept alive. */
+async function within(ms: number, dispatched: Promise<unknown>): Promise<void> {
+  const waited = Promise.withResolvers<void>();
+  const timer = setTimeout(waited.resolve, ms);
+  dispatched.catch(() => {});
+  await Promise.race([dispatched, waited.promise]).finally(() => clearTimeout(timer));
+}
+
 async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Response> {
   try {
-    const answered = await dispatch(deps, call);
-    return call.request.stream ? streamReply(call, answered, { keepAliveMs: deps.settings.keepAliveMs, cut }) : await plainReply(call, answered);
+    const dispatched = dispatch(deps, call);
+    if (!call.request.stream) return await plainReply(call, await dispatched);
+    const { keepAliveMs } = deps.settings;
+    await within(keepAliveMs, dispatched);
+    return streamReply(call, dispatched, { keepAliveMs, cut });
   } catch (error) {
     const failure = call.failureOf(error);
     if (failure === call.spent) return spentReply(call, failure);

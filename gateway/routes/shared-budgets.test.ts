@@ -51,6 +51,14 @@ test('calls through two gateways together pass a budget of tokens, or leave some
   expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3, tokens: 12 } });
 });
 
+test.each([false, true])('a reply that the last tokens of its trial cut is taken for whole, or one that its own limit cuts for the budget’s (stream: %s)', async (stream) => {
+  const [short, enough] = [await gateway.trial({ budgets: { tokens: 3 } }), await gateway.trial({ budgets: { tokens: 30 } })];
+  expect(await (await short.chat({ ...ASK, stream })).text()).toContain('"length"');
+  expect(await session(short.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 1, tokens: 3 } });
+  expect(await (await enough.chat({ ...ASK, stream, max_tokens: 3 })).text()).toContain('"length"');
+  expect(await session(enough.id)).toMatchObject({ exhausted: null, usage: { calls: 1, tokens: 3 } });
+});
+
 test('a call is cut short, or its trial ended, by tokens that another had reserved and did not sample', async () => {
   const trial = await gateway.trial({ budgets: { tokens: 20 } });
   const replies = await Promise.all(burst(3, trial));

@@ -12,6 +12,7 @@ export type Fault =
   | 'context_too_long'
   | 'bad_request'
   | 'cut'
+  | 'cut_head'
   | 'error_event'
   | 'hang'
   | 'no_ids'
@@ -117,6 +118,11 @@ export class FakeEngine extends EngineServer {
   async #stream(body: Record<string, unknown>, response: ServerResponse): Promise<void> {
     const count = this.#count(body);
     response.writeHead(200, { 'content-type': 'text/event-stream; charset=utf-8' });
+    if (this.fault === 'cut_head') {
+      response.flushHeaders();
+      await pause(200);
+      return void response.destroy();
+    }
     const ids = this.fault === 'no_ids' ? {} : { prompt_token_ids: PROMPT };
     const first = { index: 0, delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null };
     await this.#send(response, { ...head('chat.completion.chunk'), choices: [first], ...ids, prompt_text: null });

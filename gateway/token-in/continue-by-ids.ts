@@ -8,6 +8,7 @@ import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { idsOf } from './engine-traits.ts';
 import { generate } from './generate.ts';
+import type { Past } from './conversations.ts';
 import { continuePrompt } from './prompt.ts';
 
 const RENDER = '/v1/chat/completions/render';
@@ -20,10 +21,10 @@ const RENDER = '/v1/chat/completions/render';
 export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: Lease, body: JsonObject): Promise<Answer | null> {
   const { past, route } = call.request;
   if (!deps.settings.tokenIn || !past.parent) return null;
-  return route === '/v1/completions' ? continueText(call, replica, body) : continueChat(call, replica, body, deps.settings.keepAliveMs);
+  return route === '/v1/completions' ? continueText(call, replica, body) : continueChat(call, replica, body);
 }
 
-async function continueChat(call: Call, replica: Replica, body: JsonObject, keepAliveMs: number): Promise<Answer | null> {
+async function continueChat(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
   const { parent } = call.request.past;
   if (!parent || !Array.isArray(body.messages)) return null;
   // An engine that is slow to answer is waited for; one whose routes fail may still answer by its ordinary one.
@@ -40,19 +41,29 @@ async function continueChat(call: Call, replica: Replica, body: JsonObject, keep
   const prompt = continuePrompt({ recorded: parent.tokenIds, history: historyIds, full: fullIds, closing: traits.closing });
   if (!prompt) return null;
   call.checkPrompt(prompt);
-  return generate(call, replica, { body, rendered: full, prompt, traits, keepAliveMs });
+  return generate(call, replica, { body, rendered: full, prompt, traits });
 }
 
 /** The recorded ids, and what the text adds to them by itself: a text completion takes ids for its prompt. */
 async function continueText(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
   const { parent } = call.request.past;
   if (!parent || typeof body.prompt !== 'string') return null;
-  const added = body.prompt.slice(parent.text.length);
+  const stopped = await stoppedText(call, replica, parent);
+  const after = body.prompt.slice(parent.text.length);
+  if (stopped === null || !after.startsWith(stopped)) return null;
+  const added = after.slice(stopped.length);
   const tokens = added === '' ? { tokens: [] } : await ask(call, replica, '/tokenize', { model: modelOf(body) ?? undefined, prompt: added, add_special_tokens: false });
   if (!tokens || !Array.isArray(tokens.tokens)) return null;
   const prompt = [...Array.from(parent.tokenIds), ...tokens.tokens.map(Number)];
   call.checkPrompt(prompt);
   return ordinaryAnswer(call, await post(call, replica, '/v1/completions', { ...body, prompt }));
+}
+
+/** What the ids of a reply that ended at a stop string say beyond its text: an agent that goes on writes that string itself. */
+async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: NonNullable<Past['parent']>): Promise<string | null> {
+  if (!stopped) return '';
+  const said = await ask(call, replica, '/detokenize', { tokens: Array.from(tokenIds.subarray(-stopped.tokens)) });
+  return typeof said?.prompt === 'string' && said.prompt.startsWith(stopped.text) ? said.prompt.slice(stopped.text.length) : null;
 }
 
 /** What the engine answers to a question within a call; null when it has no such route or refuses. */

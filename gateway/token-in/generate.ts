@@ -8,7 +8,6 @@ import { chatReply, wholeAsChunks } from '../chat/whole-as-chunks.ts';
 import type { Replica } from '../engines/replica.ts';
 import { Failure } from '../failure.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { sleep } from '../sleep.ts';
 import { chatChunks } from './chat-chunks.ts';
 import { derender } from './derender.ts';
 import type { EngineTraits } from './engine-traits.ts';
@@ -20,16 +19,14 @@ export type Generation = {
   rendered: JsonObject;
   prompt: number[];
   traits: EngineTraits;
-  /** How long an agent's stream may wait for its head. */
-  keepAliveMs: number;
 };
 
 /** Generates from ids: as text, streamed as it is sampled, or where the engine takes text apart as ids that are derendered whole. */
 export async function generate(call: Call, replica: Replica, generation: Generation): Promise<Answer> {
-  const { body, rendered, prompt, traits, keepAliveMs } = generation;
+  const { body, rendered, prompt, traits } = generation;
   const asText = !traits.parses;
   const stream = call.request.stream && asText;
-  const sent = post(call, replica, '/inference/v1/generate', {
+  const reply = await post(call, replica, '/inference/v1/generate', {
     ...rendered,
     token_ids: prompt,
     sampling_params: withRoom(isObject(rendered.sampling_params) ? rendered.sampling_params : {}, prompt.length, await contextOf(replica)),
@@ -38,11 +35,8 @@ export async function generate(call: Call, replica: Replica, generation: Generat
     ...(asText ? { output_mode: 'text' } : {}),
     ...(stream ? { stream_options: { include_usage: true } } : {}),
   });
-  // A reply that is made whole begins when it is there. Its agent's stream begins before that, and is kept alive.
-  const reply = call.request.stream && !stream ? await Promise.race([sent, sleep(keepAliveMs)]) : await sent;
-  sent.catch(() => {});
   const whole = async () => {
-    const generated = await (asText ? compactOf : wholeOf)(call, reply ?? (await sent));
+    const generated = await (asText ? compactOf : wholeOf)(call, reply);
     const { ending } = call;
     call.ending = () => sampledEnding(generated, prompt);
     const postWhole = async (path: string, asked: JsonObject) => wholeOf(call, await post(call, replica, path, asked));
@@ -50,7 +44,7 @@ export async function generate(call: Call, replica: Replica, generation: Generat
     call.ending = ending;
     return { ...derendered, prompt_token_ids: prompt };
   };
-  const chunks = stream && reply
+  const chunks = stream
     ? () => chatChunks(chunksOf(call, reply), { prompt, model: body.model, n: call.request.n })
     : async function* () {
         yield wholeAsChunks(await whole());
