@@ -3,6 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { EngineServer, json } from './engine-server.ts';
+import type { Generated } from './generated.ts';
 import { probeReply } from './mode-probe.ts';
 import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
@@ -12,7 +13,12 @@ type Cue = { lines: Line[]; log: string };
 type Sampled = { ids: number[]; finish_reason: string };
 type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue; answer?: Line };
 export type Asked = { path: string; body: Body; response: ServerResponse };
-export type Generated = { prompt: number[]; completion: number[] };
+
+/** A first half of a reply that version 1 of a run sampled, and a second one of version 2. */
+export const HALVES: TokenEngine['spans'] = (tokens) => {
+  const half = Math.floor(tokens / 2);
+  return [{ version: 'run@1', start: 0, end: half }, { version: 'run@2', start: half, end: tokens }];
+};
 
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. What it is to say is put into `script`. */
 export class TokenEngine extends EngineServer {
@@ -76,8 +82,10 @@ export class TokenEngine extends EngineServer {
     return Array.from({ length: typeof n === 'number' ? n : 1 }, (_, i) => {
       const { text, ends = true } = cue?.lines[i] ?? this.script.shift() ?? answer;
       const ids = [...misspell(text), ...(ends ? [END] : [])];
-      if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), { prompt, completion: ids }]);
-      else this.generated.push({ prompt, completion: ids });
+      const versions = this.spans(ids.length).flatMap(({ version, start, end }) => Array<number | null>(end - start).fill(versionOf(version)));
+      const generated = { prompt, completion: ids, logprobs: ids.map(this.logprob), versions };
+      if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), generated]);
+      else this.generated.push(generated);
       return { ids, finish_reason: ends ? 'stop' : 'length' };
     });
   }
@@ -175,6 +183,11 @@ export class TokenEngine extends EngineServer {
     if (calls.length === 0) return { message: { role: 'assistant', content: text, tool_calls: undefined, ...reasoning }, finish };
     return { message: { role: 'assistant', content: text.slice(0, found[0]?.index), tool_calls: calls, ...reasoning }, finish: finish === 'stop' ? 'tool_calls' : finish };
   }
+}
+
+function versionOf(label: string): number | null {
+  const version = /@(\d+)$/.exec(label)?.[1];
+  return version === undefined ? null : Number(version);
 }
 
 function usageOf(prompt: number[], sampled: Sampled[]) {
