@@ -10,6 +10,8 @@ export type Reading = {
   parses: boolean;
   /** Ids as text, without special tokens. */
   decode: (ids: number[]) => string | Promise<string>;
+  /** What was shown, without special tokens: with tools at hand, some engines show them. */
+  plain: (shown: string) => string;
   /** A request's prompt, or what follows a completion whose turn covers so many of its messages: ids, or their text without special tokens. */
   written: (asked: Message, after?: { messages: number; completion: readonly number[] }) => number[] | string;
 };
@@ -17,6 +19,7 @@ export type Reading = {
 export const readingOfToy = (parses: boolean): Reading => ({
   parses,
   decode,
+  plain: (shown) => shown,
   written({ prompt, messages, tools }, after) {
     if (typeof prompt === 'string') return encode(prompt);
     const all = messages as ToyMessage[];
@@ -31,6 +34,7 @@ const SYSTEM = '<|im_start|>system\nYou are a helpful AI assistant named SmolLM,
 export const readingOfSmallModel = (engine: EngineConnection, signal: AbortSignal): Reading => ({
   parses: true,
   decode: (ids) => (ids.length === 0 ? '' : detokenize(engine, ids, signal)),
+  plain: withoutSpecial,
   written({ prompt, messages }, after) {
     if (typeof prompt === 'string') return withoutSpecial(prompt);
     const turns = (messages as Message[]).slice(after?.messages).map(({ role, content }) => `<|im_start|>${role}\n${textOf(content)}<|im_end|>\n`);
@@ -38,7 +42,7 @@ export const readingOfSmallModel = (engine: EngineConnection, signal: AbortSigna
   },
 });
 
-function textOf(content: unknown): string {
+export function textOf(content: unknown): string {
   if (typeof content === 'string') return content;
   return Array.isArray(content) ? content.map((part) => (isObject(part) ? part.text : '')).join('\n') : '';
 }

@@ -3,9 +3,9 @@ import { z } from 'zod';
 import { startsWith } from '../../store/ids.ts';
 import type { Step } from './converse.ts';
 import { same, type Took } from './generated.ts';
-import type { Reading } from './readings.ts';
+import { textOf, type Reading } from './readings.ts';
 import { sampleFaults } from './sample-faults.ts';
-import { isSpoken } from './spoken.ts';
+import { isSpoken, stopped } from './spoken.ts';
 
 const ids = z.array(z.number());
 const turn = z
@@ -52,13 +52,15 @@ export async function recordFaults({ steps, session: record, samples, reading, t
   return [...faults, ...sampleFaults(samples, new Map(turns.map((each) => [each.call_id, each])))];
 }
 
-async function replyFault(step: Step, { completion_text, tool_calls, prompt, completion }: Turn, { decode, parses }: Reading): Promise<string | null> {
+async function replyFault(step: Step, { completion_text, tool_calls, prompt, completion }: Turn, reading: Reading): Promise<string | null> {
+  const { decode, parses } = reading;
   const seen = step.calls.map(({ id, function: { name, arguments: given } }) => ({ id, function: { name, arguments: given } }));
   if (step.text !== completion_text || !isDeepStrictEqual(seen, tool_calls ?? [])) {
     return `was seen as ${JSON.stringify([step.text, seen])} and recorded as ${JSON.stringify([completion_text, tool_calls])}`;
   }
   const whole = await decode(completion);
-  const isShown = isSpoken(step, whole, { parses, within: false }) || ((await decode(prompt)).endsWith('\uFFFD') && isSpoken(step, whole, { parses, within: true }));
+  const said = { ...step, text: reading.plain(step.text) };
+  const isShown = isSpoken(said, whole, { parses, within: false }) || ((await decode(prompt)).endsWith('\uFFFD') && isSpoken(said, whole, { parses, within: true }));
   return isShown ? null : `was seen as ${JSON.stringify([step.text, seen])}, and its ids say ${JSON.stringify(whole)}`;
 }
 
@@ -74,6 +76,9 @@ async function promptFault(all: All, i: number): Promise<string | null> {
     if (each.continuation === 'clean') return 'is glued onto what it does not continue';
     return (await reads(each.prompt, reading.written(asked), reading)) ? null : 'has another prompt than its agent asked for';
   }
+  if (each.continuation !== 'clean' && (await mayDrift(all, step))) {
+    return (await reads(each.prompt, reading.written(asked), reading)) ? null : 'has another prompt than its agent asked for';
+  }
   const from = turns.findIndex(({ call_id }) => call_id === each.parent_call_id);
   const before = turns[from];
   const past = before ? [...before.prompt, ...before.completion] : [];
@@ -83,18 +88,35 @@ async function promptFault(all: All, i: number): Promise<string | null> {
   return (await reads(each.prompt.slice(past.length), added, reading)) ? null : 'has another prompt than its agent went on with';
 }
 
+const stopOf = async ({ steps, turns, reading }: All, at: number) => stopped(await reading.decode(turns[at]?.completion ?? []), steps[at]?.asked.stop);
+
+/** Where a parser takes apart what a stop string cut, and where ids hold more than that string and what stands before it. */
+async function mayDrift(all: All, { asked, after }: Step): Promise<boolean> {
+  if (typeof asked.prompt !== 'string') return all.reading.parses && asked.stop !== undefined;
+  return Boolean((await stopOf(all, after?.step ?? -1))?.rest);
+}
+
 /** What a step adds to a turn, or null where it does not go on from what that one said. */
-async function addedTo({ steps, turns, reading }: All, { asked, after }: Step, from: number): Promise<number[] | string | null> {
+async function addedTo(all: All, { asked, after }: Step, from: number): Promise<number[] | string | null> {
+  const { steps, turns, reading } = all;
   const [parent, other] = [steps[from], steps[after?.step ?? -1]];
   if (!after || !parent || !other) return null;
   if (typeof asked.prompt === 'string') {
-    const past = `${parent.asked.prompt}${parent.text}`;
+    // An agent that goes on after a stop string writes it itself; the ids hold it.
+    const { stop = '', rest = '' } = (await stopOf(all, from)) ?? {};
+    const past = `${parent.asked.prompt}${parent.text}${stop}${rest}`;
     return asked.prompt.startsWith(past) ? reading.written({ prompt: asked.prompt.slice(past.length) }) : null;
   }
-  const textOf = (at: number) => reading.decode(turns[at]?.prompt ?? []);
-  // The same may have been said twice.
-  const isSame = parent === other || (parent.text === other.text && isDeepStrictEqual(parent.calls, other.calls) && (await textOf(from)) === (await textOf(after.step)));
-  return isSame ? reading.written(asked, { messages: after.messages, completion: turns[from]?.completion ?? [] }) : null;
+  return isSameTalk(parent, other) ? reading.written(asked, { messages: after.messages, completion: turns[from]?.completion ?? [] }) : null;
+}
+
+/** The same may have been said twice. */
+function isSameTalk(one: Step, other: Step): boolean {
+  const [a, b] = [one, other].map(({ asked, text, calls }) => {
+    const messages = z.array(z.record(z.string(), z.unknown())).parse(asked.messages);
+    return { tools: asked.tools, messages: messages.map(({ role, content, tool_calls, tool_call_id }) => [role, textOf(content), tool_calls, tool_call_id]), text, calls };
+  });
+  return isDeepStrictEqual(a, b);
 }
 
 const reads = async (prompt: number[], written: number[] | string, { decode }: Reading): Promise<boolean> =>

@@ -8,7 +8,8 @@ type Call = { name: unknown; arguments: unknown };
 const TOKEN = 24;
 
 /** Whether an agent saw what its reply's ids say. `within`: its prompt ended within a character. */
-export function isSpoken(step: Step, whole: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
+export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
+  const whole = stopped(said, step.asked.stop)?.text ?? said;
   const forced = parses ? forcedName(step.asked.tool_choice) : null;
   if (forced !== null && whole.trim() !== '') {
     const [call, ...more] = step.calls;
@@ -17,6 +18,13 @@ export function isSpoken(step: Step, whole: string, { parses, within }: { parses
   const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
   const seen = step.calls.map(({ function: { name, arguments: given } }): Call => ({ name, arguments: parsed(given) }));
   return shows(step.text, text, within) && isDeepStrictEqual(seen, calls);
+}
+
+/** What a reply's ids say before the stop string that ended it, and after it: a token may go on. Null: none ended it. */
+export function stopped(whole: string, stop: unknown): { text: string; stop: string; rest: string } | null {
+  const found = [stop].flat().flatMap((each) => (typeof each === 'string' && whole.includes(each) ? [{ stop: each, at: whole.indexOf(each) }] : []));
+  const [first] = found.toSorted((a, b) => a.at + a.stop.length - b.at - b.stop.length);
+  return first ? { text: whole.slice(0, first.at), stop: first.stop, rest: whole.slice(first.at + first.stop.length) } : null;
 }
 
 function forcedName(choice: unknown): unknown {
