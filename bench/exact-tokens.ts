@@ -11,16 +11,17 @@ import { join } from 'node:path';
 import { z } from 'zod';
 import { startGateway } from '../gateway/node.ts';
 import { UndiciConnection } from '../gateway/node/engine-connection.ts';
-import { converse, type Line } from '../gateway/testing/converse.ts';
-import { detokenize } from '../gateway/testing/detokenize.ts';
+import { exactTrial, onSmallModel, onToy, type Place } from '../gateway/testing/exact-trial.ts';
+import { Replies } from '../gateway/testing/generated.ts';
+import { ListeningProxy } from '../gateway/testing/listening-proxy.ts';
 import { withVllm } from '../gateway/testing/own-vllm.ts';
-import { recordFaults } from '../gateway/testing/record-faults.ts';
-import { TokenEngine } from '../gateway/testing/token-engine.ts';
-import { decode as toyDecode } from '../gateway/testing/toy-tokenizer.ts';
-import { trialOverHttp } from '../gateway/testing/trial-over-http.ts';
+import { HALVES, TokenEngine } from '../gateway/testing/token-engine.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
+import { openDatabase } from '../store/database.ts';
+import { registerReplicas } from '../store/queries/register-replicas.ts';
+import { replicas } from '../store/schema.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
@@ -28,33 +29,24 @@ import { optionsOf } from './options.ts';
 const { engine: choice, conversations: count, steps, concurrency } = optionsOf(import.meta.url, { engine: 'toy', conversations: 2_000, steps: 6, concurrency: 32 });
 if (!['toy', 'vllm'].includes(choice)) throw new Error(`--engine: expected toy or vllm, found ${choice}`);
 const [ADMIN, SECRET] = ['bench', 'a secret of sixteen characters'];
-/** Left to itself, so small a model calls no tool. Its grammar makes such a call untrainable; its ids are what the next turn goes on from. */
-const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };
 const sampleCount = z.object({ samples: z.array(z.unknown()) });
 
-/** Where conversations go, and how their ids become text. */
-type Place = { gateway: string; adminKey: string; decode: (ids: number[]) => string | Promise<string>; toy?: TokenEngine };
 const total = { conversations: 0, calls: 0, callingTools: 0, samples: 0, mismatches: 0 };
 const faults: string[] = [];
 
-async function converseAt({ gateway, adminKey, decode, toy }: Place, seed: number): Promise<void> {
-  const id = `exact-${seed}`;
-  const trial = await trialOverHttp({ url: gateway, adminKey }, id);
-  let lines: Line[] = [];
-  const more = () => (toy ? { cue: { lines, log: id } } : { max_tokens: 8, temperature: 1 });
-  const chat = (body: Record<string, unknown>) => trial.chat({ ...more(), ...body });
-  const complete = (body: Record<string, unknown>) => trial.complete({ ...more(), ...body });
-  const said = await converse(seed, { chat, complete, say: (next) => (lines = next), steps, ...(toy ? {} : { forcing: FORCING }) });
-  const samples = await trial.samples();
-  const found = await recordFaults({ steps: said, session: await trial.session(), samples, decode, generated: toy?.logs.get(id) });
-  toy?.logs.delete(id);
+async function converseAt(place: Place, seed: number): Promise<void> {
+  const { steps: said, samples, faults: found } = await exactTrial(place, `exact-${seed}`, { seed, steps });
   total.conversations += 1;
   total.calls += said.length;
-  total.callingTools += said.filter(({ tools }) => tools).length;
+  total.callingTools += said.filter(({ calls }) => calls.length > 0).length;
   total.samples += sampleCount.parse(samples).samples.length;
+  mismatch(found);
+}
+
+function mismatch(found: string[]): void {
   if (found.length > 0) total.mismatches += 1;
-  for (const fault of found) console.log(`seed ${seed}: ${fault}`);
-  if (faults.length < 20) faults.push(...found.map((fault) => `seed ${seed}: ${fault}`));
+  for (const fault of found) console.log(fault);
+  if (faults.length < 20) faults.push(...found);
 }
 
 async function converseAll(place: Place, from: number, to: number): Promise<void> {
@@ -69,40 +61,52 @@ async function converseAll(place: Place, from: number, to: number): Promise<void
   await Promise.all(Array.from({ length: concurrency }, lane));
 }
 
-/** Half of them with an engine that parses tool calls, where streams are made of whole replies; half with one that does not. */
-async function onToy(): Promise<void> {
+const gatewayOf = async (url: string, postgres: TestPostgres) => {
+  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET, settings: { holdMs: 60_000 } });
+  return { url: gateway.url, adminKey: ADMIN, close: gateway.close };
+};
+
+/** Half of them with an engine that parses tool calls, where streams are made of whole replies; half with one that does not. Half of each reply's tokens are of the next version. */
+async function overToy(): Promise<void> {
   const postgres = await TestPostgres.create();
+  const db = openDatabase(postgres.url);
   try {
     for (const parses of [true, false]) {
-      const engine = Object.assign(await new TokenEngine().start(), { parses });
-      const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET });
+      const engine = Object.assign(await new TokenEngine().start(), { parses, label: 'run@1', spans: HALVES });
+      await registerReplicas(db, [engine.url]);
+      await db.update(replicas).set({ runId: 'run', label: 'run@1', inRotation: true });
+      const gateway = await gatewayOf(engine.url, postgres);
       const half = Math.ceil(count / 2);
-      await converseAll({ gateway: gateway.url, adminKey: ADMIN, decode: toyDecode, toy: engine }, parses ? 0 : half, parses ? half : count);
+      await converseAll({ ...onToy(gateway, engine), opening: { run_id: 'run' } }, parses ? 0 : half, parses ? half : count);
       await gateway.close();
       await engine.stop();
     }
   } finally {
+    await db.$client.end();
     await postgres.close();
   }
 }
 
 /** It takes tool calls out of the text. */
-async function onVllm(): Promise<void> {
+async function overVllm(): Promise<void> {
   const signal = untilSignalled();
   const postgres = await TestPostgres.create();
   const converseWith = async (url: string) => {
     const engine = new UndiciConnection(url);
-    const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET, settings: { holdMs: 60_000 } });
-    const decode = (tokens: number[]) => detokenize(engine, tokens, signal);
-    await converseAll({ gateway: gateway.url, adminKey: ADMIN, decode }, 0, count);
+    const replies = new Replies();
+    const proxy = await new ListeningProxy(engine, (generated) => replies.add(generated)).start();
+    const gateway = await gatewayOf(proxy.url, postgres);
+    await converseAll(onSmallModel(gateway, engine, replies.take, signal), 0, count);
+    if (replies.left > 0) mismatch([`the engine gave ${replies.left} replies that no record holds`]);
     await gateway.close();
+    await proxy.stop();
     await engine.close();
   };
   await withVllm(converseWith, signal).finally(() => postgres.close());
 }
 
 const start = performance.now();
-await (choice === 'vllm' ? onVllm() : onToy());
+await (choice === 'vllm' ? overVllm() : overToy());
 const seconds = (performance.now() - start) / 1000;
 const text = table(
   ['engine', 'conversations', 'calls', 'calling tools', 'samples', 'mismatches', 'seconds', 'calls/s'],

@@ -9,17 +9,21 @@ const context = useTokenGateways();
 async function whileWeightsChange(engine: Partial<TokenEngine>, spans: TokenEngine['spans']) {
   await context.serve({ label: 'run@1', ...engine });
   await context.givePool('run', 'run@1');
-  // What the engine can do is found out by the first call.
-  const first = await context.trial({ runId: 'run' });
-  await (await first.chat(ASK)).json();
+  // A later turn goes on from these by ids.
+  const trial = await context.trial({ runId: 'run' });
+  const { choices } = await (await trial.chat(ASK)).json();
+  const { choices: texts } = await (await trial.complete({ prompt: 'Say' })).json();
   context.toy.spans = spans;
+  const asked: string[] = [];
   context.toy.before = async ({ path }) => {
     if (!/generate|completions$/.test(path)) return;
+    asked.push(path);
     // As a publication does it: the gateway has seen that they change before they do.
     await context.givePool('run', 'run@2', false);
     context.toy.label = 'run@2';
   };
-  return context.trial({ runId: 'run' });
+  const next = { ...ASK, messages: [...ASK.messages, choices[0].message, { role: 'user', content: 'Again' }] };
+  return { trial, next, nextText: { prompt: `Say${texts[0].text}!` }, asked };
 }
 
 const halves = (tokens: number) => [
@@ -27,37 +31,39 @@ const halves = (tokens: number) => [
   { version: 'run@2', start: 3, end: tokens },
 ];
 
+const [BY_IDS, ORDINARY] = ['/inference/v1/generate', '/v1/chat/completions'];
+
 describe.each([
-  ['derendered whole', { parses: true }],
-  ['by ids', { parses: false }],
-  ['on the ordinary route', { scaleOut: false }],
-] as const)('weights that change under a reply (%s)', (_, engine) => {
+  ['derendered whole', { parses: true }, BY_IDS],
+  ['by ids', { parses: false }, BY_IDS],
+  ['on the ordinary route', { scaleOut: false }, ORDINARY],
+] as const)('weights that change under a reply (%s)', (_, engine, route) => {
   test.each(['plain', 'streamed', 'a completion'] as const)('a token has another version than the one that sampled it, or its call is not trained on (%s)', async (how) => {
-    const trial = await whileWeightsChange(engine, halves);
-    const reply = await (how === 'a completion' ? trial.complete({ prompt: 'Say' }) : trial.chat({ ...ASK, stream: how === 'streamed' }));
+    const { trial, next, nextText, asked } = await whileWeightsChange(engine, halves);
+    const reply = await (how === 'a completion' ? trial.complete(nextText) : trial.chat({ ...next, stream: how === 'streamed' }));
     expect(reply.status).toBe(200);
     await (how === 'streamed' ? readStream(reply) : reply.json());
-    const [call] = await trial.calls();
+    expect(asked).toEqual([how === 'a completion' ? '/v1/completions' : route]);
+    const call = (await trial.calls()).at(-1);
     const tokens = call?.completionTokenIds?.length ?? 0;
     expect(call).toMatchObject({ status: 'completed', untrainable: null, policyLabel: 'run@1', policyVersion: 1 });
     expect(call?.versionSpans).toEqual([{ version: 1, start: 0, end: 3 }, { version: 2, start: 3, end: tokens }]);
     const { samples } = await (await context.admin('GET', `/sessions/${trial.id}/samples`)).json();
-    const sampled = samples[0].policy_versions.filter((version: number | null) => version !== null);
-    expect(sampled).toEqual([1, 1, 1, ...Array(tokens - 3).fill(2)]);
+    const trained = samples.find(({ call_ids }: { call_ids: string[] }) => call_ids.at(-1) === call?.id);
+    expect(trained.policy_versions.slice(-tokens)).toEqual([1, 1, 1, ...Array(tokens - 3).fill(2)]);
   });
 });
 
 test('spans with a gap are believed', async () => {
-  const trial = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'run@2', start: 3, end: tokens }]);
-  await (await trial.chat(ASK)).json();
-  const [call] = await trial.calls();
-  expect(call).toMatchObject({ status: 'completed', versionSpans: null, untrainable: 'policy_changed' });
+  const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'run@2', start: 3, end: tokens }]);
+  await (await trial.chat(next)).json();
+  expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', versionSpans: null, untrainable: 'policy_changed' });
 });
 
 test('a reply that another run’s weights had a part in is handed out', async () => {
-  const trial = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'other@2', start: 2, end: tokens }]);
-  const reply = await trial.chat(ASK);
+  const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'other@2', start: 2, end: tokens }]);
+  const reply = await trial.chat(next);
   expect(reply.status).toBe(502);
   expect((await reply.json()).error.code).toBe('policy_label_mismatch');
-  expect((await trial.calls())[0]).toMatchObject({ status: 'failed', reason: expect.stringContaining('policy_label_mismatch') });
+  expect((await trial.calls()).at(-1)).toMatchObject({ status: 'failed', reason: expect.stringContaining('policy_label_mismatch') });
 });

@@ -87,6 +87,20 @@ test.each(EACH)('a conversation in $kind drifts from what was sampled (stream: $
   expect(samples[0]?.loss_mask.filter(Boolean)).toHaveLength(gateway.toy.generated.reduce((sum, { completion }) => sum + completion.length, 0));
 });
 
+test.each(EACH)('$kind: what a later turn thought is lost, or told as its text (stream: $stream)', async ({ kind, stream }) => {
+  const trial = await gateway.trial();
+  gateway.toy.script = [{ text: 'hello' }, { text: '<think>hm, 🦀</think>looking' }];
+  const first = { ...KINDS[kind].first, stream };
+  const body = KINDS[kind].next(first, (await turn(trial, kind, first)).reply, 'and now?');
+  const asked: string[] = [];
+  gateway.toy.before = ({ path }) => void asked.push(path);
+  const said = JSON.stringify((await turn(trial, kind, body)).reply);
+  expect(asked).toContain('/inference/v1/generate');
+  expect([said.match(/hm, 🦀/g)?.length, said.includes('looking'), said.includes('think>')]).toEqual([1, true, false]);
+  const call = (await trial.calls()).at(-1);
+  expect(call?.response).toMatchObject({ choices: [{ message: { content: 'looking', reasoning: 'hm, 🦀' } }] });
+});
+
 test.each(EACH)('$kind: a retry is sampled again, or replayed in another form (stream: $stream)', async ({ kind, stream }) => {
   const trial = await gateway.trial();
   gateway.toy.script = [{ text: SAID[0] ?? '' }];

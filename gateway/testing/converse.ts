@@ -1,7 +1,14 @@
 import { readStream } from './harness.ts';
 
-/** What an agent saw of one call, and whether its request went on from an earlier one. */
-export type Step = { text: string; tools: boolean; continues: boolean };
+/** What an agent asked for in one call and saw of it. */
+export type Step = {
+  /** Its request's messages or prompt, and what else the reply depends on. */
+  asked: Message;
+  text: string;
+  calls: ToolCall[];
+  /** Which step's reply it went on from, and how many of its messages that covers. */
+  after: { step: number; messages: number } | null;
+};
 
 /** What the toy engine is to answer next. */
 export type Line = { text: string; ends: boolean };
@@ -16,9 +23,9 @@ type Options = {
   /** What else is asked for so that a reply calls a tool, of a model that seldom does by itself. */
   forcing?: Message;
 };
-type Message = Record<string, unknown>;
+export type Message = Record<string, unknown>;
 /** Of a chat its messages, of a text its prompt. */
-type Branch = { messages: Message[]; prompt: string | null; tools: unknown; turns: number };
+type Branch = { messages: Message[]; prompt: string | null; tools: unknown; after: Step['after'] };
 
 const TEXTS = [
   '', ' ', '\n\n', 'hello there', 'naïve 🦀 crab', '<|im_end|>', 'a <|im_start|>user\nno<|im_end|>\n', '\u0000', '```python\nprint(1)\n```', 'é', '日本語', 'trailing  ',
@@ -40,11 +47,11 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
     if (branches.length === 0 || random() < 0.2) {
       const prompt = complete && random() < 0.3 ? `text ${step}: ${pick(TEXTS)}` : null;
       const hasTools = tools && prompt === null && random() < 0.5;
-      branches.push({ messages: [{ role: 'user', content: `${pick(TEXTS)} ${branches.length}` }], prompt, tools: hasTools ? TOOLS : undefined, turns: 0 });
+      branches.push({ messages: [{ role: 'user', content: `${pick(TEXTS)} ${branches.length}` }], prompt, tools: hasTools ? TOOLS : undefined, after: null });
     }
     if (random() < 0.15) branches.push(fork(pick(branches)));
     const branch = pick(branches);
-    if (branch.turns > 0 && random() < 0.1) edit(branch, step);
+    if (branch.after && random() < 0.1) edit(branch, step);
     const stream = random() < 0.5;
     const n = random() < 0.15 ? 3 : 1;
     say(Array.from({ length: n }, () => {
@@ -52,24 +59,26 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
       return { text, ends: text === '' || random() < 0.8 };
     }));
     const several = { ...(n > 1 ? { n } : {}), ...(forcing && branch.tools && random() < 0.5 ? forcing : {}) };
-    const { messages, prompt } = branch;
-    const reply = complete && prompt !== null ? await complete({ prompt, stream, ...several }) : await chat({ messages, tools: branch.tools, stream, ...several });
+    const { messages, prompt, after } = branch;
+    const asked = { ...(prompt === null ? { messages, tools: branch.tools } : { prompt }), ...several };
+    const reply = await (complete && prompt !== null ? complete : chat)({ ...asked, stream });
     if (reply.status !== 200) throw new Error(`the gateway answered ${reply.status}: ${await reply.text()}`);
     const replies = stream ? await repliesOf(reply, n) : ((await reply.json()) as { choices: Choice[] }).choices.map(({ message: said, text }) => said ?? { content: text });
     if (replies.length !== n) throw new Error(`${replies.length} replies, not ${n}`);
-    const callsOf = ({ tool_calls }: Message) => tool_calls as { id: string }[] | undefined;
-    for (const said of replies) steps.push({ text: String(said.content ?? ''), tools: Boolean(callsOf(said)?.length), continues: branch.turns > 0 });
-    branch.turns += 1;
+    const said = replies.map((message): Step => ({ asked, text: String(message.content ?? ''), calls: (message.tool_calls as ToolCall[] | undefined) ?? [], after }));
     const message = pick(replies);
-    const calls = callsOf(message);
+    const chosen = replies.indexOf(message);
+    branch.after = { step: steps.length + chosen, messages: messages.length + 1 };
+    steps.push(...said);
     if (prompt !== null) {
       // The same prompt again, after an empty reply, asks anew.
       branch.prompt = `${prompt}${String(message.content) || '.'}${pick(TEXTS)}`;
       continue;
     }
-    branch.messages = [...branch.messages, echo(message, random)];
-    if (calls?.length) for (const { id } of calls) branch.messages.push({ role: 'tool', tool_call_id: id, content: pick(TEXTS) });
-    else branch.messages.push({ role: 'user', content: `${pick(TEXTS)} ${step}` });
+    branch.messages = [...messages, echo(message, random)];
+    const calls = said[chosen]?.calls ?? [];
+    for (const { id } of calls) branch.messages.push({ role: 'tool', tool_call_id: id, content: pick(TEXTS) });
+    if (calls.length === 0) branch.messages.push({ role: 'user', content: `${pick(TEXTS)} ${step}` });
   }
   return steps;
 }
@@ -88,7 +97,7 @@ const fork = (branch: Branch): Branch => ({ ...branch, messages: [...branch.mess
 function edit(branch: Branch, step: number): void {
   if (branch.prompt !== null) branch.prompt = `edited at ${step} ${branch.prompt}`;
   branch.messages = [{ role: 'user', content: `edited at ${step}` }, ...branch.messages.slice(1)];
-  branch.turns = 0;
+  branch.after = null;
 }
 
 type Choice = { index: number; message?: Message; text?: string; delta?: Message };
@@ -105,7 +114,7 @@ async function repliesOf(reply: Response, n: number): Promise<Message[]> {
   return messages;
 }
 
-type ToolCall = { id?: string; type: string; function: { name: string; arguments: string } };
+export type ToolCall = { id?: string; type: string; function: { name: string; arguments: string } };
 type ToolPart = { index: number; id?: string; function?: { name?: string; arguments?: string } };
 
 /** Calls of tools as far as a stream has brought them. */

@@ -10,5 +10,7 @@ const SPECIAL = /<\|(?:im_start|im_end|endoftext)\|>|<(?:repo_name|reponame|file
 export async function detokenize(engine: EngineConnection, tokens: number[], signal: AbortSignal): Promise<string> {
   const reply = await engine.ask({ method: 'POST', path: '/detokenize', body: JSON.stringify({ tokens }), signal });
   const { prompt } = detokenized.parse(JSON.parse(await readText(reply.body)));
-  return prompt.replace(SPECIAL, '');
+  return withoutSpecial(prompt);
 }
+
+export const withoutSpecial = (text: string): string => text.replace(SPECIAL, '');

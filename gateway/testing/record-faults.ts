@@ -1,95 +1,123 @@
+import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { startsWith } from '../../store/ids.ts';
 import type { Step } from './converse.ts';
+import { same, type Took } from './generated.ts';
+import { textOf, type Reading } from './readings.ts';
+import { sampleFaults } from './sample-faults.ts';
+import { isSpoken, stopped } from './spoken.ts';
 
 const ids = z.array(z.number());
-const turn = z.object({
-  call_id: z.string(),
-  prompt_token_ids: ids,
-  completion_token_ids: ids,
-  continuation: z.string().nullable(),
-  parent_call_id: z.string().nullable(),
-  untrainable: z.string().nullable(),
-});
+const turn = z
+  .object({
+    call_id: z.string(),
+    prompt_token_ids: ids,
+    completion_token_ids: ids,
+    completion_logprobs: ids,
+    completion_text: z.string(),
+    tool_calls: z.array(z.object({ id: z.string(), function: z.object({ name: z.string(), arguments: z.string() }) })).nullable(),
+    policy_version: z.number().nullable(),
+    version_spans: z.array(z.object({ version: z.number(), start: z.number(), end: z.number() })).nullable(),
+    continuation: z.string().nullable(),
+    parent_call_id: z.string().nullable(),
+    untrainable: z.string().nullable(),
+  })
+  .transform(({ prompt_token_ids: prompt, completion_token_ids: completion, completion_logprobs: logprobs, policy_version, version_spans, ...said }) => {
+    const versions = version_spans?.flatMap(({ version, start, end }) => Array<number>(end - start).fill(version)) ?? completion.map(() => policy_version);
+    return { ...said, prompt, completion, logprobs, versions };
+  });
 const session = z.object({ turns: z.array(turn) });
-const sampleList = z.object({
-  samples: z.array(z.object({ token_ids: ids, loss_mask: ids, logprobs: ids, policy_versions: z.array(z.number().nullable()), call_ids: z.array(z.string()) })),
-});
 type Turn = z.output<typeof turn>;
-type Sample = z.output<typeof sampleList>['samples'][number];
 
-type Seen = {
+export type Seen = {
   steps: Step[];
   /** What `GET /sessions/{id}` and `/samples` answer. */
   session: unknown;
   samples: unknown;
-  /** Ids as text, without the end of the turn. */
-  decode: (completion: number[]) => string | Promise<string>;
-  /** What the engine was given and gave, in the order of the calls, where it can tell. */
-  generated?: { prompt: number[]; completion: number[] }[];
+  reading: Reading;
+  took: Took;
 };
 
 /** Where a trial's record or samples differ from what its agent saw, or from what the engine was given and gave. Empty: nowhere. */
-export async function recordFaults({ steps, session: record, samples: made, decode, generated }: Seen): Promise<string[]> {
+export async function recordFaults({ steps, session: record, samples, reading, took }: Seen): Promise<string[]> {
   const { turns } = session.parse(record);
-  const { samples } = sampleList.parse(made);
   const faults = turns.length === steps.length ? [] : [`${steps.length} calls were made, and ${turns.length} recorded`];
-  const byId = new Map(turns.map((each) => [each.call_id, each]));
   for (const [i, each] of turns.entries()) {
-    const engine = generated?.[i];
-    if (engine && !(same(engine.prompt, each.prompt_token_ids) && same(engine.completion, each.completion_token_ids))) faults.push(`turn ${i} differs from what the engine was given or gave`);
+    if (!took(each, i)) faults.push(`turn ${i} differs from what the engine was given or gave`);
     const step = steps[i];
-    const text = await decode(each.completion_token_ids);
-    const isShown = !step || step.tools || shows(step.text, text) || ((await decode(each.prompt_token_ids)).endsWith('\uFFFD') && shows(step.text, text, true));
-    if (!isShown) faults.push(`turn ${i} was seen as ${JSON.stringify(step?.text)} and recorded as ${JSON.stringify(text)}`);
-    if (step?.continues && !isClean(each, byId.get(each.parent_call_id ?? ''))) faults.push(`turn ${i} is ${each.continuation}`);
-    if (step && !step.continues && each.continuation === 'clean') faults.push(`turn ${i} is glued onto what it does not continue`);
+    if (!step) continue;
+    const found = [await replyFault(step, each, reading), await promptFault({ steps, turns, reading }, i)];
+    faults.push(...found.flatMap((fault) => (fault === null ? [] : [`turn ${i} ${fault}`])));
   }
-  return [...faults, ...sampleFaults(samples, byId)];
+  return [...faults, ...sampleFaults(samples, new Map(turns.map((each) => [each.call_id, each])))];
 }
 
-/** A token's text holds no more characters than that. */
-const TOKEN = 24;
-
-/**
- * A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun.
- * `within`: its prompt ended within a character. What an engine shows of that beginning is the engine's own; the rest must be there.
- */
-function shows(seen: string, recorded: string, within = false): boolean {
-  if (seen === recorded) return true;
-  const [whole, rest] = [seen.replace(/\uFFFD+$/, ''), within ? recorded.replace(/^\uFFFD+/, '') : recorded];
-  const end = rest.replace(/\uFFFD+$/, '');
-  if (within && (seen.endsWith(rest) || whole.endsWith(end))) return true;
-  return rest.endsWith('\uFFFD') && rest.startsWith(whole) && rest.length - whole.length <= TOKEN;
-}
-
-function isClean({ continuation, prompt_token_ids }: Turn, parent: Turn | undefined): boolean {
-  return continuation === 'clean' && parent !== undefined && startsWith(prompt_token_ids, [...parent.prompt_token_ids, ...parent.completion_token_ids]);
-}
-
-function sampleFaults(samples: Sample[], turns: Map<string, Turn>): string[] {
-  const faults: string[] = [];
-  const trained = new Map<string, number>();
-  for (const [i, { token_ids, loss_mask, logprobs, policy_versions, call_ids }] of samples.entries()) {
-    if (new Set([token_ids, loss_mask, logprobs, policy_versions].map((list) => list.length)).size > 1) faults.push(`sample ${i}'s lists are not equally long`);
-    const leaf = turns.get(call_ids.at(-1) ?? '');
-    if (!same(token_ids, [...(leaf?.prompt_token_ids ?? []), ...(leaf?.completion_token_ids ?? [])])) faults.push(`sample ${i} is not its last call's prompt and completion`);
-    for (const id of call_ids) {
-      const call = turns.get(id);
-      const start = call?.prompt_token_ids.length ?? 0;
-      if (!same(token_ids.slice(start, start + (call?.completion_token_ids.length ?? 0)), call?.completion_token_ids ?? [])) faults.push(`sample ${i} lacks what call ${id} sampled`);
-      if (loss_mask[start] === 1) trained.set(id, (trained.get(id) ?? 0) + 1);
-    }
+async function replyFault(step: Step, { completion_text, tool_calls, prompt, completion }: Turn, reading: Reading): Promise<string | null> {
+  const { decode, parses } = reading;
+  const seen = step.calls.map(({ id, function: { name, arguments: given } }) => ({ id, function: { name, arguments: given } }));
+  if (step.text !== completion_text || !isDeepStrictEqual(seen, tool_calls ?? [])) {
+    return `was seen as ${JSON.stringify([step.text, seen])} and recorded as ${JSON.stringify([completion_text, tool_calls])}`;
   }
-  const trainable = [...turns.values()].filter(({ untrainable }) => untrainable === null);
-  for (const [id, { untrainable }] of turns) {
-    const times = trained.get(id) ?? 0;
-    if (times !== (untrainable === null ? 1 : 0)) faults.push(`call ${id} (${untrainable ?? 'trainable'}) is trained ${times} times`);
-  }
-  const masked = samples.reduce((sum, { loss_mask }) => sum + loss_mask.filter(Boolean).length, 0);
-  const sampled = trainable.reduce((sum, call) => sum + call.completion_token_ids.length, 0);
-  if (masked !== sampled) faults.push(`${sampled} tokens were sampled, and ${masked} are trained`);
-  return faults;
+  const whole = await decode(completion);
+  const said = { ...step, text: reading.plain(step.text) };
+  const isShown = isSpoken(said, whole, { parses, within: false }) || ((await decode(prompt)).endsWith('\uFFFD') && isSpoken(said, whole, { parses, within: true }));
+  return isShown ? null : `was seen as ${JSON.stringify([step.text, seen])}, and its ids say ${JSON.stringify(whole)}`;
 }
 
-const same = (a: readonly number[], b: readonly number[]): boolean => a.length === b.length && startsWith(a, b);
+type All = { steps: Step[]; turns: Turn[]; reading: Reading };
+
+/** A prompt is what its agent asked for: after the ids of the turn that it went on from exactly what it added, else the whole of it. */
+async function promptFault(all: All, i: number): Promise<string | null> {
+  const { steps, turns, reading } = all;
+  const [step, each] = [steps[i], turns[i]];
+  if (!step || !each) return null;
+  const { asked, after } = step;
+  if (!after) {
+    if (each.continuation === 'clean') return 'is glued onto what it does not continue';
+    return (await reads(each.prompt, reading.written(asked), reading)) ? null : 'has another prompt than its agent asked for';
+  }
+  if (each.continuation !== 'clean' && (await mayDrift(all, step))) {
+    return (await reads(each.prompt, reading.written(asked), reading)) ? null : 'has another prompt than its agent asked for';
+  }
+  const from = turns.findIndex(({ call_id }) => call_id === each.parent_call_id);
+  const before = turns[from];
+  const past = before ? [...before.prompt, ...before.completion] : [];
+  if (each.continuation !== 'clean' || !before || !startsWith(each.prompt, past)) return `is ${each.continuation}`;
+  const added = await addedTo(all, step, from);
+  if (added === null) return `goes on from turn ${from}, and its agent from turn ${after.step}`;
+  return (await reads(each.prompt.slice(past.length), added, reading)) ? null : 'has another prompt than its agent went on with';
+}
+
+const stopOf = async ({ steps, turns, reading }: All, at: number) => stopped(await reading.decode(turns[at]?.completion ?? []), steps[at]?.asked.stop);
+
+/** Where a parser takes apart what a stop string cut, and where ids hold more than that string and what stands before it. */
+async function mayDrift(all: All, { asked, after }: Step): Promise<boolean> {
+  if (typeof asked.prompt !== 'string') return all.reading.parses && asked.stop !== undefined;
+  return Boolean((await stopOf(all, after?.step ?? -1))?.rest);
+}
+
+/** What a step adds to a turn, or null where it does not go on from what that one said. */
+async function addedTo(all: All, { asked, after }: Step, from: number): Promise<number[] | string | null> {
+  const { steps, turns, reading } = all;
+  const [parent, other] = [steps[from], steps[after?.step ?? -1]];
+  if (!after || !parent || !other) return null;
+  if (typeof asked.prompt === 'string') {
+    // An agent that goes on after a stop string writes it itself; the ids hold it.
+    const { stop = '', rest = '' } = (await stopOf(all, from)) ?? {};
+    const past = `${parent.asked.prompt}${parent.text}${stop}${rest}`;
+    return asked.prompt.startsWith(past) ? reading.written({ prompt: asked.prompt.slice(past.length) }) : null;
+  }
+  return isSameTalk(parent, other) ? reading.written(asked, { messages: after.messages, completion: turns[from]?.completion ?? [] }) : null;
+}
+
+/** The same may have been said twice. */
+function isSameTalk(one: Step, other: Step): boolean {
+  const [a, b] = [one, other].map(({ asked, text, calls }) => {
+    const messages = z.array(z.record(z.string(), z.unknown())).parse(asked.messages);
+    return { tools: asked.tools, messages: messages.map(({ role, content, tool_calls, tool_call_id }) => [role, textOf(content), tool_calls, tool_call_id]), text, calls };
+  });
+  return isDeepStrictEqual(a, b);
+}
+
+const reads = async (prompt: number[], written: number[] | string, { decode }: Reading): Promise<boolean> =>
+  typeof written === 'string' ? (await decode(prompt)) === written : same(prompt, written);

@@ -3,16 +3,23 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { EngineServer, json } from './engine-server.ts';
+import type { Generated } from './generated.ts';
 import { probeReply } from './mode-probe.ts';
 import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
 type Line = { text: string; ends?: boolean };
 /** What a request may carry through the gateway: what to answer, and under which name to log it. */
 type Cue = { lines: Line[]; log: string };
-type Sampled = { ids: number[]; finish_reason: string };
+/** `text`: what is shown of its ids. `stop_reason`: the stop string that ended it. */
+type Sampled = { ids: number[]; text: string; finish_reason: string; stop_reason?: string };
 type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue; answer?: Line };
 export type Asked = { path: string; body: Body; response: ServerResponse };
-export type Generated = { prompt: number[]; completion: number[] };
+
+/** A first half of a reply that version 1 of a run sampled, and a second one of version 2. */
+export const HALVES: TokenEngine['spans'] = (tokens) => {
+  const half = Math.floor(tokens / 2);
+  return [{ version: 'run@1', start: 0, end: half }, { version: 'run@2', start: half, end: tokens }];
+};
 
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. What it is to say is put into `script`. */
 export class TokenEngine extends EngineServer {
@@ -66,28 +73,31 @@ export class TokenEngine extends EngineServer {
     if (path === '/tokenize' && body.messages) return json(response, { count: encode(template(body)).length });
     if (!this.scaleOut) return json(response, { detail: 'Not Found' }, 404);
     if (path === '/tokenize') return json(response, { tokens: encode(String(body.prompt)) });
-    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100, n: body.n }, cue: body.cue, answer: this.answer(body) });
+    if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100, n: body.n, stop: body.stop }, cue: body.cue, answer: this.answer(body) });
     if (path === '/v1/chat/completions/derender') return this.#derender(body, response);
     if (path === '/inference/v1/generate') return this.#generate(body, response);
     json(response, { detail: 'Not Found' }, 404);
   }
 
-  #sample(prompt: number[], n: unknown, cue?: Cue, answer: Line = { text: 'nothing to say' }): Sampled[] {
+  #sample(prompt: number[], { n, stop }: { n?: unknown; stop?: unknown }, cue?: Cue, answer: Line = { text: 'nothing to say' }): Sampled[] {
     return Array.from({ length: typeof n === 'number' ? n : 1 }, (_, i) => {
       const { text, ends = true } = cue?.lines[i] ?? this.script.shift() ?? answer;
-      const ids = [...misspell(text), ...(ends ? [END] : [])];
-      if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), { prompt, completion: ids }]);
-      else this.generated.push({ prompt, completion: ids });
-      return { ids, finish_reason: ends ? 'stop' : 'length' };
+      const sampled = sample(text, ends, stop);
+      const { ids } = sampled;
+      const versions = this.spans(ids.length).flatMap(({ version, start, end }) => Array<number | null>(end - start).fill(versionOf(version)));
+      const generated = { prompt, completion: ids, logprobs: ids.map(this.logprob), versions };
+      if (cue) this.logs.set(cue.log, [...(this.logs.get(cue.log) ?? []), generated]);
+      else this.generated.push(generated);
+      return sampled;
     });
   }
 
   #chat(body: Body, response: ServerResponse): void {
     const prompt = encode(template(body));
-    const sampled = this.#sample(prompt, body.n, body.cue, this.answer(body));
-    const choices = sampled.map(({ ids, finish_reason }, index) => {
-      const { message, finish } = this.#parse(decode(ids), body.tools, finish_reason);
-      return { index, token_ids: ids, logprobs: this.#logprobs(ids), message, finish_reason: finish, weight_versions: this.spans(ids.length) };
+    const sampled = this.#sample(prompt, body, body.cue, this.answer(body));
+    const choices = sampled.map(({ ids, text, finish_reason, ...ended }, index) => {
+      const { message, finish } = this.#parse(text, body.tools, finish_reason);
+      return { index, token_ids: ids, logprobs: this.#logprobs(ids), message, finish_reason: finish, ...ended, weight_versions: this.spans(ids.length) };
     });
     const usage = usageOf(prompt, sampled);
     const id = `chatcmpl-${randomUUID()}`;
@@ -104,11 +114,11 @@ export class TokenEngine extends EngineServer {
 
   #complete(body: Body, response: ServerResponse): void {
     const prompt = Array.isArray(body.prompt) ? (body.prompt as number[]) : encode(String(body.prompt));
-    const sampled = this.#sample(prompt, body.n, body.cue);
+    const sampled = this.#sample(prompt, body, body.cue);
     const usage = usageOf(prompt, sampled);
     const head = { id: 'c', object: 'text_completion', created: 1, model: 'policy' };
-    const choices = sampled.map(({ ids, finish_reason }, index) => ({
-      index, text: decode(ids), token_ids: ids, prompt_token_ids: prompt, finish_reason, weight_versions: this.spans(ids.length), logprobs: { token_logprobs: ids.map(this.logprob), tokens: ids.map(String) },
+    const choices = sampled.map(({ ids, ...said }, index) => ({
+      index, ...said, token_ids: ids, prompt_token_ids: prompt, weight_versions: this.spans(ids.length), logprobs: { token_logprobs: ids.map(this.logprob), tokens: ids.map(String) },
     }));
     if (!body.stream) return json(response, { ...head, choices, usage });
     void events(response, [...choices.map((choice) => ({ ...head, choices: [choice] })), { ...head, choices: [], usage }]);
@@ -116,24 +126,24 @@ export class TokenEngine extends EngineServer {
 
   #generate(body: Record<string, unknown>, response: ServerResponse): void {
     const prompt = body.token_ids as number[];
-    const sampled = this.#sample(prompt, (body.sampling_params as { n?: number }).n, body.cue as Cue | undefined, body.answer as Line | undefined);
+    const sampled = this.#sample(prompt, body.sampling_params as { n?: unknown; stop?: unknown }, body.cue as Cue | undefined, body.answer as Line | undefined);
     const request_id = `g${++this.#serial}`;
     const usage = usageOf(prompt, sampled);
     const asText = body.output_mode === 'text';
-    const choices = sampled.map(({ ids, finish_reason }, index) => ({
-      index, ...(asText ? { text: decode(ids) } : {}), token_ids: ids, logprobs: this.#logprobs(ids), finish_reason, weight_versions: this.spans(ids.length),
+    const choices = sampled.map(({ ids, text, ...ended }, index) => ({
+      index, ...(asText ? { text } : {}), token_ids: ids, logprobs: this.#logprobs(ids), ...ended, weight_versions: this.spans(ids.length),
     }));
     if (!body.stream) return json(response, { request_id, choices, usage });
-    const chunks = sampled.map(({ ids, finish_reason }, index) => {
+    const chunks = sampled.map(({ ids, text: all, finish_reason, ...ended }, index) => {
       let sent = '';
       return ids.map((id, i) => {
         // Text comes when its characters are whole.
-        const soFar = decode(ids.slice(0, i + 1)).replace(/\uFFFD+$/, i === ids.length - 1 ? '$&' : '');
+        const soFar = decode(ids.slice(0, i + 1)).replace(/\uFFFD+$/, i === ids.length - 1 ? '$&' : '').slice(0, all.length);
         const text = soFar.slice(sent.length);
         sent = soFar;
         const last = i === ids.length - 1;
         const choice = { index, text, token_ids: [id], logprobs: this.#logprobs([id]), finish_reason: last ? finish_reason : null };
-        return { request_id, choices: [{ ...choice, ...(last ? { weight_versions: this.spans(ids.length) } : {}) }] };
+        return { request_id, choices: [{ ...choice, ...(last ? { ...ended, weight_versions: this.spans(ids.length) } : {}) }] };
       });
     });
     const rows = Array.from({ length: Math.max(...chunks.map((each) => each.length)) }, (_, i) => chunks.flatMap((each) => each[i]?.choices ?? []).toReversed());
@@ -175,6 +185,24 @@ export class TokenEngine extends EngineServer {
     if (calls.length === 0) return { message: { role: 'assistant', content: text, tool_calls: undefined, ...reasoning }, finish };
     return { message: { role: 'assistant', content: text.slice(0, found[0]?.index), tool_calls: calls, ...reasoning }, finish: finish === 'stop' ? 'tool_calls' : finish };
   }
+}
+
+/** A stop string ends a reply with the token that completes it. Its ids are kept, its text is not. */
+function sample(text: string, ends: boolean, stop: unknown): Sampled {
+  const spelled = misspell(text);
+  const stops = [stop].flat().filter((each) => typeof each === 'string');
+  for (let end = 1; end <= spelled.length && stops.length > 0; end++) {
+    const ids = spelled.slice(0, end);
+    const said = decode(ids);
+    const stop_reason = stops.find((each) => said.includes(each));
+    if (stop_reason !== undefined) return { ids, text: said.slice(0, said.indexOf(stop_reason)), finish_reason: 'stop', stop_reason };
+  }
+  return { ids: [...spelled, ...(ends ? [END] : [])], text: decode(spelled), finish_reason: ends ? 'stop' : 'length' };
+}
+
+function versionOf(label: string): number | null {
+  const version = /@(\d+)$/.exec(label)?.[1];
+  return version === undefined ? null : Number(version);
 }
 
 function usageOf(prompt: number[], sampled: Sampled[]) {

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { readStream } from '../testing/harness.ts';
+import { ADMIN_KEY, readStream } from '../testing/harness.ts';
+import { exactTrial, onToy } from '../testing/exact-trial.ts';
+import { HALVES } from '../testing/token-engine.ts';
 import { useTokenGateways } from '../testing/token-gateway.ts';
-import { recordFaults } from '../testing/record-faults.ts';
-import { decode, END } from '../testing/toy-tokenizer.ts';
-import { converse } from '../testing/converse.ts';
+import { END } from '../testing/toy-tokenizer.ts';
 
 const context = useTokenGateways();
 const ask = (text: string) => ({ role: 'user', content: text });
@@ -36,16 +36,11 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
   });
 
   test('the record differs from what the engine was given and gave, or from what the agent saw', async () => {
-    await context.serve(options);
-    for (let seed = 1; seed <= 30; seed++) {
-      context.toy.generated.length = 0;
-      const trial = await context.trial();
-      const steps = await converse(seed, { chat: trial.chat, complete: trial.complete, say: (lines) => (context.toy.script = lines) });
-      const read = async (path: string): Promise<unknown> => (await context.admin('GET', `/sessions/${trial.id}${path}`)).json();
-      const seen = { steps, session: await read(''), samples: await read('/samples'), decode, generated: context.toy.generated };
-      expect(await recordFaults(seen), `seed ${seed}`).toEqual([]);
-    }
-  }, 60_000);
+    await context.serve({ ...options, label: 'run@1', spans: HALVES });
+    await context.givePool('run', 'run@1');
+    const place = { ...onToy({ url: context.gateway.url, adminKey: ADMIN_KEY }, context.toy), opening: { run_id: 'run' } };
+    for (let seed = 1; seed <= 30; seed++) expect((await exactTrial(place, `exact-${options.parses}-${seed}`, { seed })).faults).toEqual([]);
+  });
 });
 
 test('an engine without the routes is asked for them at each call, or its drift goes uncounted', async () => {

@@ -1,0 +1,47 @@
+import { startsWith } from '../../store/ids.ts';
+
+/** What an engine was given for one reply, and what it gave. */
+export type Generated = {
+  prompt: number[];
+  completion: number[];
+  logprobs: number[];
+  /** Of each token, where the engine's are a run's weights. */
+  versions?: (number | null)[];
+};
+
+/** Whether a record's turn, the `i`th of its trial, is what the engine was given and gave. */
+export type Took = (turn: Generated, i: number) => boolean;
+
+export const same = (a: readonly number[], b: readonly number[]): boolean => a.length === b.length && startsWith(a, b);
+
+/** One engine's replies to one trial, in their order. */
+export const inOrder = (generated: readonly Generated[]): Took => (turn, i) => {
+  const { prompt, completion, logprobs, versions = [] } = generated[i] ?? { prompt: [], completion: [], logprobs: [] };
+  const isVersioned = versions.every((version, at) => version === turn.versions?.[at]) && versions.length === turn.versions?.length;
+  return same(prompt, turn.prompt) && same(completion, turn.completion) && same(logprobs.map(Math.fround), turn.logprobs) && isVersioned;
+};
+
+/** Replies to many trials at once: each belongs to one turn. */
+export class Replies {
+  readonly #left = new Map<string, number>();
+
+  add(generated: Generated): void {
+    const key = keyOf(generated);
+    this.#left.set(key, (this.#left.get(key) ?? 0) + 1);
+  }
+
+  readonly take: Took = (turn) => {
+    const key = keyOf(turn);
+    const left = this.#left.get(key) ?? 0;
+    if (left > 1) this.#left.set(key, left - 1);
+    else this.#left.delete(key);
+    return left > 0;
+  };
+
+  /** How many no turn took. */
+  get left(): number {
+    return [...this.#left.values()].reduce((sum, count) => sum + count, 0);
+  }
+}
+
+const keyOf = ({ prompt, completion, logprobs }: Generated): string => [prompt, completion, logprobs.map(Math.fround)].join('|');

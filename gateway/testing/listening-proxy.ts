@@ -1,0 +1,67 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { text as textOf } from 'node:stream/consumers';
+import { sampledOf, promptOf } from '../chat/tokens.ts';
+import type { EngineConnection } from '../engines/connection.ts';
+import { isObject, parseObject, type JsonObject } from '../json.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
+import { EngineServer } from './engine-server.ts';
+import type { Generated } from './generated.ts';
+
+const DONE = 'data: [DONE]';
+const GENERATE = '/inference/v1/generate';
+
+/** Stands before an engine and hears of each reply which ids the engine was given and gave. What passes, passes as it comes. */
+export class ListeningProxy extends EngineServer {
+  readonly #engine: EngineConnection;
+  readonly #hear: (generated: Generated) => void;
+
+  constructor(engine: EngineConnection, hear: (generated: Generated) => void) {
+    super();
+    this.#engine = engine;
+    this.#hear = hear;
+  }
+
+  protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const [path, body] = [request.url ?? '', await textOf(request)];
+    const asked = parseObject(body) ?? {};
+    const gone = new AbortController();
+    response.on('close', () => gone.abort());
+    const method = request.method === 'GET' ? 'GET' : 'POST';
+    const reply = await this.#engine.send({ method, path, ...(method === 'GET' ? {} : { body }), signal: gone.signal });
+    const isHeard = reply.status === 200 && (path === GENERATE || asked.return_token_ids === true) && !/render$/.test(path);
+    response.writeHead(reply.status, { 'content-type': reply.contentType });
+    const decoder = new TextDecoder();
+    let said = '';
+    let isTold = !isHeard;
+    const tell = () => {
+      if (!isTold) for (const generated of repliesIn(asked, said)) this.#hear(generated);
+      isTold = true;
+    };
+    for await (const bytes of reply.body) {
+      if (!isTold) said += decoder.decode(bytes, { stream: true });
+      // Before its agent can know that it has ended.
+      if (asked.stream === true && said.slice(-2 * bytes.length - DONE.length).includes(DONE)) tell();
+      response.write(bytes);
+    }
+    tell();
+    response.end();
+  }
+}
+
+/** Of a whole reply, or of a stream's events. */
+function repliesIn(asked: JsonObject, said: string): Generated[] {
+  const events = asked.stream === true ? said.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : [])) : [said];
+  const replies: Generated[] = [];
+  let prompt = Array.isArray(asked.token_ids) ? asked.token_ids.map(Number) : null;
+  for (const event of events.map(parseObject)) {
+    if (!isObject(event)) continue;
+    prompt ??= promptOf(event);
+    for (const choice of choicesOf(event)) {
+      const reply = (replies[Number(choice.index)] ??= { prompt: [], completion: [], logprobs: [] });
+      const { completion, logprobs } = sampledOf(choice);
+      reply.completion.push(...(completion ?? []));
+      reply.logprobs.push(...(logprobs ?? []));
+    }
+  }
+  return replies.map((reply) => ({ ...reply, prompt: prompt ?? [] }));
+}

@@ -1,0 +1,61 @@
+import { isDeepStrictEqual } from 'node:util';
+import { isObject } from '../json.ts';
+import type { Step } from './converse.ts';
+
+type Call = { name: unknown; arguments: unknown };
+
+/** A token's text holds no more characters than that. */
+const TOKEN = 24;
+
+/** Whether an agent saw what its reply's ids say. `within`: its prompt ended within a character. */
+export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
+  const whole = stopped(said, step.asked.stop)?.text ?? said;
+  const forced = parses ? forcedName(step.asked.tool_choice) : null;
+  if (forced !== null && whole.trim() !== '') {
+    const [call, ...more] = step.calls;
+    return call !== undefined && more.length === 0 && step.text === '' && call.function.name === forced && shows(call.function.arguments, whole, within);
+  }
+  const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
+  const seen = step.calls.map(({ function: { name, arguments: given } }): Call => ({ name, arguments: parsed(given) }));
+  return shows(step.text, text, within) && isDeepStrictEqual(seen, calls);
+}
+
+/** What a reply's ids say before the stop string that ended it, and after it: a token may go on. Null: none ended it. */
+export function stopped(whole: string, stop: unknown): { text: string; stop: string; rest: string } | null {
+  const found = [stop].flat().flatMap((each) => (typeof each === 'string' && whole.includes(each) ? [{ stop: each, at: whole.indexOf(each) }] : []));
+  const [first] = found.toSorted((a, b) => a.at + a.stop.length - b.at - b.stop.length);
+  return first ? { text: whole.slice(0, first.at), stop: first.stop, rest: whole.slice(first.at + first.stop.length) } : null;
+}
+
+function forcedName(choice: unknown): unknown {
+  return isObject(choice) && isObject(choice.function) ? choice.function.name : null;
+}
+
+/** Calls of tools as the hermes parser finds them, and the text before them. */
+function apart(whole: string): { text: string; calls: Call[] } {
+  const found = [...whole.matchAll(/<tool_call>([^]*?)<\/tool_call>/g)];
+  const calls = found.map(([, inner = '']) => parsed(inner)).filter(isObject);
+  // Where one is no JSON, it takes none.
+  if (calls.length < found.length) return { text: whole, calls: [] };
+  return { text: whole.slice(0, found[0]?.index), calls: calls.map(({ name, arguments: given }) => ({ name, arguments: given })) };
+}
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+/**
+ * A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun.
+ * `within`: its prompt ended within a character. What an engine shows of that beginning is the engine's own; the rest must be there.
+ */
+function shows(seen: string, recorded: string, within: boolean): boolean {
+  if (seen === recorded) return true;
+  const [whole, rest] = [seen.replace(/\uFFFD+$/, ''), within ? recorded.replace(/^\uFFFD+/, '') : recorded];
+  const end = rest.replace(/\uFFFD+$/, '');
+  if (within && (seen.endsWith(rest) || whole.endsWith(end))) return true;
+  return rest.endsWith('\uFFFD') && rest.startsWith(whole) && rest.length - whole.length <= TOKEN;
+}
