@@ -10,11 +10,9 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
 import { startGateway } from '../gateway/node.ts';
-import { UndiciConnection } from '../gateway/node/engine-connection.ts';
-import { exactTrial, onSmallModel, onToy, type Place } from '../gateway/testing/exact-trial.ts';
-import { Replies } from '../gateway/testing/generated.ts';
-import { ListeningProxy } from '../gateway/testing/listening-proxy.ts';
+import { exactTrial, onToy, type Place } from '../gateway/testing/exact-trial.ts';
 import { withVllm } from '../gateway/testing/own-vllm.ts';
+import { placeBefore } from '../gateway/testing/place-before.ts';
 import { HALVES, TokenEngine } from '../gateway/testing/token-engine.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
@@ -61,11 +59,6 @@ async function converseAll(place: Place, from: number, to: number): Promise<void
   await Promise.all(Array.from({ length: concurrency }, lane));
 }
 
-const gatewayOf = async (url: string, postgres: TestPostgres) => {
-  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET, settings: { holdMs: 60_000 } });
-  return { url: gateway.url, adminKey: ADMIN, close: gateway.close };
-};
-
 /** Half of them with an engine that parses tool calls, where streams are made of whole replies; half with one that does not. Half of each reply's tokens are of the next version. */
 async function overToy(): Promise<void> {
   const postgres = await TestPostgres.create();
@@ -75,9 +68,9 @@ async function overToy(): Promise<void> {
       const engine = Object.assign(await new TokenEngine().start(), { parses, label: 'run@1', spans: HALVES });
       await registerReplicas(db, [engine.url]);
       await db.update(replicas).set({ runId: 'run', label: 'run@1', inRotation: true });
-      const gateway = await gatewayOf(engine.url, postgres);
+      const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET });
       const half = Math.ceil(count / 2);
-      await converseAll({ ...onToy(gateway, engine), opening: { run_id: 'run' } }, parses ? 0 : half, parses ? half : count);
+      await converseAll({ ...onToy({ url: gateway.url, adminKey: ADMIN }, engine), opening: { run_id: 'run' } }, parses ? 0 : half, parses ? half : count);
       await gateway.close();
       await engine.stop();
     }
@@ -92,15 +85,10 @@ async function overVllm(): Promise<void> {
   const signal = untilSignalled();
   const postgres = await TestPostgres.create();
   const converseWith = async (url: string) => {
-    const engine = new UndiciConnection(url);
-    const replies = new Replies();
-    const proxy = await new ListeningProxy(engine, (generated) => replies.add(generated)).start();
-    const gateway = await gatewayOf(proxy.url, postgres);
-    await converseAll(onSmallModel(gateway, engine, replies.take, signal), 0, count);
-    if (replies.left > 0) mismatch([`the engine gave ${replies.left} replies that no record holds`]);
-    await gateway.close();
-    await proxy.stop();
-    await engine.close();
+    const place = await placeBefore(url, postgres.url, signal);
+    await converseAll(place, 0, count);
+    mismatch(place.unheard());
+    await place.close();
   };
   await withVllm(converseWith, signal).finally(() => postgres.close());
 }

@@ -5,11 +5,12 @@ const opened = z.object({ api_key: z.string(), base_url: z.string() });
 /** A trial that is opened, used and read through the gateway's routes alone. */
 export async function trialOverHttp(gateway: { url: string; adminKey: string }, trialId: string, opening: Record<string, unknown> = {}) {
   const session = `${gateway.url}/sessions/${trialId}`;
-  const admin = { authorization: `Bearer ${gateway.adminKey}` };
+  // On a busy machine a connection that is kept may be closed by its server just as it is used again.
+  const admin = { authorization: `Bearer ${gateway.adminKey}`, connection: 'close' };
   const read = async (url: string): Promise<unknown> => (await fetch(url, { headers: admin })).json();
   const reply = await fetch(session, { method: 'POST', headers: admin, body: JSON.stringify(opening) });
   const { api_key, base_url } = opened.parse(await reply.json());
-  const headers = { authorization: `Bearer ${api_key}`, 'content-type': 'application/json' };
+  const headers = { ...admin, authorization: `Bearer ${api_key}`, 'content-type': 'application/json' };
   const ask = (path: string, body: Record<string, unknown>, init: RequestInit = {}) => fetch(`${base_url}${path}`, { method: 'POST', headers, body: JSON.stringify(body), ...init });
   const post = (path: string) => (body: Record<string, unknown>, init?: RequestInit) => ask(path, body, init);
   return {

@@ -2,6 +2,9 @@ import { expect, test } from 'vitest';
 import { withTemporaryStack } from '../../cli/testing/temporary-deployment.ts';
 import { UndiciConnection } from '../node/engine-connection.ts';
 import { exactTrial, onSmallModel } from '../testing/exact-trial.ts';
+import { withVllm } from '../testing/own-vllm.ts';
+import { placeBefore } from '../testing/place-before.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
 
 test('a conversation with a real engine drifts, or its record differs from what the agent saw', async ({ signal }) => {
   const faults = await withTemporaryStack(async ({ plan }) => {
@@ -13,4 +16,21 @@ test('a conversation with a real engine drifts, or its record differs from what 
     return Promise.all(conversations).finally(() => engine.close());
   }, signal, ['postgres', 'vllm', 'gateway']);
   expect(faults.flat()).toEqual([]);
+});
+
+test('a real engine\'s tool calls are recorded otherwise than it gave them, or what goes on from them drifts', async ({ signal }) => {
+  const postgres = await TestPostgres.create();
+  try {
+    await withVllm(async (url) => {
+      const place = await placeBefore(url, postgres.url, signal);
+      const conversations = Array.from({ length: 8 }, (_, i) => exactTrial(place, `calling-${i}`, { seed: i + 1, steps: 4 }));
+      const seen = await Promise.all(conversations).finally(place.close);
+      expect([...seen.flatMap(({ faults }) => faults), ...place.unheard()]).toEqual([]);
+      const steps = seen.flatMap((each) => each.steps.map((step) => ({ step, before: each.steps[step.after?.step ?? -1] })));
+      // Some went on from a call, and called by ids.
+      expect(steps.some(({ step, before }) => step.calls.length > 0 && before && before.calls.length > 0)).toBe(true);
+    }, signal, { layers: 4 });
+  } finally {
+    await postgres.close();
+  }
 });

@@ -1,0 +1,26 @@
+import { startGateway } from '../node.ts';
+import { UndiciConnection } from '../node/engine-connection.ts';
+import { onSmallModel, type Place } from './exact-trial.ts';
+import { Replies } from './generated.ts';
+import { ListeningProxy } from './listening-proxy.ts';
+
+const ADMIN_KEY = 'admin-key-of-the-tests';
+
+export type HeardPlace = Place & { unheard: () => string[]; close: () => Promise<void> };
+
+/** A gateway before a vLLM with the small model, which is heard by a proxy between them. */
+export async function placeBefore(url: string, databaseUrl: string, signal: AbortSignal): Promise<HeardPlace> {
+  const engine = new UndiciConnection(url);
+  const replies = new Replies();
+  const proxy = await new ListeningProxy(engine, (generated) => replies.add(generated)).start();
+  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [proxy.url], databaseUrl, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings: { holdMs: 60_000 } });
+  return {
+    ...onSmallModel({ url: gateway.url, adminKey: ADMIN_KEY }, engine, replies.take, signal),
+    unheard: () => (replies.left > 0 ? [`the engine gave ${replies.left} replies that no record holds`] : []),
+    close: async () => {
+      await gateway.close();
+      await proxy.stop();
+      await engine.close();
+    },
+  };
+}
