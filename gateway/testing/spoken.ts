@@ -11,10 +11,7 @@ const TOKEN = 24;
 export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
   const whole = stopped(said, step.asked.stop)?.text ?? said;
   const forced = parses ? forcedName(step.asked.tool_choice) : null;
-  if (forced !== null && whole.trim() !== '') {
-    const [call, ...more] = step.calls;
-    return call !== undefined && more.length === 0 && step.text === '' && call.function.name === forced && shows(call.function.arguments, whole, within);
-  }
+  if (forced !== null && !whole.includes('</tool_call>') && step.calls.length > 0) return isCutCall(step, whole, { name: forced, within });
   const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
   const seen = step.calls.map(({ function: { name, arguments: given } }): Call => ({ name, arguments: parsed(given) }));
   return shows(step.text, text, within) && isDeepStrictEqual(seen, calls);
@@ -25,6 +22,14 @@ export function stopped(whole: string, stop: unknown): { text: string; stop: str
   const found = [stop].flat().flatMap((each) => (typeof each === 'string' && whole.includes(each) ? [{ stop: each, at: whole.indexOf(each) }] : []));
   const [first] = found.toSorted((a, b) => a.at + a.stop.length - b.at - b.stop.length);
   return first ? { text: whole.slice(0, first.at), stop: first.stop, rest: whole.slice(first.at + first.stop.length) } : null;
+}
+
+/** A stream brings of a call that was cut what there is of its arguments; a plain reply has its text as it is. */
+function isCutCall({ text, calls: [call, ...more] }: Step, whole: string, { name, within }: { name: unknown; within: boolean }): boolean {
+  const written = /"arguments": ?([^]*)$/.exec(whole)?.[1] ?? '';
+  const given = call?.function.arguments ?? '';
+  const isCut = shows(given, written, within) || (written.startsWith(given) && /^\s*\}?\s*(<[/a-z_]*)?$/.test(written.slice(given.length)));
+  return text === '' && more.length === 0 && call?.function.name === name && isCut;
 }
 
 function forcedName(choice: unknown): unknown {
