@@ -112,9 +112,10 @@ test('a run waits for a group whose workflow failed', async () => {
 });
 
 test.each([
-  ['each straggler is told of, though no step waits for it', {}, 2],
-  ['a straggler is not told of, though a step may wait for it', { max_stale_stragglers: 0 }, 3],
-])('%s', async (_, settings, times) => {
+  ['each straggler is told of, though no step waits for it', {}, 2, 0],
+  ['a straggler is not told of, though a step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
+  ['a group that waits for one that makes it useful ends with its last', {}, 3, 1],
+])('%s', async (_, settings, times, waits) => {
   const world = new FakeWorld();
   Object.assign(world.config, { group_size: 3, group_quorum: 1, max_staleness: 1, stragglers: 'carry_over', ...settings });
   const group = plan();
@@ -124,7 +125,7 @@ test.each([
     return { outcome: null, seconds: {} };
   };
   let told = 0;
-  const endGroup = async () => void told++;
+  const endGroup = async () => told++ < waits;
   await during(world, { general: { endGroup } }, async () => {
     const running = await start(group);
     await until(() => told >= 1);
@@ -134,6 +135,21 @@ test.each([
     await running.result();
   });
   expect(told).toBe(times);
+});
+
+test('a straggler that no look tells of runs on after its run', async () => {
+  const world = new FakeWorld();
+  const id = `run${++serial}`;
+  Object.assign(world.config, { group_quorum: 1, max_staleness: 1, stragglers: 'carry_over' });
+  world.runAgent = async ({ trialId }) => {
+    if (trialId === `${id}-0.1-0-1`) await hold(Promise.withResolvers<void>().promise);
+    return { outcome: null, seconds: {} };
+  };
+  const listRunningGroups = async () => [`${id}/0.1/0`];
+  await during(world, { general: { listRunningGroups } }, async () => {
+    await (await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })).result();
+    expect(await environment.client.workflow.getHandle(`${id}/0.1/0`).result()).toEqual(['scored', 'cancelled']);
+  });
 });
 
 test('a group that was cut is given more time, or says that its deadline was in 1970', async () => {

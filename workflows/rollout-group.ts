@@ -72,9 +72,10 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       told = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
-        // A step, or a place, may wait for any of those that are left.
-        left = limits.tellsStragglers ? running().length : 0;
-        await tell();
+        // A step, or a place, may wait for any of those that are left; and a group that no batch could use, for one that makes it useful.
+        left = running().length;
+        const waits = await tell(left > 0);
+        if (!waits && !limits.tellsStragglers) left = 0;
       }
     }
     cut(running(), 'deadline');
@@ -89,14 +90,16 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   }
   return CancellationScope.nonCancellable(async () => {
     const outcomes = await all;
-    await tell(outcomes);
+    await tell(false, outcomes);
     return outcomes;
   });
 
-  async function tell(outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<void> {
-    await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run') });
+  /** Whether the group has not ended by that, but waits for what runs on. */
+  async function tell(runsOn: boolean, outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<boolean> {
+    if (await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run'), runsOn })) return true;
     // The run may have ended meanwhile: the row in the store stands.
     await getExternalWorkflowHandle(group.runId).signal(groupEndedSignal, { id: group.id, outcomes }).catch(() => {});
+    return false;
   }
 }
 

@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, sleep } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, patched, sleep } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
@@ -89,15 +89,15 @@ export class Rollouts {
     }
   }
 
-  /** One that is cancelled before it has looked does not know what earlier executions started. */
-  async #unknown(): Promise<string[]> {
-    if (this.#isKnown) return [];
+  /** What earlier executions started, of which a look tells no more than the step may need. */
+  async #others(): Promise<string[]> {
+    if (this.#isKnown && !patched('cancel-what-no-look-tells')) return [];
     return waiting('60s').listRunningGroups({ runId: this.#take.runId }).catch(() => []);
   }
 
   /** Ends all that runs: what this execution started is cancelled with its scope, the rest is told to. Bounded: hosts may be lost. */
   async cancelAll(): Promise<void> {
-    const ids = [...this.#running, ...(await this.#unknown())];
+    const ids = [...new Set([...this.#running, ...(await this.#others())])];
     const all = new Set([...ids, ...this.#started, ...this.#outlived]);
     await Promise.all([...all].map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
     await CancellationScope.withTimeout(60_000, () => Promise.all(ids.map((id) => waiting('60s').awaitGroup({ id })))).catch(() => {});
