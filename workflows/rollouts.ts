@@ -2,13 +2,12 @@ import { CancellationScope, condition, getExternalWorkflowHandle, patched, sleep
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
+import { betweenLooks } from './between-looks.ts';
 import { cutSignal, staleSignal } from './messages.ts';
 import { startGroup } from './run-groups.ts';
 
 /** A signal may be lost with a group's workflow, and what is written in the store not: it is asked again after so long. */
 const LOOK_AGAIN_MS = 60_000;
-/** Many trials may end at once: they are looked at together. */
-const BETWEEN_LOOKS_MS = 1000;
 /** Of a group whose workflow fails. */
 const TRIES = 3;
 /** After the deadline the trials that were cut are still verified. */
@@ -24,6 +23,7 @@ export class Rollouts {
   readonly #failures = new Map<string, number>();
   readonly #outlived = new Set<string>();
   #isDirty = true;
+  #looks = 0;
 
   constructor(take: TakeInput) {
     this.#take = take;
@@ -41,6 +41,7 @@ export class Rollouts {
   async untilReady({ reopen, seconds, onChange, whilePaused }: { reopen: boolean; seconds: number; onChange: (rollout: Rollout, until: number) => void; whilePaused: () => Promise<number> }): Promise<void> {
     let deadline = Date.now() + seconds * 1000;
     let isOver = false;
+    const isPaced = patched('fewer-looks');
     for (let again = reopen; ; again = false) {
       deadline += await whilePaused();
       const looked = Date.now();
@@ -55,13 +56,16 @@ export class Rollouts {
       }
       if (now >= deadline + AFTERMATH_MS) return;
       await condition(() => this.#isDirty, isOver ? LOOK_AGAIN_MS : Math.min(LOOK_AGAIN_MS, Math.max(1000, deadline - now)));
-      const early = looked + BETWEEN_LOOKS_MS - Date.now();
+      // Many trials may end at once: they are looked at together.
+      const next = isPaced ? Math.min(looked + betweenLooks(this.#looks), isOver ? Infinity : deadline) : looked + 1000;
+      const early = next - Date.now();
       if (early > 0) await sleep(early);
     }
   }
 
   async #look(reopen: boolean, isOver: boolean): Promise<Rollout> {
     this.#isDirty = false;
+    this.#looks++;
     const rollout = await store.planGroups({ ...this.#take, reopen, isOver, known: this.#isKnown && !reopen });
     this.#isKnown = true;
     if (reopen) this.#started.clear();
