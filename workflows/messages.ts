@@ -59,8 +59,8 @@ export const extendUpdate = defineUpdate<string, [{ trial: string; seconds: numb
 export const groupEndedSignal = defineSignal<[GroupEnd]>('groupEnded');
 /** A group tells its run that it was given more time. */
 export const groupMovedSignal = defineSignal<[{ id: string; until: string }]>('groupMoved');
-/** A phase of a child, for the run's `status`, and the groups that it has under way. */
-export const phaseSignal = defineSignal<[{ phase: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]>('phase');
+/** A phase of a child, for the run's `status`, what it waits for or the groups that it has under way, and for how long at most. */
+export const phaseSignal = defineSignal<[{ phase: string; waitsFor?: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]>('phase');
 /** A trial lost its engine: whoever owns the pool looks after it. */
 export const engineTroubleSignal = defineSignal('engineTrouble');
 /** To a group: its deadline is now. */

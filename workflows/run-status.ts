@@ -18,9 +18,9 @@ export class RunStatus {
       groups_ended: 0, groups: 0, trials: {}, waits_for: null, until: null, members: [], reason: null,
     };
     setHandler(statusQuery, () => this.report);
-    setHandler(phaseSignal, ({ phase, begun, seconds }) => {
+    setHandler(phaseSignal, ({ phase, waitsFor, begun, seconds }) => {
       const isBeside = begun !== undefined && SAMPLING.includes(this.report.phase);
-      if (!isBeside) this.enter(phase);
+      if (!isBeside) this.enter(phase, waitsFor, seconds);
       if (begun) this.#begin(begun, isBeside, seconds);
     });
     setHandler(groupEndedSignal, (ending) => {
@@ -33,10 +33,11 @@ export class RunStatus {
     });
   }
 
-  enter(phase: string): void {
+  /** `seconds`: that it waits at most. */
+  enter(phase: string, waitsFor: string | null = null, seconds: number | null = null): void {
     this.report.phase = phase;
     upsertSearchAttributes({ TrialgatePhase: [phase] });
-    this.waitFor(null);
+    this.waitFor(waitsFor, waitsFor === null || seconds === null ? null : Date.now() + seconds * 1000);
   }
 
   waitFor(what: string | null, until: number | null = null): void {

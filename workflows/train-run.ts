@@ -21,7 +21,7 @@ import { grpoIteration } from './grpo-iteration.ts';
 import { careForPool } from './mend-pool.ts';
 import type { RunStatusReport } from './messages.ts';
 import { Operator } from './operator.ts';
-import { publish } from './publish-version.ts';
+import { publish, PUBLICATION_SECONDS } from './publish-version.ts';
 import { Rollouts } from './rollouts.ts';
 import { RunStatus } from './run-status.ts';
 
@@ -37,7 +37,7 @@ export type RunProgress = {
   pausedUntil?: number;
 };
 
-const POOL_LIMIT = '24h';
+const POOL_SECONDS = 86_400;
 
 /**
  * A training run, one iteration an execution: each continues as new, so that history stays small and
@@ -73,10 +73,12 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     // A run that is redone after it ended has let go of its pool.
     if (!progress.published || !(await untilDone(() => store.poolHas({ runId, version: policyVersion })))) {
       await untilDone(async () => {
-        status.enter('waiting for engines');
-        await waiting(POOL_LIMIT).acquirePool({ runId });
-        status.enter('publish');
-        if (policyVersion === 0) await loadBase(runId, standing.config.deadlines.train);
+        status.enter('waiting for engines', 'engines that no other run has', POOL_SECONDS);
+        await waiting(POOL_SECONDS * 1000).acquirePool({ runId });
+        const { train } = standing.config.deadlines;
+        status.enter('publish', 'the trainer to load the model', train);
+        if (policyVersion === 0) await loadBase(runId, train);
+        status.waitFor(`engines to confirm version ${policyVersion}`, Date.now() + PUBLICATION_SECONDS * 1000);
         await publish({ runId, version: policyVersion });
       });
     }
