@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, patched, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
@@ -43,7 +43,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     if (trial.deadline <= deadline) return;
     deadline = trial.deadline;
     // Who asks the run how long it waits is told so at once.
-    void tellDeadline(group, new Date(deadline).toISOString());
+    void tellDeadline(group, owner, new Date(deadline).toISOString());
   });
   setHandler(groupStatusQuery, () => ({
     id: group.id,
@@ -103,7 +103,8 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   }
 }
 
-async function tellDeadline({ id, runId }: GroupPlan, until: string): Promise<void> {
+async function tellDeadline({ id, runId, kind }: GroupPlan, owner: string, until: string): Promise<void> {
   await store.extendGroup({ id, until }).catch(() => {});
-  await getExternalWorkflowHandle(runId).signal(groupMovedSignal, { id, until }).catch(() => {});
+  const owners = owner !== runId && patched('evaluation-moves') ? [runId, owner] : [runId];
+  await Promise.all(owners.map((each) => getExternalWorkflowHandle(each).signal(groupMovedSignal, { id, until, kind }).catch(() => {})));
 }

@@ -13,6 +13,14 @@ const TRIES = 3;
 /** After the deadline the trials that were cut are still verified. */
 const AFTERMATH_MS = 600_000;
 
+type Waiting = {
+  reopen: boolean;
+  seconds: number;
+  onChange: (rollout: Rollout, until: number) => void;
+  whilePaused: () => Promise<number>;
+  extendedUntil: () => number;
+};
+
 /** The groups that a run has under way: those of its iteration, and those that run on from earlier ones. */
 export class Rollouts {
   readonly #take: TakeInput;
@@ -36,16 +44,19 @@ export class Rollouts {
 
   /**
    * Keeps as many groups running as there is room for until the step may be made, or the deadline: then no more start, what only this
-   * step could use is cut, and it is made of what is there. `reopen`: trials that nobody finished are tried again. A pause moves the deadline.
+   * step could use is cut, and it is made of what is there. `reopen`: trials that nobody finished are tried again. A pause moves the deadline;
+   * so does an extension, to `extendedUntil`.
    */
-  async untilReady({ reopen, seconds, onChange, whilePaused }: { reopen: boolean; seconds: number; onChange: (rollout: Rollout, until: number) => void; whilePaused: () => Promise<number> }): Promise<void> {
+  async untilReady({ reopen, seconds, onChange, whilePaused, extendedUntil }: Waiting): Promise<void> {
     let deadline = Date.now() + seconds * 1000;
     let isOver = false;
     const isPaced = patched('fewer-looks');
+    const isMovable = patched('iteration-moves');
     for (let again = reopen; ; again = false) {
       deadline += await whilePaused();
       const looked = Date.now();
       const rollout = await this.#look(again, isOver);
+      if (isMovable && !isOver) deadline = Math.max(deadline, extendedUntil());
       onChange(rollout, deadline);
       if (rollout.isReady) return;
       const now = Date.now();

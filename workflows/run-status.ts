@@ -12,7 +12,7 @@ export class RunStatus {
   /** By group: one tells more than once when its stragglers go on. */
   readonly #outcomes = new Map<string, Outcome[]>();
 
-  constructor(runId: string, onGroupEnd: (id: string) => void) {
+  constructor(runId: string, onGroupEnd: (id: string) => void, onGroupMove: (until: number) => void) {
     this.report = {
       run: runId, phase: 'preparing', iteration: 0, iterations: 0, take: 0, policy_version: 0,
       groups_ended: 0, groups: 0, trials: {}, waits_for: null, until: null, members: [], reason: null,
@@ -27,9 +27,12 @@ export class RunStatus {
       this.#end(ending);
       onGroupEnd(ending.id);
     });
-    setHandler(groupMovedSignal, ({ id, until }) => {
+    setHandler(groupMovedSignal, ({ id, until, kind }) => {
+      if (kind === 'train') onGroupMove(Date.parse(until));
       const member = this.#member(id);
       if (member?.state === 'running') member.until = until;
+      const isOwn = this.report.phase === (kind === 'train' ? 'rollout' : 'evaluation');
+      if (isOwn && this.report.until !== null && this.report.until < until) this.waitFor(this.report.waits_for, Date.parse(until));
     });
   }
 

@@ -33,8 +33,9 @@ export type RunProgress = {
   resume?: boolean;
   /** The pool is known to have `at.policyVersion`. */
   published?: boolean;
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the epoch; a trial may have been given time until then. */
   pausedUntil?: number;
+  extendedUntil?: number;
 };
 
 const POOL_SECONDS = 86_400;
@@ -47,7 +48,8 @@ const POOL_SECONDS = 86_400;
 export async function trainRun(runFile: unknown, progress: RunProgress = {}): Promise<RunStatusReport> {
   const runId = workflowInfo().workflowId;
   let rollouts: Rollouts | undefined;
-  const status = new RunStatus(runId, (id) => rollouts?.ended(id));
+  let { extendedUntil = 0 } = progress;
+  const status = new RunStatus(runId, (id) => rollouts?.ended(id), (until) => void (extendedUntil = Math.max(extendedUntil, until)));
   const { report } = status;
   const operator = new Operator(runId, status, progress.pausedUntil ?? 0);
   // A reset replays what this execution was started with: then the take is another.
@@ -91,7 +93,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     await condition(allHandlersFinished);
     const { isStopping, pausedUntil, changed } = operator;
     if (isStopping || iteration + 1 >= (changed ?? standing.config).iterations) return await finish(standing, next);
-    return await continueAsNew<typeof trainRun>(changed ?? runFile, { at: { iteration: iteration + 1, policyVersion: next }, published: true, pausedUntil });
+    return await continueAsNew<typeof trainRun>(changed ?? runFile, { at: { iteration: iteration + 1, policyVersion: next }, published: true, pausedUntil, extendedUntil });
   } catch (error) {
     if (isCancellation(error)) await end('cancelled', 'cancelled by a person');
     else if (error instanceof Error && !isContinueAsNew(error)) await end('failed', describe(error));
@@ -113,6 +115,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         seconds: deadlines.iteration,
         onChange: (rollout, until) => status.sees(rollout, until),
         whilePaused: () => operator.whilePaused(),
+        extendedUntil: () => extendedUntil,
       });
     await watched(() => together(ready, evaluated));
     await operator.whilePaused();
