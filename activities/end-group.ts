@@ -10,18 +10,22 @@ import type { RunConfig } from './run-config.ts';
 
 type Group = typeof groups.$inferSelect;
 
-/** Ends a group, and says whether a batch may use it; not of one that was cut with its run. A task whose groups keep failing goes into quarantine. */
-export const endGroup = (deps: Pick<Deps, 'db'>) => async (input: { id: string; isCut?: boolean }): Promise<void> => {
-  await deps.db.transaction(async (tx) => {
+/**
+ * Ends a group, and says whether a batch may use it; not of one that was cut with its run. A task whose groups keep failing goes into quarantine.
+ * `runsOn`: some of its trials run. Returns whether it waits for them: with what has ended no batch could use it, and with theirs one may.
+ */
+export const endGroup = (deps: Pick<Deps, 'db'>) => async (input: { id: string; isCut?: boolean; runsOn?: boolean }): Promise<boolean> =>
+  deps.db.transaction(async (tx) => {
     const [group] = await tx.select().from(groups).where(and(eq(groups.id, input.id), isNull(groups.endedAt))).for('update');
-    if (!group) return;
+    if (!group) return false;
     const config = await readRun(tx, group.runId);
     const trials = await readGroupTrials(tx, eq(groups.id, group.id));
     const dropped = group.dropped ?? (input.isCut ? null : await verdict(tx, group, trials, config));
+    if (input.runsOn && dropped !== null) return true;
     await tx.update(groups).set({ endedAt: new Date(), dropped }).where(eq(groups.id, group.id));
     if (dropped === 'failed') await quarantine(tx, group, trials, config);
+    return false;
   });
-};
 
 async function verdict(tx: Transaction, group: Group, trials: GroupTrial[], config: RunConfig): Promise<Dropped | null> {
   if (group.kind === 'eval') return null;

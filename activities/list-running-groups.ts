@@ -1,6 +1,7 @@
 import { and, eq, isNull, or, sql } from 'drizzle-orm';
 import { groups, trials } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
+import { isRunning } from './is-running.ts';
 
 const finished = sql`(select count(*) from ${trials} as member where member.group_id = ${groups.id} and member.outcome is not null)`;
 
@@ -13,8 +14,9 @@ export const mayRun = or(
   sql`(${finished} < ${groups.size} and coalesce(${groups.deadlineAt}, ${groups.openedAt}) > now() - interval '1 day')`,
 );
 
-/** What a run has under way that trains, whichever iteration began it. */
-export const listRunningGroups = (deps: Pick<Deps, 'db'>) => async ({ runId }: { runId: string }): Promise<string[]> => {
+/** What a run has under way that trains, whichever iteration began it, and whether or not a batch may have it. */
+export const listRunningGroups = (deps: Pick<Deps, 'db' | 'temporal'>) => async ({ runId }: { runId: string }): Promise<string[]> => {
   const rows = await deps.db.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), mayRun));
-  return rows.map(({ id }) => id);
+  const running = await Promise.all(rows.map(async ({ id }) => ((await isRunning(deps, id)) ? [id] : [])));
+  return running.flat();
 };

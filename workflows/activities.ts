@@ -2,10 +2,12 @@ import { ActivityCancellationType, proxyActivities } from '@temporalio/workflow'
 import type { GpuActivities } from '../activities/gpu-contract.ts';
 import type { Activities } from '../activities/index.ts';
 
+export const STORE_SECONDS = 3600;
+
 /** Reads and writes of the store: quick, and worth trying for as long as a database may be away. */
 export const store = proxyActivities<Activities>({
   startToCloseTimeout: '60s',
-  scheduleToCloseTimeout: '1h',
+  scheduleToCloseTimeout: STORE_SECONDS * 1000,
   retry: { initialInterval: '500ms', maximumInterval: '10s' },
 });
 

@@ -1,7 +1,7 @@
 import { getExternalWorkflowHandle, upsertSearchAttributes } from '@temporalio/workflow';
-import { gpu, store } from './activities.ts';
+import { gpu, store, STORE_SECONDS } from './activities.ts';
 import { phaseSignal } from './messages.ts';
-import { publish } from './publish-version.ts';
+import { publish, PUBLICATION_SECONDS } from './publish-version.ts';
 
 export type IterationInput = {
   runId: string;
@@ -19,24 +19,24 @@ export async function grpoIteration(input: IterationInput): Promise<number> {
   const run = getExternalWorkflowHandle(runId);
   const seconds = { ...input.seconds };
 
-  await enter('batch');
+  await enter('batch', 'the batch of what was sampled', STORE_SECONDS);
   const batch = await timed('batch', () => store.assembleBatch({ runId, iteration, take }));
 
-  await enter('train');
+  await enter('train', 'the train step', input.trainSeconds);
   const step = await timed('train', () => gpu(input.trainSeconds).trainStep(batch.step));
   const { version } = batch.step;
   const { parentVersion } = batch;
   await store.recordVersion({ runId, iteration, take, version, parentVersion, batchSha256: batch.step.batch_sha256, step });
 
-  await enter('publish');
+  await enter('publish', `engines to confirm version ${version}`, PUBLICATION_SECONDS);
   await timed('publish', () => publish({ runId, version, fallback: parentVersion }));
 
   await store.closeTake({ runId, iteration, take, seconds });
   return version;
 
-  async function enter(phase: string): Promise<void> {
+  async function enter(phase: string, waitsFor: string, atMost: number): Promise<void> {
     upsertSearchAttributes({ TrialgatePhase: [phase] });
-    await run.signal(phaseSignal, { phase });
+    await run.signal(phaseSignal, { phase, waitsFor, seconds: atMost });
   }
   async function timed<T>(phase: string, work: () => Promise<T>): Promise<T> {
     const start = Date.now();

@@ -1,4 +1,5 @@
 import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
+import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 
 export type GroupEnd = { id: string; outcomes: Outcome[] };
@@ -52,15 +53,15 @@ export const pauseUpdate = defineUpdate<string, [{ seconds?: number }]>('pause')
 export const configureUpdate = defineUpdate<string, [Record<string, unknown>]>('configure');
 /** Ends a trial now; nothing trains on it. */
 export const skipUpdate = defineUpdate<string, [{ trial: string }]>('skip');
-/** Gives a trial, and with it its group, more time. */
+/** Gives a trial more time, and with it its group and what waits for that: the iteration, the evaluation. */
 export const extendUpdate = defineUpdate<string, [{ trial: string; seconds: number }]>('extend');
 
 /** A group tells its run that it ended; its row in the store says so too. */
 export const groupEndedSignal = defineSignal<[GroupEnd]>('groupEnded');
-/** A group tells its run that it was given more time. */
-export const groupMovedSignal = defineSignal<[{ id: string; until: string }]>('groupMoved');
-/** A phase of a child, for the run's `status`, and the groups that it has under way. */
-export const phaseSignal = defineSignal<[{ phase: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]>('phase');
+/** A group tells its run, and the evaluation that it is of, that it was given more time. */
+export const groupMovedSignal = defineSignal<[{ id: string; until: string; kind?: GroupPlan['kind'] }]>('groupMoved');
+/** A phase of a child, for the run's `status`, what it waits for or the groups that it has under way, and for how long at most. */
+export const phaseSignal = defineSignal<[{ phase: string; waitsFor?: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]>('phase');
 /** A trial lost its engine: whoever owns the pool looks after it. */
 export const engineTroubleSignal = defineSignal('engineTrouble');
 /** To a group: its deadline is now. */

@@ -7,6 +7,8 @@ import { attributesOf } from './attributes.ts';
 const PUBLISH_LIMIT_SECONDS = 1800;
 /** An engine that dies while it is given weights is up again for the next try, which waits for it. */
 const TRIES = 3;
+/** What a publication takes at most, once it has its turn and while the store answers. */
+export const PUBLICATION_SECONDS = TRIES * PUBLISH_LIMIT_SECONDS;
 
 export type Publication = {
   runId: string;

@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
-import type { GroupReport } from './messages.ts';
+import type { GroupReport, RunStatusReport } from './messages.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
@@ -112,9 +112,10 @@ test('a run waits for a group whose workflow failed', async () => {
 });
 
 test.each([
-  ['each straggler is told of, though no step waits for it', {}, 2],
-  ['a straggler is not told of, though a step may wait for it', { max_stale_stragglers: 0 }, 3],
-])('%s', async (_, settings, times) => {
+  ['each straggler is told of, though no step waits for it', {}, 2, 0],
+  ['a straggler is not told of, though a step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
+  ['a group that waits for one that makes it useful ends with its last', {}, 3, 1],
+])('%s', async (_, settings, times, waits) => {
   const world = new FakeWorld();
   Object.assign(world.config, { group_size: 3, group_quorum: 1, max_staleness: 1, stragglers: 'carry_over', ...settings });
   const group = plan();
@@ -124,7 +125,7 @@ test.each([
     return { outcome: null, seconds: {} };
   };
   let told = 0;
-  const endGroup = async () => void told++;
+  const endGroup = async () => told++ < waits;
   await during(world, { general: { endGroup } }, async () => {
     const running = await start(group);
     await until(() => told >= 1);
@@ -134,6 +135,74 @@ test.each([
     await running.result();
   });
   expect(told).toBe(times);
+});
+
+test('a straggler that no look tells of runs on after its run', async () => {
+  const world = new FakeWorld();
+  const id = `run${++serial}`;
+  Object.assign(world.config, { group_quorum: 1, max_staleness: 1, stragglers: 'carry_over' });
+  world.runAgent = async ({ trialId }) => {
+    if (trialId === `${id}-0.1-0-1`) await hold(Promise.withResolvers<void>().promise);
+    return { outcome: null, seconds: {} };
+  };
+  const listRunningGroups = async () => [`${id}/0.1/0`];
+  await during(world, { general: { listRunningGroups } }, async () => {
+    await (await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })).result();
+    expect(await environment.client.workflow.getHandle(`${id}/0.1/0`).result()).toEqual(['scored', 'cancelled']);
+  });
+});
+
+test('a trial that is given more time than its iteration has is cut with that', async () => {
+  const world = new FakeWorld();
+  const id = `run${++serial}`;
+  world.config.iterations = 1;
+  const freed = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const held = new Set<string>();
+  world.runAgent = async ({ trialId }) => {
+    held.add(trialId);
+    await hold(freed[trialId.includes('-0.1-0-') ? 0 : 1]?.promise ?? Promise.resolve());
+    return { outcome: null, seconds: {} };
+  };
+  await during(world, {}, async () => {
+    const run = await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] });
+    await until(() => held.size === 4);
+    const asked = Date.now();
+    await run.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 10_800 }] });
+    const status = () => run.query<RunStatusReport>('status');
+    const isExtended = ({ until: end }: { until: string | null }) => end !== null && Date.parse(end) >= asked + 10_800_000;
+    await until(async () => (await status()).members.some(isExtended));
+    freed[1]?.resolve();
+    // As of the next look.
+    await until(async () => (await status()).waits_for === '2 trials for the batch: 1 are there, 1 groups run');
+    expect(await status().finally(freed[0]?.resolve)).toSatisfy(isExtended);
+    await run.result();
+  });
+});
+
+test('a trial that is given more time than its evaluation has is cut with that', async () => {
+  const world = new FakeWorld();
+  const id = `run${++serial}`;
+  Object.assign(world.config, { iterations: 0, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
+  const freed = Promise.withResolvers<void>();
+  const held = new Set<string>();
+  world.runAgent = async ({ trialId }) => {
+    held.add(trialId);
+    await hold(freed.promise);
+    return { outcome: null, seconds: {} };
+  };
+  await during(world, {}, async () => {
+    const { workflow } = environment.client;
+    const run = await workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] });
+    await until(() => held.size === 4);
+    await workflow.getHandle(`${id}/eval@0/0`).signal('extend', { member: 0, seconds: 10_800 });
+    const hasTimer = async () => {
+      const { events } = await workflow.getHandle(`${id}/eval@0`).fetchHistory();
+      return events?.some(({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds) > 10_000);
+    };
+    const isTold = async () => Date.parse((await run.query<RunStatusReport>('status')).until ?? '') > Date.now() + 7_200_000;
+    await until(async () => (await hasTimer()) && (await isTold())).finally(freed.resolve);
+    await run.result();
+  });
 });
 
 test('a group that was cut is given more time, or says that its deadline was in 1970', async () => {

@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, patched, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
@@ -43,7 +43,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     if (trial.deadline <= deadline) return;
     deadline = trial.deadline;
     // Who asks the run how long it waits is told so at once.
-    void tellDeadline(group, new Date(deadline).toISOString());
+    void tellDeadline(group, owner, new Date(deadline).toISOString());
   });
   setHandler(groupStatusQuery, () => ({
     id: group.id,
@@ -72,9 +72,10 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       told = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
-        // A step, or a place, may wait for any of those that are left.
-        left = limits.tellsStragglers ? running().length : 0;
-        await tell();
+        // A step, or a place, may wait for any of those that are left; and a group that no batch could use, for one that makes it useful.
+        left = running().length;
+        const waits = await tell(left > 0);
+        if (!waits && !limits.tellsStragglers) left = 0;
       }
     }
     cut(running(), 'deadline');
@@ -89,18 +90,21 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   }
   return CancellationScope.nonCancellable(async () => {
     const outcomes = await all;
-    await tell(outcomes);
+    await tell(false, outcomes);
     return outcomes;
   });
 
-  async function tell(outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<void> {
-    await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run') });
+  /** Whether the group has not ended by that, but waits for what runs on. */
+  async function tell(runsOn: boolean, outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<boolean> {
+    if (await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run'), runsOn })) return true;
     // The run may have ended meanwhile: the row in the store stands.
     await getExternalWorkflowHandle(group.runId).signal(groupEndedSignal, { id: group.id, outcomes }).catch(() => {});
+    return false;
   }
 }
 
-async function tellDeadline({ id, runId }: GroupPlan, until: string): Promise<void> {
+async function tellDeadline({ id, runId, kind }: GroupPlan, owner: string, until: string): Promise<void> {
   await store.extendGroup({ id, until }).catch(() => {});
-  await getExternalWorkflowHandle(runId).signal(groupMovedSignal, { id, until }).catch(() => {});
+  const owners = owner !== runId && patched('evaluation-moves') ? [runId, owner] : [runId];
+  await Promise.all(owners.map((each) => getExternalWorkflowHandle(each).signal(groupMovedSignal, { id, until, kind }).catch(() => {})));
 }

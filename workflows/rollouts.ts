@@ -1,18 +1,25 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, sleep } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, patched, sleep } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
+import { betweenLooks } from './between-looks.ts';
 import { cutSignal, staleSignal } from './messages.ts';
 import { startGroup } from './run-groups.ts';
 
 /** A signal may be lost with a group's workflow, and what is written in the store not: it is asked again after so long. */
 const LOOK_AGAIN_MS = 60_000;
-/** Many trials may end at once: they are looked at together. */
-const BETWEEN_LOOKS_MS = 1000;
 /** Of a group whose workflow fails. */
 const TRIES = 3;
 /** After the deadline the trials that were cut are still verified. */
 const AFTERMATH_MS = 600_000;
+
+type Waiting = {
+  reopen: boolean;
+  seconds: number;
+  onChange: (rollout: Rollout, until: number) => void;
+  whilePaused: () => Promise<number>;
+  extendedUntil: () => number;
+};
 
 /** The groups that a run has under way: those of its iteration, and those that run on from earlier ones. */
 export class Rollouts {
@@ -24,6 +31,7 @@ export class Rollouts {
   readonly #failures = new Map<string, number>();
   readonly #outlived = new Set<string>();
   #isDirty = true;
+  #looks = 0;
 
   constructor(take: TakeInput) {
     this.#take = take;
@@ -36,15 +44,19 @@ export class Rollouts {
 
   /**
    * Keeps as many groups running as there is room for until the step may be made, or the deadline: then no more start, what only this
-   * step could use is cut, and it is made of what is there. `reopen`: trials that nobody finished are tried again. A pause moves the deadline.
+   * step could use is cut, and it is made of what is there. `reopen`: trials that nobody finished are tried again. A pause moves the deadline;
+   * so does an extension, to `extendedUntil`.
    */
-  async untilReady({ reopen, seconds, onChange, whilePaused }: { reopen: boolean; seconds: number; onChange: (rollout: Rollout, until: number) => void; whilePaused: () => Promise<number> }): Promise<void> {
+  async untilReady({ reopen, seconds, onChange, whilePaused, extendedUntil }: Waiting): Promise<void> {
     let deadline = Date.now() + seconds * 1000;
     let isOver = false;
+    const isPaced = patched('fewer-looks');
+    const isMovable = patched('iteration-moves');
     for (let again = reopen; ; again = false) {
       deadline += await whilePaused();
       const looked = Date.now();
       const rollout = await this.#look(again, isOver);
+      if (isMovable && !isOver) deadline = Math.max(deadline, extendedUntil());
       onChange(rollout, deadline);
       if (rollout.isReady) return;
       const now = Date.now();
@@ -55,13 +67,16 @@ export class Rollouts {
       }
       if (now >= deadline + AFTERMATH_MS) return;
       await condition(() => this.#isDirty, isOver ? LOOK_AGAIN_MS : Math.min(LOOK_AGAIN_MS, Math.max(1000, deadline - now)));
-      const early = looked + BETWEEN_LOOKS_MS - Date.now();
+      // Many trials may end at once: they are looked at together.
+      const next = isPaced ? Math.min(looked + betweenLooks(this.#looks), isOver ? Infinity : deadline) : looked + 1000;
+      const early = next - Date.now();
       if (early > 0) await sleep(early);
     }
   }
 
   async #look(reopen: boolean, isOver: boolean): Promise<Rollout> {
     this.#isDirty = false;
+    this.#looks++;
     const rollout = await store.planGroups({ ...this.#take, reopen, isOver, known: this.#isKnown && !reopen });
     this.#isKnown = true;
     if (reopen) this.#started.clear();
@@ -89,15 +104,15 @@ export class Rollouts {
     }
   }
 
-  /** One that is cancelled before it has looked does not know what earlier executions started. */
-  async #unknown(): Promise<string[]> {
-    if (this.#isKnown) return [];
+  /** What earlier executions started, of which a look tells no more than the step may need. */
+  async #others(): Promise<string[]> {
+    if (this.#isKnown && !patched('cancel-what-no-look-tells')) return [];
     return waiting('60s').listRunningGroups({ runId: this.#take.runId }).catch(() => []);
   }
 
   /** Ends all that runs: what this execution started is cancelled with its scope, the rest is told to. Bounded: hosts may be lost. */
   async cancelAll(): Promise<void> {
-    const ids = [...this.#running, ...(await this.#unknown())];
+    const ids = [...new Set([...this.#running, ...(await this.#others())])];
     const all = new Set([...ids, ...this.#started, ...this.#outlived]);
     await Promise.all([...all].map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
     await CancellationScope.withTimeout(60_000, () => Promise.all(ids.map((id) => waiting('60s').awaitGroup({ id })))).catch(() => {});

@@ -1,21 +1,41 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, isCancellation, startChild } from '@temporalio/workflow';
+import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, condition, isCancellation, patched, setHandler, startChild } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
 import { waiting } from './activities.ts';
 import { attributesOf } from './attributes.ts';
+import { groupMovedSignal } from './messages.ts';
 import { careForPool } from './mend-pool.ts';
 import { rolloutGroup } from './rollout-group.ts';
 
-/** Runs groups to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the latest. */
+/** Runs groups to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the latest, which moves with that of a group. */
 export async function runGroups(runId: string, plans: GroupPlan[], deadlineSeconds: number): Promise<void> {
   const pool = careForPool(runId);
   try {
-    await CancellationScope.withTimeout(deadlineSeconds * 1000, () => Promise.all(plans.map(runGroup)));
+    const groups = () => Promise.all(plans.map(runGroup));
+    await (patched('evaluation-moves') ? withinDeadline(deadlineSeconds, groups) : CancellationScope.withTimeout(deadlineSeconds * 1000, groups));
   } catch (error) {
     // At the deadline the groups were cancelled and sealed what they had; a cancelled run goes on being cancelled.
     if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;
   } finally {
     await pool.settled();
+  }
+}
+
+async function withinDeadline(seconds: number, work: () => Promise<unknown>): Promise<void> {
+  let deadline = Date.now() + seconds * 1000;
+  setHandler(groupMovedSignal, ({ until }) => void (deadline = Math.max(deadline, Date.parse(until))));
+  const working = new CancellationScope();
+  const watch = new CancellationScope();
+  void watch
+    .run(async () => {
+      for (let until = deadline; Date.now() < until; until = deadline) await condition(() => deadline !== until, until - Date.now());
+      working.cancel();
+    })
+    .catch(() => {});
+  try {
+    await working.run(work);
+  } finally {
+    watch.cancel();
   }
 }
 

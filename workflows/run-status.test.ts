@@ -62,6 +62,50 @@ test('an evaluation beside a rollout hides its groups, or has ended while it run
   });
 });
 
+test('what a batch, a train step or a publication waits for is not said, or until when', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const general = world.general();
+  const told: unknown[] = [];
+  const began = Date.now();
+  const tell = async (seconds: number) => {
+    const { phase, waits_for, until: deadline } = await statusOf(`told${serial}`);
+    const since = Date.parse(deadline ?? '') - seconds * 1000;
+    told.push([phase, waits_for, began <= since && since <= Date.now()]);
+  };
+  const assembleBatch: typeof general.assembleBatch = async (input) => {
+    await tell(3600);
+    return general.assembleBatch(input);
+  };
+  world.trainStep = () => tell(world.config.deadlines.train);
+  world.publish = async ({ label }) => {
+    if (label.endsWith('@1')) await tell(5400);
+    return {};
+  };
+  await during(world, { assembleBatch }, async () => (await start()).result());
+  expect(told).toEqual([['batch', 'the batch of what was sampled', true], ['train', 'the train step', true], ['publish', 'engines to confirm version 1', true]]);
+});
+
+test('a run that waits for engines does not say so, or until when', async () => {
+  const world = new FakeWorld();
+  const [freed, confirmed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  world.publish = async () => {
+    await confirmed.promise;
+    return {};
+  };
+  await during(world, { acquirePool: () => freed.promise }, async () => {
+    const run = await start();
+    const tells = (phase: string, waitsFor: string) =>
+      until(async () => {
+        const { phase: at, waits_for, until: deadline } = await statusOf(run.workflowId);
+        return at === phase && waits_for === waitsFor && Date.parse(deadline ?? '') > Date.now();
+      });
+    await tells('waiting for engines', 'engines that no other run has').finally(freed.resolve);
+    await tells('publish', 'engines to confirm version 0').finally(confirmed.resolve);
+    await run.result();
+  });
+});
+
 test('groups that run again after a block have ended, as status tells it', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 1, max_attempts: 1 });

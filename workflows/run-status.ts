@@ -12,31 +12,35 @@ export class RunStatus {
   /** By group: one tells more than once when its stragglers go on. */
   readonly #outcomes = new Map<string, Outcome[]>();
 
-  constructor(runId: string, onGroupEnd: (id: string) => void) {
+  constructor(runId: string, onGroupEnd: (id: string) => void, onGroupMove: (until: number) => void) {
     this.report = {
       run: runId, phase: 'preparing', iteration: 0, iterations: 0, take: 0, policy_version: 0,
       groups_ended: 0, groups: 0, trials: {}, waits_for: null, until: null, members: [], reason: null,
     };
     setHandler(statusQuery, () => this.report);
-    setHandler(phaseSignal, ({ phase, begun, seconds }) => {
+    setHandler(phaseSignal, ({ phase, waitsFor, begun, seconds }) => {
       const isBeside = begun !== undefined && SAMPLING.includes(this.report.phase);
-      if (!isBeside) this.enter(phase);
+      if (!isBeside) this.enter(phase, waitsFor, seconds);
       if (begun) this.#begin(begun, isBeside, seconds);
     });
     setHandler(groupEndedSignal, (ending) => {
       this.#end(ending);
       onGroupEnd(ending.id);
     });
-    setHandler(groupMovedSignal, ({ id, until }) => {
+    setHandler(groupMovedSignal, ({ id, until, kind }) => {
+      if (kind === 'train') onGroupMove(Date.parse(until));
       const member = this.#member(id);
       if (member?.state === 'running') member.until = until;
+      const isOwn = this.report.phase === (kind === 'train' ? 'rollout' : 'evaluation');
+      if (isOwn && this.report.until !== null && this.report.until < until) this.waitFor(this.report.waits_for, Date.parse(until));
     });
   }
 
-  enter(phase: string): void {
+  /** `seconds`: that it waits at most. */
+  enter(phase: string, waitsFor: string | null = null, seconds: number | null = null): void {
     this.report.phase = phase;
     upsertSearchAttributes({ TrialgatePhase: [phase] });
-    this.waitFor(null);
+    this.waitFor(waitsFor, waitsFor === null || seconds === null ? null : Date.now() + seconds * 1000);
   }
 
   waitFor(what: string | null, until: number | null = null): void {

@@ -21,7 +21,7 @@ import { grpoIteration } from './grpo-iteration.ts';
 import { careForPool } from './mend-pool.ts';
 import type { RunStatusReport } from './messages.ts';
 import { Operator } from './operator.ts';
-import { publish } from './publish-version.ts';
+import { publish, PUBLICATION_SECONDS } from './publish-version.ts';
 import { Rollouts } from './rollouts.ts';
 import { RunStatus } from './run-status.ts';
 
@@ -33,11 +33,12 @@ export type RunProgress = {
   resume?: boolean;
   /** The pool is known to have `at.policyVersion`. */
   published?: boolean;
-  /** Milliseconds since the epoch. */
+  /** Milliseconds since the epoch; a trial may have been given time until then. */
   pausedUntil?: number;
+  extendedUntil?: number;
 };
 
-const POOL_LIMIT = '24h';
+const POOL_SECONDS = 86_400;
 
 /**
  * A training run, one iteration an execution: each continues as new, so that history stays small and
@@ -47,7 +48,8 @@ const POOL_LIMIT = '24h';
 export async function trainRun(runFile: unknown, progress: RunProgress = {}): Promise<RunStatusReport> {
   const runId = workflowInfo().workflowId;
   let rollouts: Rollouts | undefined;
-  const status = new RunStatus(runId, (id) => rollouts?.ended(id));
+  let { extendedUntil = 0 } = progress;
+  const status = new RunStatus(runId, (id) => rollouts?.ended(id), (until) => void (extendedUntil = Math.max(extendedUntil, until)));
   const { report } = status;
   const operator = new Operator(runId, status, progress.pausedUntil ?? 0);
   // A reset replays what this execution was started with: then the take is another.
@@ -73,10 +75,12 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     // A run that is redone after it ended has let go of its pool.
     if (!progress.published || !(await untilDone(() => store.poolHas({ runId, version: policyVersion })))) {
       await untilDone(async () => {
-        status.enter('waiting for engines');
-        await waiting(POOL_LIMIT).acquirePool({ runId });
-        status.enter('publish');
-        if (policyVersion === 0) await loadBase(runId, standing.config.deadlines.train);
+        status.enter('waiting for engines', 'engines that no other run has', POOL_SECONDS);
+        await waiting(POOL_SECONDS * 1000).acquirePool({ runId });
+        const { train } = standing.config.deadlines;
+        status.enter('publish', 'the trainer to load the model', train);
+        if (policyVersion === 0) await loadBase(runId, train);
+        status.waitFor(`engines to confirm version ${policyVersion}`, Date.now() + PUBLICATION_SECONDS * 1000);
         await publish({ runId, version: policyVersion });
       });
     }
@@ -89,7 +93,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     await condition(allHandlersFinished);
     const { isStopping, pausedUntil, changed } = operator;
     if (isStopping || iteration + 1 >= (changed ?? standing.config).iterations) return await finish(standing, next);
-    return await continueAsNew<typeof trainRun>(changed ?? runFile, { at: { iteration: iteration + 1, policyVersion: next }, published: true, pausedUntil });
+    return await continueAsNew<typeof trainRun>(changed ?? runFile, { at: { iteration: iteration + 1, policyVersion: next }, published: true, pausedUntil, extendedUntil });
   } catch (error) {
     if (isCancellation(error)) await end('cancelled', 'cancelled by a person');
     else if (error instanceof Error && !isContinueAsNew(error)) await end('failed', describe(error));
@@ -111,6 +115,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         seconds: deadlines.iteration,
         onChange: (rollout, until) => status.sees(rollout, until),
         whilePaused: () => operator.whilePaused(),
+        extendedUntil: () => extendedUntil,
       });
     await watched(() => together(ready, evaluated));
     await operator.whilePaused();

@@ -1,5 +1,5 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, eq, inArray } from 'drizzle-orm';
+import { and, eq, inArray, isNotNull } from 'drizzle-orm';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import type { Database } from '../../store/database.ts';
 import { attempts, batches, groups, iterations, policyVersions, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
@@ -167,6 +167,23 @@ test('groups without spread are trained on, or replaced for ever', async () => {
   expect(names((await plan(0)).open)).toEqual(['0.1/1', '0.1/2']);
   await end(`${runId}/0.1/1`, ['scored', 0], ['scored', 0]);
   expect(await plan(0)).toMatchObject({ eligible: 2 });
+});
+
+test('stragglers of a group that has no spread at its quorum run without a place, or come too late to give it some', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', max_concurrent_trials: 4, filter_groups: { enable: true } });
+  await plan(0);
+  const quorum = async (ordinal: number) => {
+    const id = `${runId}/0.1/${ordinal}`;
+    await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+    await db.insert(trials).values([0, 1].map((member) => ({ id: `${id}-${member}`, runId, groupId: id, member, outcome: 'scored' as const, rewards: { reward: 1 } })));
+    return endGroup({ db })({ id, runsOn: true });
+  };
+  expect([await quorum(0), await quorum(1)]).toEqual([true, true]);
+  expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1', '0.1/2']);
+  await end(`${runId}/0.1/0`, ['scored', 1], ['scored', 1], ['scored', 1]);
+  await end(`${runId}/0.1/1`, ['scored', 1], ['scored', 1], ['scored', 0]);
+  expect(await db.select().from(groups).where(and(eq(groups.runId, runId), isNotNull(groups.endedAt))).orderBy(groups.ordinal)).toMatchObject([{ dropped: 'no_spread' }, { dropped: null }]);
+  expect(await plan(0)).toMatchObject({ eligible: 3 });
 });
 
 test('a task that keeps failing is sampled again and again', async () => {

@@ -23,6 +23,23 @@ export async function carriedOver(stage: Stage): Promise<void> {
   });
 }
 
+const asynchronous = { group_size: 4, max_staleness: 1, group_quorum: 2, stragglers: 'carry_over', max_concurrent_trials: 8, max_stale_stragglers: 1 };
+
+/** As docs/run-file.md advises for long tails: each straggler's end is told. Then the same where groups without spread are replaced. */
+export async function toldOfStragglers(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  const { held, free } = hold(world, /-0\.1-[01]-[23]$/);
+  await stage.over(world, async () => {
+    await stage.start('told', { ...asynchronous, iterations: 3 });
+    await until('its stragglers run', () => held.size === 4);
+    await until('its first iteration is done', () => stage.isDone('told', 0));
+    free();
+    await stage.ended('told');
+    await stage.start('replaced', { ...asynchronous, iterations: 2, filter_groups: { enable: true, max_replaced: 1 } });
+    await stage.ended('replaced');
+  });
+}
+
 /** Groups that do not wait for their last trial: by a quorum, by over-sampling. */
 export async function quorum(stage: Stage): Promise<void> {
   const world = new FakeWorld();

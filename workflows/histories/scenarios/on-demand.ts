@@ -34,6 +34,25 @@ export async function evaluated(stage: Stage): Promise<void> {
   await stage.inMemory(world, body, own);
 }
 
+/** A change during the last iteration, which asks for an evaluation after it; a trial of that is given more time than the evaluation has. */
+export async function changedLast(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  world.config = stage.config({ evaluation: { before: false, after: false } });
+  const sampling = hold(world, /./);
+  await stage.inMemory(world, async () => {
+    const run = await stage.start('changed');
+    await until('its agents run', () => sampling.held.size === 4);
+    await run.executeUpdate('configure', { args: [{ evaluation: { tasks: ['held-out'], before: false } }] });
+    const evaluating = hold(world, /./);
+    sampling.free();
+    await until('it is evaluated', () => evaluating.held.size === 4);
+    await stage.client.workflow.getHandle('changed/eval@1/0').signal('extend', { member: 0, seconds: 10_800 });
+    await until('the evaluation has more time', () => world.log.some((entry) => entry.startsWith('extend changed/eval@1/0')));
+    evaluating.free();
+    await stage.ended('changed');
+  });
+}
+
 /** A batch that is trained on again; one whose train step fails. */
 export async function rescored(stage: Stage): Promise<void> {
   const world = new FakeWorld();
