@@ -1,12 +1,15 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, isCancellation, startChild } from '@temporalio/workflow';
+import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, isCancellation, patched, startChild } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
-import { waiting } from './activities.ts';
+import { store, waiting } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 import { careForPool } from './mend-pool.ts';
 import { rolloutGroup } from './rollout-group.ts';
 
-/** Runs groups to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the latest. */
+/**
+ * Runs the groups of an evaluation to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the
+ * latest. Fails when most trials failed for reasons of ours.
+ */
 export async function runGroups(runId: string, plans: GroupPlan[], deadlineSeconds: number): Promise<void> {
   const pool = careForPool(runId);
   try {
@@ -17,6 +20,7 @@ export async function runGroups(runId: string, plans: GroupPlan[], deadlineSecon
   } finally {
     await pool.settled();
   }
+  if (patched('evaluation-checked')) await store.checkEvaluation({ groups: plans.map(({ id, size }) => ({ id, size })) });
 }
 
 async function runGroup(plan: GroupPlan): Promise<void> {
