@@ -87,7 +87,7 @@ async function writeSamples(deps: Deps, config: RunConfig, take: TakeKey) {
     const message = `iteration ${iteration} has no trainable sample: look at its trials with "trialgate show ${runId}"`;
     throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
   }
-  const metrics = await batchMetrics(deps.db, config, take, collected);
+  const metrics = await batchMetrics(deps.db, config, collected);
   const file = await writeBatch(join(deps.home, 'batches'), samples);
   return { ...file, samples: samples.length, trials: new Set(samples.map((sample) => sample.trialId)).size, metrics };
 }

@@ -1,6 +1,7 @@
 import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
 import { awaitGroup } from './await-group.ts';
+import { checkEvaluation } from './check-evaluation.ts';
 import { awaitPool, hasLostReplica, missingVersion, poolHas } from './check-pool.ts';
 import { borrowPool } from './borrow-pool.ts';
 import { closeSandbox } from './close-sandbox.ts';
@@ -34,6 +35,7 @@ export const createActivities = (deps: Deps) => ({
   awaitPool: awaitPool(deps),
   beginPublication: beginPublication(deps),
   borrowPool: borrowPool(deps),
+  checkEvaluation: checkEvaluation(deps),
   closeTake: closeTake(deps),
   configureRun: configureRun(deps),
   endGroup: endGroup(deps),

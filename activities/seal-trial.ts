@@ -1,7 +1,9 @@
 import { TrialgateError } from '../store/errors.ts';
+import { openAttempt } from '../store/queries/open-attempt.ts';
 import { sealTrial as seal } from '../store/queries/seal-trial.ts';
 import type { Outcome } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
+import type { GroupPlan } from './group-plan.ts';
 
 export type Sealing = {
   trialId: string;
@@ -13,14 +15,20 @@ export type Sealing = {
   seconds?: Record<string, number>;
   host?: string;
   final?: boolean;
+  /** What is written down of a trial that no host has opened. */
+  unopened?: { group: GroupPlan; member: number };
 };
 
 /** Ends an attempt. An `infra_error` leaves the trial open to the next one; every other outcome is final. */
-export const sealTrial = (deps: Deps) => async (input: Sealing): Promise<void> => {
+export const sealTrial = (deps: Pick<Deps, 'db'>) => async ({ unopened, ...input }: Sealing): Promise<void> => {
   try {
     await seal(deps.db, input);
   } catch (error) {
     // There is nothing to end, or another attempt stands: trying again would change neither.
     if (!(error instanceof TrialgateError)) throw error;
+    if (error.code !== 'not_found' || !unopened) return;
+    const { id: groupId, runId, task, agent, policyVersion } = unopened.group;
+    await openAttempt(deps.db, { trialId: input.trialId, runId, groupId, member: unopened.member, task, agent, policyVersion });
+    await seal(deps.db, input);
   }
 };

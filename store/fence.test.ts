@@ -7,7 +7,7 @@ import { readCalls } from './queries/read-calls.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { sealTrial } from './queries/seal-trial.ts';
-import { attempts, trials } from './schema.ts';
+import { attempts, groups, runs, trials } from './schema.ts';
 import { callRecord } from './testing/call-record.ts';
 import { useDatabase } from './testing/use-database.ts';
 
@@ -129,14 +129,17 @@ test('a new attempt begins with what the old one has used', async () => {
   expect(await findTrial(store.db, 'used')).toMatchObject({ recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null });
 });
 
-test('a deleted trial takes along what a batch was made of', async () => {
-  for (const trialId of ['trained', 'spare']) {
-    await openAttempt(store.db, { trialId, runId: 'run' });
+test('a deleted trial takes along what a batch was made of, or leaves what a batch counts as lost', async () => {
+  await store.db.insert(runs).values({ id: 'run', config: {} });
+  await store.db.insert(groups).values({ id: 'run/0.1/0', runId: 'run', kind: 'train', iteration: 0, take: 1, ordinal: 0, task: 't', agent: 'a', size: 2, policyVersion: 0, dropped: 'no_spread' });
+  for (const trialId of ['trained', 'spare', 'stale', 'flat']) {
+    await openAttempt(store.db, { trialId, runId: 'run', groupId: trialId === 'flat' ? 'run/0.1/0' : undefined });
     await recordCalls(store.db, [call(trialId, 1)]);
-    if (trialId === 'trained') await store.db.update(trials).set({ batchIteration: 0, batchTake: 1 }).where(eq(trials.id, trialId));
+    await sealTrial(store.db, { trialId, outcome: trialId === 'stale' ? 'cancelled' : 'scored', final: true });
+    if (trialId !== 'spare') await store.db.update(trials).set({ batchIteration: 0, batchTake: 1 }).where(eq(trials.id, trialId));
     await deleteTrial(store.db, { trialId });
     expect(await findTrial(store.db, trialId)).toBeUndefined();
   }
   expect(await readCalls(store.db, { trialId: 'trained', attempt: 1 })).toHaveLength(1);
-  expect(await readCalls(store.db, { trialId: 'spare', attempt: 1 })).toEqual([]);
+  for (const trialId of ['spare', 'stale', 'flat']) expect(await readCalls(store.db, { trialId, attempt: 1 })).toEqual([]);
 });

@@ -61,6 +61,7 @@ export class FakeWorld {
         note(`evaluate ${input.policyVersion}`);
         return plans(`${input.runId}/eval@${input.policyVersion}`, 'eval', input.policyVersion);
       },
+      checkEvaluation: async () => {},
       openGroup: async () => ({
         maxAttempts: this.config.max_attempts,
         trialSeconds: this.config.deadlines.trial,

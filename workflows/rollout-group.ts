@@ -2,11 +2,14 @@ import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
-import { cutSignal, extendSignal, groupEndedSignal, groupMovedSignal, groupStatusQuery, skipSignal, staleSignal } from './messages.ts';
+import { cutSignal, extendSignal, groupEndedSignal, groupMovedSignal, groupStatusQuery, skipSignal, staleSignal, type TrialState } from './messages.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
 /** What a group's quorum is made of: a trial that failed for reasons that are not its own is no reason to cut one that runs. */
 const COUNTED: Outcome[] = ['scored', 'truncated', 'agent_error'];
+
+/** Its time has not begun. */
+const WAITS: TrialState[] = ['opening', 'waiting'];
 
 /**
  * The G trials of one task, side by side, until all have ended, its quorum or its deadline. It may outlive the iteration that started
@@ -17,7 +20,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   const owner = workflowInfo().parent?.workflowId ?? group.runId;
   const trials: TrialRun[] = Array.from({ length: group.size }, (_, member) => ({
     trialId: `${group.trialPrefix}-${member}`, member, group, limits, owner,
-    scope: new CancellationScope(), cut: null, outcome: null, deadline: null, state: 'opening',
+    scope: new CancellationScope(), cut: null, outcome: null, deadline: null, more: 0, state: 'opening',
   }));
   let deadline = Date.now() + limits.groupSeconds * 1000;
   const running = () => trials.filter(({ outcome }) => outcome === null);
@@ -39,9 +42,14 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     const trial = running().find((each) => each.member === member);
     // What was cut is verified, and has no use for time.
     if (!trial || trial.cut !== null || isOver) return;
-    trial.deadline = Math.max(trial.deadline ?? 0, Date.now()) + seconds * 1000;
-    if (trial.deadline <= deadline) return;
-    deadline = trial.deadline;
+    if (WAITS.includes(trial.state) && patched('extended-while-it-waits')) {
+      trial.more += seconds * 1000;
+      deadline += seconds * 1000;
+    } else {
+      trial.deadline = Math.max(trial.deadline ?? 0, Date.now()) + seconds * 1000;
+      if (trial.deadline <= deadline) return;
+      deadline = trial.deadline;
+    }
     // Who asks the run how long it waits is told so at once.
     void tellDeadline(group, owner, new Date(deadline).toISOString());
   });

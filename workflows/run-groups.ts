@@ -1,13 +1,16 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, condition, isCancellation, patched, setHandler, startChild } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
-import { waiting } from './activities.ts';
+import { store, waiting } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 import { groupMovedSignal } from './messages.ts';
 import { careForPool } from './mend-pool.ts';
 import { rolloutGroup } from './rollout-group.ts';
 
-/** Runs groups to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the latest, which moves with that of a group. */
+/**
+ * Runs the groups of an evaluation to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the
+ * latest, which moves with that of a group. Fails when most trials failed for reasons of ours.
+ */
 export async function runGroups(runId: string, plans: GroupPlan[], deadlineSeconds: number): Promise<void> {
   const pool = careForPool(runId);
   try {
@@ -19,6 +22,7 @@ export async function runGroups(runId: string, plans: GroupPlan[], deadlineSecon
   } finally {
     await pool.settled();
   }
+  if (patched('evaluation-checked')) await store.checkEvaluation({ groups: plans.map(({ id, size }) => ({ id, size })) });
 }
 
 async function withinDeadline(seconds: number, work: () => Promise<unknown>): Promise<void> {

@@ -25,9 +25,11 @@ export type TrialRun = {
   state: TrialState;
   /** Of the current attempt's agent, in milliseconds since the epoch. */
   deadline: number | null;
+  /** Milliseconds that a person gave it while it waited, beyond what each attempt has. */
+  more: number;
 };
 /** One that was not opened has no host. */
-type Attempt = Pick<Sealing, 'trialId' | 'attempt' | 'host'>;
+type Attempt = Pick<Sealing, 'trialId' | 'attempt' | 'host' | 'unopened'>;
 type Opened = { trialId: string; attempt: number; host: string };
 type Ending = Omit<Sealing, keyof Attempt>;
 
@@ -62,7 +64,9 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
     });
   } catch (error) {
     if (!isCancellation(error)) throw error;
-    return seal({ trialId }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
+    // What a person skipped is not tried again after a resume, though it still waits for a host.
+    const unopened = trial.cut === 'skipped' ? { group, member: trial.member } : undefined;
+    return seal({ trialId, unopened }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
   }
 }
 
@@ -110,7 +114,7 @@ async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
 /** Lets the agent run until the trial's deadline, which a person may move; then it has used up its time, and what it left is verified. */
 async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Promise<AgentEnd> {
   // A person may have given it more before it began.
-  trial.deadline = Math.max(trial.deadline ?? 0, Date.now() + trial.limits.trialSeconds * 1000);
+  trial.deadline = Math.max(trial.deadline ?? 0, Date.now() + trial.limits.trialSeconds * 1000 + trial.more);
   let isOver = false;
   const agent = new CancellationScope();
   const running = agent.run(run);

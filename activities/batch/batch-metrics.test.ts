@@ -41,7 +41,7 @@ async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
   const sequences = buildSamples(await readTrainableCalls(context.db, { trialId: trial.id, attempt: 1 }));
   const samples = sequences.map((sequence) => ({ ...sequence, rewards: { reward: 1 }, groupId, trialId: trial.id, attempt: 1, companions: [] }));
   const collected = { samples, stale: [], staleness: samples.map(() => 0), trials: [row] };
-  const { samples_per_trial, drifted_calls } = await batchMetrics(context.db, config, { runId: 'run', iteration: 0, take: 1 }, collected);
+  const { samples_per_trial, drifted_calls } = await batchMetrics(context.db, config, collected);
   return { samples_per_trial, drifted_calls };
 }
 

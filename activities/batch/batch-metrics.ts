@@ -1,23 +1,22 @@
 import { and, eq, inArray, isNotNull, isNull } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
-import { calls, groups, trials } from '../../store/schema.ts';
+import { calls, trials } from '../../store/schema.ts';
 import { weightedReward } from '../reward.ts';
 import type { RunConfig } from '../run-config.ts';
-import type { TakeKey } from '../rollout/takes.ts';
 import { rewardsOf } from '../rollout/rewards-of.ts';
 import type { Collected, Trial } from './collect-samples.ts';
 import type { Sample } from './sample.ts';
 
 /**
- * What a batch is made of, and what was left out of it since the one before. `*_tokens`: trained tokens a trial, mean; `*_reward`: mean.
+ * What a batch is made of, and what was lost since the one before. `*_tokens`: trained tokens a trial, mean; `*_reward`: mean.
  * `drifted_calls`: of the calls that come after others of their trial, the share that goes on from one by its text alone.
  * Used and dropped side by side show what a quorum, over-sampling or staleness favours.
  */
-export async function batchMetrics(db: Database, config: RunConfig, take: TakeKey, collected: Collected): Promise<Record<string, number>> {
+export async function batchMetrics(db: Database, config: RunConfig, collected: Collected): Promise<Record<string, number>> {
   const { samples, stale, staleness } = collected;
   const usedIds = new Set(samples.map(({ trialId }) => trialId));
   const used = collected.trials.filter(({ id }) => usedIds.has(id));
-  const left = [...collected.trials.filter(({ id }) => !usedIds.has(id)), ...(await readDropped(db, take))];
+  const left = collected.trials.filter(({ id }) => !usedIds.has(id));
   const continued = await db
     .select({ continuation: calls.continuation })
     .from(calls)
@@ -38,12 +37,6 @@ export async function batchMetrics(db: Database, config: RunConfig, take: TakeKe
     dropped_tokens: mean(left.map(({ usedTokens }) => usedTokens)),
     dropped_reward: mean(left.filter(({ rewards }) => rewards !== null).map((trial) => rewardOf(trial, config))),
   };
-}
-
-/** Trials of this take's own groups that no batch will have: their groups were dropped, or went on without them. */
-async function readDropped(db: Database, { runId, iteration, take }: TakeKey): Promise<Trial[]> {
-  const own = and(eq(groups.runId, runId), eq(groups.iteration, iteration), eq(groups.take, take), isNotNull(groups.dropped));
-  return (await db.select({ trial: trials }).from(trials).innerJoin(groups, eq(groups.id, trials.groupId)).where(own)).map(({ trial }) => trial);
 }
 
 const rewardOf = (trial: Trial, config: RunConfig): number => weightedReward(rewardsOf(trial, config) ?? trial.rewards ?? {}, config.reward_weights);

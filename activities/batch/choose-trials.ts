@@ -1,6 +1,6 @@
-import { and, eq, inArray, isNotNull, sql } from 'drizzle-orm';
+import { and, eq, inArray, isNotNull, or, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
-import { groups, iterations, trials } from '../../store/schema.ts';
+import { attempts, groups, iterations, trials } from '../../store/schema.ts';
 import { requireOpenTake } from '../require-open-take.ts';
 import { batchTrials, isOffered, readCandidates, usable, type Candidate } from '../rollout/candidates.ts';
 import { readLineage } from '../rollout/lineage.ts';
@@ -9,7 +9,7 @@ import type { RunConfig } from '../run-config.ts';
 
 /**
  * Marks what a take's batch is made of, once: stragglers that earlier batches did not wait for, then the oldest groups, so that no slow
- * task is overtaken for ever, until there are enough trials.
+ * task is overtaken for ever, until there are enough trials. What was lost since the batch before is marked with it, so that one batch counts it.
  */
 export async function chooseTrials(db: Database, config: RunConfig, take: TakeKey): Promise<void> {
   const { runId, iteration, take: number } = take;
@@ -22,15 +22,23 @@ export async function chooseTrials(db: Database, config: RunConfig, take: TakeKe
     const [straggler] = await tx.select({ id: trials.id }).from(trials).where(ofTake(batchOf(trials), take)).limit(1);
     if (ofOwn || straggler) return;
     const ages = await readLineage(tx, { runId, version: policyVersion, limit: config.max_staleness });
-    const offered = (await readCandidates(tx, config, runId, ages)).filter((candidate) => isOffered(candidate, config));
+    const candidates = await readCandidates(tx, config, runId, ages);
+    const offered = candidates.filter((candidate) => isOffered(candidate, config));
     const chosen = enough(offered, batchTrials(config)).map(({ group }) => group.id);
     if (chosen.length === 0) return;
-    const isNew = and(isNotNull(trials.outcome), sql`not ${isLive(batchOf(trials))}`);
-    await tx.update(trials).set(mark).where(and(eq(trials.runId, runId), inArray(trials.groupId, chosen), isNew));
+    const isNew = and(eq(trials.runId, runId), sql`not ${isLive(batchOf(trials))}`);
+    await tx.update(trials).set(mark).where(and(isNew, inArray(trials.groupId, chosen), isNotNull(trials.outcome)));
+    // Of stragglers: cut, too old, or without a reward.
+    const lost = candidates.filter(({ isTaken }) => isTaken).flatMap(({ members }) => members.filter(({ isFinal, isUsable }) => isFinal && !isUsable));
+    if (lost.length > 0) await tx.update(trials).set(mark).where(inArray(trials.id, lost.map(({ id }) => id)));
+    const dropped = tx.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNotNull(groups.dropped), isLive(groups)));
+    await tx.update(trials).set(mark).where(and(isNew, inArray(trials.groupId, dropped), or(isNotNull(trials.outcome), lastEnded)));
     const taken = offered.filter(({ group, isTaken }) => !isTaken && chosen.includes(group.id)).map(({ group }) => group.id);
     if (taken.length > 0) await tx.update(groups).set({ ...mark, endedAt: sql`coalesce(${groups.endedAt}, now())` }).where(inArray(groups.id, taken));
   });
 }
+
+const lastEnded = sql`exists (select 1 from ${attempts} as last where last.trial_id = ${trials.id} and last.attempt = ${trials.attempt} and last.ended_at is not null)`;
 
 function enough(offered: Candidate[], wanted: number): Candidate[] {
   const chosen: Candidate[] = [];

@@ -45,7 +45,7 @@ beforeAll(async () => {
   await trial('carried', 0, { version: 3 }, { reward: 0.25, batch: 2 });
   await trial('carried', 1, { version: 4, from: 2 }, {});
   await trial('carried', 2, { version: 3, tokens: 7 }, { reward: 0.5 });
-  await trial('flat', 0, { version: 4, tokens: 20 }, { reward: 1, batch: null });
+  await trial('flat', 0, { version: 4, tokens: 20 }, { reward: 1 });
 });
 
 test('what is too old, or another take had a part in, is trained on; a sample is as old as its newest token', async () => {
@@ -62,7 +62,7 @@ test('the baseline of a straggler forgets its group\'s earlier trials, or is mad
 });
 
 test('what a batch left out is not told beside what it used', async () => {
-  const metrics = await batchMetrics(store.db, config, take, await collectSamples(store.db, config, take, 4));
+  const metrics = await batchMetrics(store.db, config, await collectSamples(store.db, config, take, 4));
   expect(metrics).toMatchObject({ groups: 2, samples_per_trial: 1, stale_samples: 2, staleness_max: 1, used_trials: 3, used_tokens: 5, used_reward: 0.5, dropped_trials: 4, dropped_reward: 1 });
   expect(metrics['staleness_mean']).toBeCloseTo(2 / 3);
   expect(metrics['dropped_tokens']).toBe((4 + 40 + 4 + 20) / 4);

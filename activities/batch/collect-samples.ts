@@ -16,13 +16,14 @@ export type Collected = {
   stale: Sample[];
   /** Steps that each sample lags behind. */
   staleness: number[];
+  /** Also those that were lost since the batch before. */
   trials: Trial[];
 };
 
 /** The samples of the trials that a take's batch is made of, in an order that does not depend on who finished first. */
 export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<Collected> {
   const members = await db
-    .select({ trial: trials })
+    .select({ trial: trials, dropped: groups.dropped })
     .from(trials)
     .innerJoin(groups, eq(groups.id, trials.groupId))
     .where(ofTake(batchOf(trials), take))
@@ -30,9 +31,9 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
   const earlier = await readEarlier(db, config, members.map(({ trial }) => trial));
   const collected: Collected = { samples: [], stale: [], staleness: [], trials: members.map(({ trial }) => trial) };
-  for (const { trial } of members) {
+  for (const { trial, dropped } of members) {
     const rewards = rewardsOf(trial, config);
-    if (rewards === null || trial.groupId === null) continue;
+    if (dropped !== null || rewards === null || trial.groupId === null) continue;
     const trainable = await readTrainableCalls(db, { trialId: trial.id, attempt: trial.attempt });
     for (const sequence of buildSamples(trainable)) {
       const sample = { ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt, companions: earlier.get(trial.groupId) ?? [] };

@@ -1,4 +1,4 @@
-import { and, eq, isNotNull, isNull, or, sql } from 'drizzle-orm';
+import { and, eq, inArray, isNotNull, isNull, or, sql } from 'drizzle-orm';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { batches, groups, quarantinedTasks, runs, trials } from '../../store/schema.ts';
 import { batchOf, isLive, ofTake, type TakeKey } from './takes.ts';
@@ -18,7 +18,9 @@ export async function reopenUnfinished(tx: Transaction, take: TakeKey): Promise<
   );
   // A batch that could not be made is made anew.
   await tx.update(trials).set({ batchIteration: null, batchTake: null }).where(ofTake(batchOf(trials), take));
-  await tx.update(groups).set({ endedAt: null, dropped: null }).where(again);
+  const reopened = await tx.update(groups).set({ endedAt: null, dropped: null }).where(again).returning({ id: groups.id });
+  // An earlier batch may have counted them as lost.
+  await tx.update(trials).set({ batchIteration: null, batchTake: null }).where(and(inArray(trials.groupId, reopened.map(({ id }) => id)), isNull(trials.outcome)));
   await tx.update(groups).set({ batchIteration: null, batchTake: null }).where(marked);
 }
 

@@ -127,7 +127,7 @@ test('a step that waits for one of two stragglers waits for both', async () => {
     expect(world.count('train 2')).toBe(0);
     await handle.executeUpdate('skip', { args: [{ trial: `${id}-0.1-0-3` }] });
     await until(() => isDone(id, 1));
-    expect(await outcomeOf(`${id}-0.1-0-3`)).toMatchObject({ outcome: 'cancelled', batchIteration: null });
+    expect(await outcomeOf(`${id}-0.1-0-3`)).toMatchObject({ outcome: 'cancelled', batchIteration: 1 });
     await handle.result();
     await until(async () => (await outcomeOf(`${id}-0.1-0-2`))?.outcome === 'cancelled');
     expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ reason: 'older than the run allows' });

@@ -2,8 +2,11 @@ import { beforeAll, expect, test } from 'vitest';
 import { runConfig } from '../../activities/run-config.ts';
 import { runs } from '../../store/schema.ts';
 import { useDatabase } from '../../store/testing/use-database.ts';
+import { FakeWorld } from '../../workflows/fake-activities.ts';
+import { withWorkers } from '../../workflows/testing.ts';
 import { useTemporal } from '../../workflows/use-temporal.ts';
 import { printSchedules } from '../show/print-schedules.ts';
+import { TASK_QUEUE } from '../task-queue.ts';
 import { listSchedules, removeSchedule, scheduleEvaluations } from './schedule-evaluations.ts';
 
 const environment = useTemporal();
@@ -26,6 +29,35 @@ test('a schedule does not start what it should when it should, or stays after it
   await removeSchedule(environment.client, 'first');
   await expect(removeSchedule(environment.client, 'first')).rejects.toMatchObject({ code: 'not_found' });
   await expect.poll(() => listSchedules(environment.client)).toEqual([]);
+});
+
+test('a schedule starts another workflow than it should, for another run, or where nobody works on it', async () => {
+  const asked: unknown[] = [];
+  const world = new FakeWorld();
+  const own = {
+    borrowPool: async () => ({ version: 3, published: true }),
+    planEvaluationOnDemand: async (request: { runId: string; version: number }) => {
+      asked.push(request);
+      const { runId, version } = request;
+      const group = { runId, kind: 'eval' as const, iteration: null, take: null, ordinal: 0, size: 2, task: 't', agent: 'a', policyVersion: version };
+      return { id: `eval@${version}.1`, plans: [{ ...group, id: `${runId}/eval@${version}.1/0`, trialPrefix: `${runId}-eval.${version}.1-0` }], deadlineSeconds: 600 };
+    },
+    returnPool: async () => void world.log.push('return'),
+  };
+  await schedule('first', '0 3 * * *');
+  const nightly = environment.client.schedule.getHandle('first/evaluate');
+  await withWorkers(environment, { [TASK_QUEUE]: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host() }, async () => {
+    await nightly.trigger();
+    const started = async () => (await nightly.describe()).info.recentActions[0]?.action.workflow;
+    await expect.poll(started).toMatchObject({ workflowId: expect.stringMatching(/^first\/evaluate-20\d\d-/) });
+    const { workflowId, firstExecutionRunId } = (await started()) ?? {};
+    const evaluation = environment.client.workflow.getHandle(workflowId ?? '', firstExecutionRunId);
+    expect(await evaluation.result()).toEqual({ runId: 'first', id: 'eval@3.1', version: 3 });
+    expect(await evaluation.describe()).toMatchObject({ type: 'evaluateRun', taskQueue: TASK_QUEUE, status: { name: 'COMPLETED' } });
+  });
+  expect(asked).toEqual([{ runId: 'first', samples: 4, version: 3 }]);
+  expect(world.log.filter((entry) => /^(seal|return)/.test(entry)).toSorted()).toEqual(['return', 'seal first-eval.3.1-0-0 1 scored', 'seal first-eval.3.1-0-1 1 scored']);
+  await removeSchedule(environment.client, 'first');
 });
 
 test.each([

@@ -15,11 +15,11 @@ const NO_WEIGHTS = { checkpoint: '', checkpointSha256: '', canary: { token_ids: 
 export function recordsOver(world: FakeWorld, { db, temporal, home }: { db: Database; temporal: Client; home: string }) {
   const sandboxes = new HostSandboxes(home, 64);
   const real = createActivities({ db, temporal, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
-  const { awaitGroup, closeTake, configureRun, endGroup, extendGroup, findOpenTrial, listRunningGroups, openGroup, openTake, openTrial, planGroups, prepareRun, sealTrial, setRunStatus } = real;
+  const { awaitGroup, checkEvaluation, closeTake, configureRun, endGroup, extendGroup, findOpenTrial, listRunningGroups, openGroup, openTake, openTrial, planEvaluation, planEvaluationOnDemand, planGroups, prepareRun, sealTrial, setRunStatus } = real;
   const fakes = world.general();
   return {
     ...fakes,
-    awaitGroup, closeTake, configureRun, endGroup, extendGroup, findOpenTrial, listRunningGroups, openGroup, openTake, openTrial, planGroups, prepareRun, sealTrial, setRunStatus,
+    awaitGroup, checkEvaluation, closeTake, configureRun, endGroup, extendGroup, findOpenTrial, listRunningGroups, openGroup, openTake, openTrial, planEvaluation, planEvaluationOnDemand, planGroups, prepareRun, sealTrial, setRunStatus,
     recordBase: async ({ runId }: { runId: string }) => {
       await db.insert(policyVersions).values({ runId, version: 0, stepKey: 'base', ...NO_WEIGHTS }).onConflictDoNothing();
     },

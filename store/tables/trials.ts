@@ -50,7 +50,7 @@ export const trials = pgTable(
     exhausted: text({ enum: EXHAUSTED }),
     attemptOpenedAt: timestamp('attempt_opened_at', { withTimezone: true }).notNull().defaultNow(),
     policyVersion: integer('policy_version'),
-    /** The take whose batch has its samples; void when that take is superseded. */
+    /** The take whose batch has its samples, or counts it as lost; void when that take is superseded. */
     batchIteration: integer('batch_iteration'),
     batchTake: integer('batch_take'),
     outcome: text({ enum: OUTCOMES }),
