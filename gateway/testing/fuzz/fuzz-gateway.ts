@@ -81,7 +81,8 @@ type Agent = { url: string; name: string; random: Random; signal: AbortSignal; s
 async function oneRound({ url, name, random, signal, served, talk }: Agent, attempt: number): Promise<{ status: number; fault: string | null }> {
   const { path, body: asked } = goodRequest(talk, random);
   const good = JSON.stringify(asked);
-  const headers = { authorization: `Bearer ${attemptKey(SECRET, name, attempt)}` };
+  // While the process computes for seconds, its server would close an idle connection under a request.
+  const headers = { authorization: `Bearer ${attemptKey(SECRET, name, attempt)}`, connection: 'close' };
   const body = random.chance(0.5) ? new Uint8Array(mutateText(good, random)) : good;
   try {
     const reply = await fetch(`${url}/${name}${path}`, { method: 'POST', headers, body, signal: AbortSignal.any([signal, AbortSignal.timeout(60_000)]) });
@@ -96,7 +97,7 @@ async function oneRound({ url, name, random, signal, served, talk }: Agent, atte
     if (UNFORESEEN.test(code)) return { status: reply.status, fault: `${path} was answered ${text.slice(0, 300)}` };
     return { status: reply.status, fault: foreign(name, text) };
   } catch (error) {
-    return { status: 0, fault: `${path}: ${String(error)}` };
+    return { status: 0, fault: `${path}: ${String(error)} ${error instanceof Error ? String(error.cause) : ''}` };
   }
 }
 
