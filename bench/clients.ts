@@ -2,7 +2,8 @@
  * Other people's agents and SDKs against the gateway, each with a home of its own: what they asked, and what the record has of it.
  * `toy` is an engine that says what each needs to hear to use its tools and come to its end; `vllm` is the real one with SmolLM2, whose
  * text at such prompts is nonsense, with replies of a few tokens at temperature 0 and without token-in: what each client was answered is
- * compared with what vLLM itself answers to the same requests.
+ * compared with what vLLM itself answers to the same requests. A client that calls no tool there asks once; so each has its session of
+ * several turns with tools before the toy engine too, and both are asked for each of that session's requests.
  *
  *   node bench/clients.ts --engine toy
  *   node bench/clients.ts --engine vllm --only mini-swe-agent,langgraph,aider
@@ -13,7 +14,7 @@ import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { CLIENTS } from '../gateway/clients/all.ts';
-import { clientBesideVllm, differs, firstDifference, ONE_AT_A_TIME } from '../gateway/clients/beside-vllm.ts';
+import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Compared } from '../gateway/clients/beside-vllm.ts';
 import type { Client } from '../gateway/clients/client.ts';
 import { install } from '../gateway/clients/install.ts';
 import { runClient, type Ran } from '../gateway/clients/run.ts';
@@ -57,13 +58,24 @@ async function besideToy(client: Client, gateway: NodeGateway): Promise<string[]
 }
 
 async function besideReal(vllm: string, client: Client, { url }: NodeGateway): Promise<string[]> {
-  const folder = await install(client, signal);
-  const { ran, recorded, compared } = await clientBesideVllm(client, { folder, gateway: { url, adminKey: ADMIN_KEY }, vllm, limitMs, signal });
-  const others = compared.filter(differs);
-  differences.push(...others.map((each) => `${client.name}, ${each.what}: ${firstDifference(each)}`));
+  const at = { folder: await install(client, signal), gateway: { url, adminKey: ADMIN_KEY }, vllm, limitMs, signal };
+  const { ran, recorded, compared } = await clientBesideVllm(client, at);
+  const session = await sessionBesideVllm(client, at);
   const { protocols, calls, unfinished, realigned, forked, tokens } = recorded;
-  return [protocols.join(' '), exitOf(ran), ...[compared.length, calls, unfinished, realigned, forked, tokens, compared.length - others.length].map(String), ran.seconds.toFixed(0)];
+  const alone = [compared.filter(isAnswered).length, calls, unfinished, realigned, forked, tokens, equalIn(client, compared)];
+  const turns = [exitOf(session.ran), session.compared.length, refusedOf(session.compared), session.recorded.calls, equalIn(client, session.compared)];
+  return [protocols.join(' '), exitOf(ran), ...[...alone, ...turns].map(String), (ran.seconds + session.ran.seconds).toFixed(0)];
 }
+
+/** How many answers are equal, refusals among them; the others are told at the end. */
+function equalIn({ name }: Client, compared: readonly Compared[]): number {
+  const others = compared.filter(differs);
+  differences.push(...others.map((each) => `${name}, ${each.what}: ${firstDifference(each)}`));
+  return compared.length - others.length;
+}
+
+const refusedOf = (compared: readonly Compared[]): string =>
+  Object.entries(refusedIn(compared)).map(([status, times]) => `${times} by ${status}`).join(', ') || '0';
 
 function exitOf({ code, output, timedOut }: Ran): string {
   if (code !== 0) console.log(output.slice(-1_500));
@@ -87,7 +99,7 @@ if (values.engine === 'vllm') {
 }
 const FIGURES = {
   toy: ['calls', 'unfinished', 'clean', 'realigned', 'forked', 'untrainable', 'samples', 'tokens', 'trained'],
-  vllm: ['answered', 'recorded', 'unfinished', 'realigned', 'forked', 'tokens', 'equal to vLLM'],
+  vllm: ['answered', 'recorded', 'unfinished', 'realigned', 'forked', 'tokens', 'equal to vLLM', 'exit before the toy', 'asked of both', 'refused by vLLM', 'recorded', 'equal to vLLM'],
 };
 const figures = values.engine === 'vllm' ? FIGURES.vllm : FIGURES.toy;
 const text = `${[JSON.stringify(provenance(), null, 2), `engine: ${values.engine}`, table(['client', 'version', 'protocols', 'exit', ...figures, 'seconds'], rows), ...differences].join('\n\n')}\n`;

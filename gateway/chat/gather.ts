@@ -95,8 +95,8 @@ class GatheredChoice {
   add(choice: JsonObject): void {
     const { completion, logprobs } = sampledOf(choice);
     const { ending } = this;
-    if (completion) (ending.completion ??= []).push(...completion);
-    if (logprobs) (ending.logprobs ??= []).push(...logprobs);
+    if (completion) append((ending.completion ??= []), completion);
+    if (logprobs) append((ending.logprobs ??= []), logprobs);
     if (this.#keepsLogprobs && isObject(choice.logprobs)) this.#logprobs = extended(this.#logprobs, choice.logprobs);
     ending.versions = versionsOf(choice) ?? ending.versions;
     if (typeof choice.stop_reason === 'string') this.#matched = { stop_reason: choice.stop_reason };
@@ -141,12 +141,17 @@ class GatheredChoice {
   }
 }
 
+/** A reply may come in one chunk, and have more tokens than a call takes arguments. */
+function append<T>(list: T[], more: readonly T[]): void {
+  for (const each of more) list.push(each);
+}
+
 /** Of a chat one list, of a text several side by side: each goes on where it was. */
 function extended(before: JsonObject | null, more: JsonObject): JsonObject {
   const lists = before ?? {};
   for (const [key, value] of Object.entries(more)) {
     const list = lists[key];
-    if (Array.isArray(list) && Array.isArray(value)) list.push(...value);
+    if (Array.isArray(list) && Array.isArray(value)) append<unknown>(list, value);
     else lists[key] = Array.isArray(value) ? [...value] : value;
   }
   return lists;

@@ -54,6 +54,7 @@ export const CLIENTS: readonly Client[] = [
     protocol: 'messages',
     install: { npm: '@anthropic-ai/claude-code@2.1.330' },
     bringsTools: true,
+    givesUp: true,
     says: TWICE('Bash', (turn) => ({ command: `echo ${turn}`, description: 'says it' })),
     start: ({ folder, trialUrl, key }) => ({
       file: join(folder, 'node_modules/.bin/claude'),
@@ -70,6 +71,7 @@ export const CLIENTS: readonly Client[] = [
     protocol: 'responses',
     install: { npm: '@openai/codex@0.169.0' },
     bringsTools: true,
+    givesUp: true,
     says: TWICE('exec_command', (turn) => ({ cmd: `echo ${turn}` })),
     start: ({ folder, trialUrl, key }) => ({
       file: join(folder, 'node_modules/.bin/codex'),

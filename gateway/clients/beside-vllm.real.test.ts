@@ -3,11 +3,12 @@ import { TestPostgres } from '../../store/testing/postgres.ts';
 import { startGateway } from '../node.ts';
 import { withVllm } from '../testing/own-vllm.ts';
 import { CLIENTS } from './all.ts';
-import { clientBesideVllm, differs, firstDifference, ONE_AT_A_TIME } from './beside-vllm.ts';
+import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Beside } from './beside-vllm.ts';
+import type { Client } from './client.ts';
 import { install } from './install.ts';
 
 const ADMIN_KEY = 'the admin key';
-const heard = new Map<string, Awaited<ReturnType<typeof clientBesideVllm>> | string>();
+const heard = new Map<string, { alone: Beside; session: Awaited<ReturnType<typeof sessionBesideVllm>> } | string>();
 
 beforeAll(async () => {
   const signal = AbortSignal.timeout(860_000);
@@ -17,7 +18,9 @@ beforeAll(async () => {
       const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
       for (const client of CLIENTS) {
         const folder = await install(client, signal).catch((error: unknown) => heard.set(client.name, String(error)) && null);
-        if (folder !== null) heard.set(client.name, await clientBesideVllm(client, { folder, gateway: { url: gateway.url, adminKey: ADMIN_KEY }, vllm, limitMs: 180_000, signal }));
+        if (folder === null) continue;
+        const at = { folder, gateway: { url: gateway.url, adminKey: ADMIN_KEY }, vllm, limitMs: 180_000, signal };
+        heard.set(client.name, { alone: await clientBesideVllm(client, at), session: await sessionBesideVllm(client, at) });
       }
       await gateway.close();
     }, signal, { args: ONE_AT_A_TIME, cacheGiB: 3, layers: 4 });
@@ -26,11 +29,34 @@ beforeAll(async () => {
   }
 });
 
-test.for(CLIENTS)('$name hears something else through the gateway than from vLLM itself, or a call of it is not in the record', ({ name }, { skip }) => {
-  const found = heard.get(name);
-  if (typeof found === 'string' || !found) return skip(`${name} does not install: ${found}`);
-  expect(found.ran.timedOut, found.ran.output.slice(-2_000)).toBe(false);
-  expect(found.compared.length).toBeGreaterThan(0);
-  expect(found.recorded).toMatchObject({ calls: found.compared.length, unfinished: 0 });
-  expect(found.compared.filter(differs).map(firstDifference)).toEqual([]);
+const found = ({ name }: Client, skip: (why: string) => never) => {
+  const both = heard.get(name);
+  return typeof both === 'object' ? both : skip(`${name} does not install: ${both}`);
+};
+
+/** What the gateway and vLLM itself answered to the same requests: equal, all recorded; and of no use for training, being greedy. */
+function expectEqual({ compared, recorded }: Beside): void {
+  expect(compared.filter(differs).map(firstDifference)).toEqual([]);
+  const calls = compared.filter(isAnswered).length;
+  expect(recorded).toMatchObject({ calls, unfinished: compared.length - calls, untrainable: calls, samples: 0 });
+}
+
+test.for(CLIENTS)('$name hears something else through the gateway than from vLLM itself, or a call of it is not in the record', (client, { skip }) => {
+  const { alone } = found(client, skip);
+  expect([alone.ran.code, alone.ran.timedOut], alone.ran.output.slice(-2_000)).toEqual([client.givesUp ? 1 : 0, false]);
+  expect(alone.compared.filter(isAnswered).length).toBeGreaterThan(0);
+  expectEqual(alone);
+});
+
+test.for(CLIENTS)('$name: the turns of its session with tools are answered otherwise through the gateway than by vLLM itself, or one is left out', async (client, { skip, annotate }) => {
+  const { session } = found(client, skip);
+  const { ran, played, compared } = session;
+  expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
+  // Before the toy engine samples come of it; and each of its calls is asked again.
+  expect([played.untrainable, played.unfinished]).toEqual([0, 0]);
+  expect(played.trained).toBe(played.tokens);
+  expect(compared.length).toBe(played.calls);
+  await annotate(`vLLM refused, by status: ${JSON.stringify(refusedIn(compared))} of ${compared.length}`);
+  expect(compared.filter(isAnswered).length).toBeGreaterThanOrEqual(2);
+  expectEqual(session);
 });

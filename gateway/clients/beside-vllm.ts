@@ -8,9 +8,13 @@ import type { Client } from './client.ts';
 import { runClient, type Ran } from './run.ts';
 import { recordedOf, type Recorded } from './session.ts';
 import { Tap, type Exchange } from './tap.ts';
+import { toySession } from './toy-session.ts';
 
 type Sampling = { temperature: number; max_tokens: number };
+type Answer = { status: number; text: string };
 export type Compared = { what: string; through: Heard; direct: Heard };
+/** `ran`: the client itself. `recorded`: what the gateway before vLLM has of it. */
+export type Beside = { ran: Ran; recorded: Recorded; compared: Compared[] };
 type Where = { folder: string; gateway: { url: string; adminKey: string }; vllm: string; limitMs: number; signal: AbortSignal };
 
 /** A small model's replies to such prompts are nonsense: a few tokens of it are enough, and take the same time. */
@@ -20,38 +24,70 @@ const GREEDY: Sampling = { temperature: 0, max_tokens: 8 };
 export const ONE_AT_A_TIME = ['--max-model-len', '65536', '--max-num-seqs', '1'];
 
 /** Runs a client through a gateway without token-in before a real vLLM, then asks that itself for the same. */
-export async function clientBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<{ ran: Ran; recorded: Recorded; compared: Compared[] }> {
+export async function clientBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<Beside> {
   const tap = await new Tap(gateway.url).start();
   try {
     const trial = await trialOverHttp(gateway, client.name, { sampling: GREEDY });
     const ran = await runClient(client, { folder, trialUrl: `${tap.url}/${client.name}`, key: trial.key, limitMs });
-    return { ran, recorded: recordedOf(await trial.session(), await trial.samples()), compared: await besideVllm(tap.heard, vllm, GREEDY, signal) };
+    const asked = tap.heard.filter(isModelCall);
+    const direct = await askVllm(asked, vllm, signal);
+    return { ran, recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, asked.map(({ status, reply }) => ({ status, text: reply })), direct) };
   } finally {
     await tap.stop();
   }
 }
 
-/** Asks vLLM itself, in the same order, what a client asked through the gateway under `sampling`: both answers to each. */
-async function besideVllm(exchanges: readonly Exchange[], vllm: string, sampling: Sampling, signal: AbortSignal): Promise<Compared[]> {
-  /** vLLM's own ids of responses, by those that the client knows. */
+/** Runs a client through all turns of its session before the toy engine, then asks the gateway and vLLM itself for each of its requests. */
+export async function sessionBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<Beside & { played: Recorded }> {
+  const { ran, recorded: played, heard } = await toySession(client, { folder, limitMs });
+  const asked = heard.filter(isModelCall);
+  const trial = await trialOverHttp(gateway, `${client.name}-session`, { sampling: GREEDY });
+  const through = await askAgain(asked, ({ path }, body) => trial.ask(path.replace('/v1', ''), body, { signal }));
+  const direct = await askVllm(asked, vllm, signal);
+  return { ran, played, recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, through, direct) };
+}
+
+/** Counting tokens samples none. */
+const isModelCall = ({ path }: Exchange): boolean => protocolOf(path) !== null && !path.includes('count_tokens');
+
+/** vLLM itself is asked for what the trial's sampling makes of each request. */
+const askVllm = (asked: readonly Exchange[], vllm: string, signal: AbortSignal): Promise<Answer[]> =>
+  askAgain(asked, (protocol, body) =>
+    fetch(`${vllm}${protocol.path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(forced(body, protocol, GREEDY)), signal }),
+  );
+
+/** Asks for all of them again, in their order. The response that a request names is the one that was answered here. */
+async function askAgain(asked: readonly Exchange[], ask: (protocol: Protocol, body: JsonObject) => Promise<Response>): Promise<Answer[]> {
   const ids = new Map<unknown, unknown>();
-  const compared: Compared[] = [];
-  for (const { path, body, status, reply } of exchanges) {
+  const answers: Answer[] = [];
+  for (const { path, body, reply } of asked) {
     const protocol = protocolOf(path);
-    if (!protocol || path.includes('count_tokens') || status !== 200) continue;
-    const asked = { ...forced(body, protocol, sampling), ...(body.previous_response_id ? { previous_response_id: ids.get(body.previous_response_id) } : {}) };
-    const answer = await fetch(`${vllm}${protocol.path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(asked), signal });
+    if (!protocol) throw new Error(`${path} is no model's route`);
+    const { previous_response_id: previous } = body;
+    const answer = await ask(protocol, { ...body, ...(previous ? { previous_response_id: ids.get(previous) } : {}) });
     const text = await answer.text();
     if (protocol.name === 'responses') ids.set(responseId(reply), responseId(text));
-    compared.push({ what: `${protocol.name}${body.stream === true ? ', stream' : ''}`, through: heardOf(status, reply, FORCED), direct: heardOf(answer.status, text, FORCED) });
+    answers.push({ status: answer.status, text });
   }
-  return compared;
+  return answers;
+}
+
+function compare(asked: readonly Exchange[], through: readonly Answer[], direct: readonly Answer[]): Compared[] {
+  const heard = (answer: Answer | undefined): Heard => heardOf(answer?.status ?? 0, answer?.text ?? '', FORCED);
+  return asked.map(({ path, body }, i) => ({ what: `${protocolOf(path)?.name}${body.stream === true ? ', stream' : ''}`, through: heard(through[i]), direct: heard(direct[i]) }));
 }
 
 /** A response repeats its request: through the gateway what the client asked, from vLLM what the trial forces. */
 const FORCED = ['temperature', 'max_output_tokens'];
 
-export const differs = ({ through, direct }: Compared): boolean => !isDeepStrictEqual(through, direct);
+/** What vLLM refuses the gateway refuses in its own words. */
+export const differs = ({ through, direct }: Compared): boolean => (direct.status === 200 ? !isDeepStrictEqual(through, direct) : through.status !== direct.status);
+
+export const isAnswered = ({ direct }: Compared): boolean => direct.status === 200;
+
+/** How many vLLM itself refused, by its status. */
+export const refusedIn = (compared: readonly Compared[]): Record<string, number> =>
+  Object.fromEntries(Object.entries(Object.groupBy(compared.filter((each) => !isAnswered(each)), ({ direct }) => direct.status)).map(([status, those]) => [status, those?.length ?? 0]));
 
 /** What the gateway makes of a request for a trial of this sampling, in the request's own protocol. */
 function forced(body: JsonObject, { name }: Protocol, { temperature, max_tokens }: Sampling): JsonObject {

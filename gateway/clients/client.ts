@@ -33,6 +33,8 @@ export type Client = {
   bringsTools: boolean;
   /** Whether it writes its history anew at each turn: then each is a branch. */
   rewrites?: boolean;
+  /** Whether it ends by an error where the model's reply is a few tokens that call nothing. */
+  givesUp?: boolean;
   /** What a model that follows says at each turn of its conversation. */
   says: readonly string[];
 };

@@ -12,7 +12,7 @@ type Line = { text: string; ends?: boolean };
 type Cue = { lines: Line[]; log: string };
 /** `text`: what is shown of its ids. `stop_reason`: the stop string that ended it. */
 type Sampled = { ids: number[]; text: string; finish_reason: string; stop_reason?: string };
-type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue; answer?: Line };
+type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue; chat_template_kwargs?: { cue?: Cue }; answer?: Line };
 export type Asked = { path: string; body: Body; response: ServerResponse };
 
 /** A first half of a reply that version 1 of a run sampled, and a second one of version 2. */
@@ -38,6 +38,8 @@ export class TokenEngine extends EngineServer {
   parses = true;
   /** Whether a chunk of generated text brings the next token of every reply, the last reply first, instead of one token. */
   together = false;
+  /** Whether a chunk of its chat route brings a part of a reply instead of all of it. */
+  inParts = false;
   /** Milliseconds before each chunk of generated text. */
   pace = 0;
   /** How a route fails: by a status, or by a connection that is cut. */
@@ -56,6 +58,8 @@ export class TokenEngine extends EngineServer {
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
     const body = JSON.parse((await textOf(request)) || '{}') as Body;
+    // Not every protocol hands on a field that it does not know.
+    body.cue ??= body.chat_template_kwargs?.cue;
     const routed = await this.route(request.method ?? '', path, body);
     if (routed !== undefined) return json(response, routed);
     if (path === '/health') return json(response, {});
@@ -104,10 +108,12 @@ export class TokenEngine extends EngineServer {
     if (!body.stream) return json(response, { id, object: 'chat.completion', created: 1, model: 'policy', choices, usage, prompt_token_ids: prompt });
     const head = { id, object: 'chat.completion.chunk', created: 1, model: 'policy' };
     const opening = choices.map(({ index }) => ({ ...head, choices: [{ index, delta: { role: 'assistant', content: '' }, finish_reason: null }], ...(index === 0 ? { prompt_token_ids: prompt } : {}) }));
-    const said = choices.map(({ message, ...choice }) => {
+    const said = choices.flatMap(({ message, ...choice }) => {
       const { role: _, tool_calls, ...rest } = message;
       const calls = tool_calls?.map((call, index) => ({ index, ...call }));
-      return { ...head, choices: [{ ...choice, delta: { ...rest, ...(calls ? { tool_calls: calls } : {}) } }] };
+      const delta = { ...rest, ...(calls ? { tool_calls: calls } : {}) };
+      const parts = this.inParts ? partsOf(delta).map((part) => ({ index: choice.index, delta: part, finish_reason: null })) : [];
+      return [...parts, { ...choice, delta: this.inParts ? {} : delta }].map((each) => ({ ...head, choices: [each] }));
     });
     void events(response, [...opening, ...said, { ...head, choices: [], usage }], this.pace);
   }
@@ -203,6 +209,18 @@ function sample(text: string, ends: boolean, stop: unknown): Sampled {
 function versionOf(label: string): number | null {
   const version = /@(\d+)$/.exec(label)?.[1];
   return version === undefined ? null : Number(version);
+}
+
+type Delta = { content?: string; reasoning?: string; tool_calls?: { index: number; function: { name?: string; arguments: string } }[] };
+
+/** The reasoning, the text, each tool call's head, and its arguments in two. */
+function partsOf({ reasoning, content, tool_calls = [] }: Delta): Delta[] {
+  const calls = tool_calls.flatMap((call): Delta[] => {
+    const { index, function: { name, arguments: given } } = call;
+    const rest = [given.slice(0, 3), given.slice(3)].map((part) => ({ tool_calls: [{ index, function: { arguments: part } }] }));
+    return [{ tool_calls: [{ ...call, function: { name, arguments: '' } }] }, ...rest];
+  });
+  return [...(reasoning ? [{ reasoning }] : []), { content }, ...calls];
 }
 
 function usageOf(prompt: number[], sampled: Sampled[]) {

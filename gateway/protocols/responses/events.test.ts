@@ -67,3 +67,9 @@ test('a stream ends before its last chunk, or its failure is no event of the pro
   const failed = eventsIn(writer.fail(new Failure(502, 'engine_cut', 'it broke off')));
   expect(failed).toMatchObject([{ type: 'response.failed', response: { status: 'failed', error: { code: 'engine_cut', message: 'it broke off' } } }, { type: 'error', code: 'engine_cut', message: 'it broke off' }]);
 });
+
+test('a chunk is cut when it brings more log-probabilities than a call takes arguments', () => {
+  const [choice] = delta({ content: 'x' }).choices;
+  const content = Array(200_000).fill({ token: 'x', logprob: -1 });
+  expect(() => new ResponseEvents(CALL, ASKED, []).write({ ...head, choices: [{ ...choice, logprobs: { content } }] })).not.toThrow();
+});

@@ -90,7 +90,7 @@ export class ResponseEvents implements EventWriter {
   #speak(delta: string, logprobs: JsonObject[]): void {
     const open = this.#ensure('message', (id) => messageItem(id, [], 'in_progress'), textPart('', []));
     open.text += delta;
-    open.logprobs.push(...logprobs);
+    for (const each of logprobs) open.logprobs.push(each);
     this.#part('response.output_text.delta', { delta, logprobs });
   }
 

@@ -6,8 +6,8 @@ import { openAttempt } from '../../../store/queries/open-attempt.ts';
 import { TestPostgres } from '../../../store/testing/postgres.ts';
 import { isObject, parseObject } from '../../json.ts';
 import { startGateway } from '../../node.ts';
-import { PROTOCOLS } from '../../protocols/all.ts';
 import { TokenEngine } from '../token-engine.ts';
+import { goodRequest, heardIn, MARKS, newTalk, type Talk } from './good-request.ts';
 import { mutateText } from './mutate.ts';
 import { MutatingEngine } from './mutating-engine.ts';
 import { Random, seedOf } from './random.ts';
@@ -30,7 +30,8 @@ function heapInUse(): number {
   return heapUsed + external;
 }
 
-export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; heapGrowth: number };
+/** `served`: the paths that were answered 200. */
+export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; served: Set<string>; heapGrowth: number };
 
 /** Agents whose requests and whose engine's replies are spoiled, each `rounds` times; what must never happen is a fault. */
 export async function fuzzGateway({ seed, rounds, signal }: { seed: number; rounds: number; signal: AbortSignal }): Promise<FuzzResult> {
@@ -39,18 +40,22 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
   process.on('unhandledRejection', unhandled);
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
-  const inner = await new TokenEngine().start();
+  const inner = await Object.assign(new TokenEngine(), { inParts: true }).start();
   const engine = await new MutatingEngine(inner.url, seed).start();
   const log = (line: string) => void (UNFORESEEN.test(line) && faults.push(`log: ${line.slice(0, 1500)}`));
   const options = { host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: SECRET, drainMs: 500, log };
   const gateway = await startGateway({ ...options, settings: { holdMs: 300, idleMs: 2_000 } });
   const statuses: Record<string, number> = {};
+  const served = new Set<string>();
   try {
     const agent = async (name: string) => {
       const random = new Random(seedOf(seed, name));
-      const own = { url: gateway.url, name, random, signal };
+      const own = { url: gateway.url, name, random, signal, served, talk: newTalk(`<${name}>`, random) };
       for (let round = 0; round < rounds && !signal.aborted; round++) {
-        if (round % 20 === 0) await openAttempt(db, { trialId: name, attempt: 1 + round / 20 });
+        if (round % 20 === 0) {
+          await openAttempt(db, { trialId: name, attempt: 1 + round / 20 });
+          own.talk = newTalk(`<${name}>`, random);
+        }
         const { status, fault } = await oneRound(own, 1 + Math.floor(round / 20));
         statuses[status] = (statuses[status] ?? 0) + 1;
         if (fault) faults.push(`round ${round}: ${fault}`);
@@ -60,7 +65,7 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
     await agent('warm');
     const before = heapInUse();
     await Promise.all(Array.from({ length: AGENTS }, (_, i) => agent(`agent-${i}`)));
-    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, heapGrowth: heapInUse() - before };
+    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, served, heapGrowth: heapInUse() - before };
   } finally {
     await gateway.close();
     await engine.stop();
@@ -71,25 +76,28 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
   }
 }
 
-type Agent = { url: string; name: string; random: Random; signal: AbortSignal };
+type Agent = { url: string; name: string; random: Random; signal: AbortSignal; served: Set<string>; talk: Talk };
 
-async function oneRound({ url, name, random, signal }: Agent, attempt: number): Promise<{ status: number; fault: string | null }> {
-  const mark = `<${name}>`;
-  const { path } = random.pick([PROTOCOLS[0] ?? { path: '' }, ...PROTOCOLS.slice(1)]);
-  const turns = Array.from({ length: 1 + random.below(3) }, (_, i) => [...(i > 0 ? [{ role: 'assistant', content: `${mark} says` }] : []), { role: 'user', content: `${mark} ${i}` }]).flat();
-  const good = JSON.stringify({ model: 'm', messages: turns, prompt: `${mark} asks`, input: `${mark} asks`, max_tokens: 20, stream: random.chance(0.5), cue: { lines: [{ text: `${mark} says` }], log: name } });
-  const headers = { authorization: `Bearer ${attemptKey(SECRET, name, attempt)}` };
+async function oneRound({ url, name, random, signal, served, talk }: Agent, attempt: number): Promise<{ status: number; fault: string | null }> {
+  const { path, body: asked } = goodRequest(talk, random);
+  const good = JSON.stringify(asked);
+  // While the process computes for seconds, its server would close an idle connection under a request.
+  const headers = { authorization: `Bearer ${attemptKey(SECRET, name, attempt)}`, connection: 'close' };
   const body = random.chance(0.5) ? new Uint8Array(mutateText(good, random)) : good;
   try {
     const reply = await fetch(`${url}/${name}${path}`, { method: 'POST', headers, body, signal: AbortSignal.any([signal, AbortSignal.timeout(60_000)]) });
     const text = await reply.text().catch(() => '');
+    if (reply.status === 200) {
+      heardIn(talk, text);
+      served.add(path);
+    }
     const { error } = parseObject(text) ?? {};
     // Not every protocol's errors have a code; their message then says it.
     const code = isObject(error) ? String(error.code ?? (reply.status >= 500 ? error.message : '')) : '';
     if (UNFORESEEN.test(code)) return { status: reply.status, fault: `${path} was answered ${text.slice(0, 300)}` };
     return { status: reply.status, fault: foreign(name, text) };
   } catch (error) {
-    return { status: 0, fault: `${path}: ${String(error)}` };
+    return { status: 0, fault: `${path}: ${String(error)} ${error instanceof Error ? String(error.cause) : ''}` };
   }
 }
 
@@ -107,6 +115,6 @@ async function foreignIn({ url, name }: Agent): Promise<string[]> {
 }
 
 function foreign(name: string, text: string): string | null {
-  const other = [...text.matchAll(/<(agent-\d|warm)>/g)].find(([, marked]) => marked !== name);
+  const other = [...text.matchAll(MARKS)].find(([, marked]) => marked !== name);
   return other ? `${name} got what is of ${other[1]}` : null;
 }

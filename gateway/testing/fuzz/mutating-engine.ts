@@ -1,10 +1,14 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { EngineServer } from '../engine-server.ts';
+import { MARKS } from './good-request.ts';
 import { mutateText } from './mutate.ts';
 import { Random, seedOf } from './random.ts';
 
-/** Stands before an engine and spoils some of its replies: which and how, its seed and the request decide, and of questions about itself how many came before. */
+/**
+ * Stands before an engine and spoils some of its replies. Which and how, its seed and an agent's request decide, by its mark; and
+ * where the gateway asks for itself, how many came before: else a question that is always spoiled would leave nothing to try.
+ */
 export class MutatingEngine extends EngineServer {
   readonly #upstream: string;
   readonly #seed: number;
@@ -21,11 +25,10 @@ export class MutatingEngine extends EngineServer {
     const body = await text(request);
     const reply = await fetch(`${this.#upstream}${path}`, { method, body: method === 'POST' ? body : undefined });
     const good = await reply.text();
-    // Else one that is always spoiled would leave nothing to try.
-    const which = method === 'POST' ? body : String(this.#questions++);
-    const random = new Random(seedOf(this.#seed, path + which));
+    const isOfAgent = body.search(MARKS) >= 0;
+    const random = new Random(seedOf(this.#seed, path + (isOfAgent ? body : String(this.#questions++))));
     // What it is asked about itself is spoiled rarely: it would only leave rotation.
-    const isSpoiled = random.chance(method === 'POST' ? 0.5 : 0.01);
+    const isSpoiled = random.chance(isOfAgent ? 0.5 : 0.01);
     const type = isSpoiled && random.chance(0.03) ? 'text/html' : (reply.headers.get('content-type') ?? '');
     response.writeHead(isSpoiled && random.chance(0.03) ? random.pick([204, 201, 400, 404, 422, 500, 503]) : reply.status, { 'content-type': type });
     if (!isSpoiled) return void response.end(good);

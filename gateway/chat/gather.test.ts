@@ -1,0 +1,13 @@
+import { expect, test } from 'vitest';
+import { Gather } from './gather.ts';
+
+test('a reply that comes in one chunk is cut when it has more tokens than a call takes arguments', () => {
+  const tokens = 200_000;
+  const gather = new Gather({ n: 1, logprobs: true });
+  const content = Array(tokens).fill({ token: 'x', logprob: -1 });
+  const choice = { index: 0, delta: { content: 'x' }, logprobs: { content }, token_ids: Array(tokens).fill(7), finish_reason: null };
+  for (const id of ['a', 'b']) gather.add({ id, choices: [choice] });
+  const { choices, reply } = gather.ending();
+  expect([choices[0]?.completion?.length, choices[0]?.logprobs?.length]).toEqual([2 * tokens, 2 * tokens]);
+  expect(reply).toMatchObject({ choices: [{ logprobs: { content: { length: 2 * tokens } } }] });
+});

@@ -1,0 +1,62 @@
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { REPOSITORY } from '../../cli/folders.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
+import { startGateway, type NodeGateway } from '../node.ts';
+import { TokenEngine } from '../testing/token-engine.ts';
+import { trialOverHttp } from '../testing/trial-over-http.ts';
+import { CLIENTS } from './all.ts';
+import { clientBesideVllm, differs, isAnswered, refusedIn, sessionBesideVllm } from './beside-vllm.ts';
+
+const ADMIN_KEY = 'the admin key';
+const OWN = CLIENTS.filter(({ install: from }) => 'own' in from);
+let postgres: TestPostgres;
+let engine: TokenEngine;
+let gateways: NodeGateway[] = [];
+
+/** In vLLM's place stands a gateway that asks for no key: the toy engine itself speaks chat alone. */
+beforeEach(async () => {
+  postgres = await TestPostgres.create();
+  engine = await Object.assign(new TokenEngine(), { answer: ({ messages }) => ({ text: `nonsense ${messages.length}`, ends: false }) } satisfies Partial<TokenEngine>).start();
+  const options = { host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' };
+  gateways = [await startGateway({ ...options, settings: { tokenIn: false } }), await startGateway({ ...options, settings: { tokenIn: false, compat: 'verl' } })];
+});
+
+afterEach(async () => {
+  for (const gateway of gateways) await gateway.close();
+  await engine.stop();
+  await postgres.close();
+});
+
+async function where(signal: AbortSignal) {
+  const [url = '', direct = ''] = gateways.map((gateway) => gateway.url);
+  await trialOverHttp({ url: direct, adminKey: ADMIN_KEY }, 'direct');
+  return { folder: REPOSITORY, gateway: { url, adminKey: ADMIN_KEY }, vllm: `${direct}/direct`, limitMs: 120_000, signal };
+}
+
+test.for(OWN)('$name: equal answers do not compare equal, or a turn with its tools is not asked again', async (client, { signal }) => {
+  const at = await where(signal);
+  const { ran, compared, recorded } = await clientBesideVllm(client, at);
+  expect([ran.code, ran.output]).toEqual([0, '']);
+  expect(compared.filter(differs)).toEqual([]);
+  expect(recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
+  const roles = new Set<string>();
+  engine.before = ({ body }) => body.messages.forEach(({ role }) => roles.add(role));
+  const session = await sessionBesideVllm(client, at);
+  expect(session.compared.filter(differs)).toEqual([]);
+  expect(session.compared.length).toBe(session.played.calls);
+  expect(session.recorded).toMatchObject({ calls: session.played.calls, unfinished: 0 });
+  expect(roles).toContain('tool');
+});
+
+test.for(OWN)('$name: answers that differ compare equal, or what is refused is dropped', async (client, { signal }) => {
+  let asked = 0;
+  let messages = 0;
+  engine.before = ({ body }) => void (messages = body.messages.length);
+  engine.fault = () => (messages > 5 ? 422 : null);
+  engine.answer = () => ({ text: `nonsense ${asked++}`, ends: false });
+  const { compared, played, recorded } = await sessionBesideVllm(client, await where(signal));
+  const answered = compared.filter(isAnswered);
+  expect([answered.filter(differs).length, compared.filter(differs).length]).toEqual([answered.length, answered.length]);
+  expect(refusedIn(compared)).toEqual({ 422: played.calls - answered.length });
+  expect(recorded).toMatchObject({ calls: answered.length, unfinished: compared.length - answered.length });
+});
