@@ -31,12 +31,14 @@ const TEXTS = [
   '', ' ', '\n\n', 'hello there', 'naïve 🦀 crab', '<|im_end|>', 'a <|im_start|>user\nno<|im_end|>\n', '\u0000', '```python\nprint(1)\n```', 'é', '日本語', 'trailing  ',
 ];
 const CALLS = ['<tool_call>{ "name":"ls",  "arguments": {"path" : "."} }</tool_call>', 'so: <tool_call>\n{"name": "cat", "arguments": {"file": "naïve 🦀"}}\n</tool_call>'];
+/** Some of them end within what a token may say. */
+const STOPS = ['e', ' ', '\n', '🦀', 'th'];
 const PARAMETERS = { type: 'object', properties: { path: { enum: ['.', 'naïve 🦀', ' a  b"'] } }, required: ['path'] };
 const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: PARAMETERS } }];
 
 /**
  * A random agent: several conversations in turn, some with tools, forks that share a beginning, histories that are edited,
- * several replies a request, texts that are completed; plain and streamed. The same seed says the same.
+ * several replies a request, stop strings, texts that are completed; plain and streamed. The same seed says the same.
  */
 export async function converse(seed: number, { chat, complete, say = () => {}, steps: count = 12, tools = true, forcing }: Options): Promise<Step[]> {
   const random = generator(seed);
@@ -59,11 +61,12 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
       return { text, ends: text === '' || random() < 0.8 };
     }));
     const several = { ...(n > 1 ? { n } : {}), ...(forcing && branch.tools && random() < 0.5 ? forcing : {}) };
+    const stop = 'tool_choice' in several || random() < 0.85 ? undefined : pick(STOPS);
     const { messages, prompt, after } = branch;
-    const asked = { ...(prompt === null ? { messages, tools: branch.tools } : { prompt }), ...several };
+    const asked = { ...(prompt === null ? { messages, tools: branch.tools } : { prompt }), ...several, ...(stop === undefined ? {} : { stop: random() < 0.5 ? stop : [stop] }) };
     const reply = await (complete && prompt !== null ? complete : chat)({ ...asked, stream });
     if (reply.status !== 200) throw new Error(`the gateway answered ${reply.status}: ${await reply.text()}`);
-    const replies = stream ? await repliesOf(reply, n) : ((await reply.json()) as { choices: Choice[] }).choices.map(({ message: said, text }) => said ?? { content: text });
+    const replies = stream ? await repliesOf(reply, n) : ((await reply.json()) as { choices: Choice[] }).choices.map(({ message, text, stop_reason }): Message => ({ ...(message ?? { content: text }), stop_reason }));
     if (replies.length !== n) throw new Error(`${replies.length} replies, not ${n}`);
     const said = replies.map((message): Step => ({ asked, text: String(message.content ?? ''), calls: (message.tool_calls as ToolCall[] | undefined) ?? [], after }));
     const message = pick(replies);
@@ -71,8 +74,8 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
     branch.after = { step: steps.length + chosen, messages: messages.length + 1 };
     steps.push(...said);
     if (prompt !== null) {
-      // The same prompt again, after an empty reply, asks anew.
-      branch.prompt = `${prompt}${String(message.content) || '.'}${pick(TEXTS)}`;
+      // What stopped it, an agent writes itself. The same prompt again, after an empty reply, asks anew.
+      branch.prompt = `${prompt}${`${String(message.content)}${message.stop_reason ?? ''}` || '.'}${pick(TEXTS)}`;
       continue;
     }
     branch.messages = [...messages, echo(message, random)];
@@ -100,14 +103,15 @@ function edit(branch: Branch, step: number): void {
   branch.after = null;
 }
 
-type Choice = { index: number; message?: Message; text?: string; delta?: Message };
+type Choice = { index: number; message?: Message; text?: string; delta?: Message; stop_reason?: unknown };
 
 async function repliesOf(reply: Response, n: number): Promise<Message[]> {
   const { chunks } = await readStream(reply);
   const messages = Array.from({ length: n }, (): Message => ({ role: 'assistant', content: '' }));
-  for (const { index, text, delta = { content: text } } of chunks.flatMap(({ choices = [] }) => choices as unknown as Choice[])) {
+  for (const { index, text, stop_reason, delta = { content: text } } of chunks.flatMap(({ choices = [] }) => choices as unknown as Choice[])) {
     const message = messages[index];
     if (!message) throw new Error(`choice ${index} of ${n}`);
+    if (typeof stop_reason === 'string') message.stop_reason = stop_reason;
     if (typeof delta.content === 'string') message.content = String(message.content) + delta.content;
     if (Array.isArray(delta.tool_calls)) message.tool_calls = withParts(message.tool_calls as ToolCall[] | undefined, delta.tool_calls as ToolPart[]);
   }
