@@ -63,11 +63,12 @@ async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter
   const { wants, n } = call.request;
   const gather = new Gather({ n, logprobs: wants.logprobs });
   const passes = !wants.logprobs && !wants.tokenIds;
-  call.ending = () => gather.ending();
   const write = (chunk: JsonObject) => writer.write(hide(chunk, wants), gather.prompt?.length ?? null);
   let held = '';
   try {
-    for await (const chunks of (await answer).chunks()) {
+    const { chunks: all } = await answer;
+    call.ending = () => gather.ending();
+    for await (const chunks of all()) {
       let shown = '';
       for (const came of chunks) {
         gather.add(came);

@@ -77,6 +77,7 @@ export class TokenEngine extends EngineServer {
     if (path === '/tokenize' && body.messages) return json(response, { count: encode(template(body)).length });
     if (!this.scaleOut) return json(response, { detail: 'Not Found' }, 404);
     if (path === '/tokenize') return json(response, { tokens: encode(String(body.prompt)) });
+    if (path === '/detokenize') return json(response, { prompt: decode(body.tokens as number[]) });
     if (path === '/v1/chat/completions/render') return json(response, { token_ids: encode(template(body)), sampling_params: { max_tokens: 100, n: body.n, stop: body.stop }, cue: body.cue, answer: this.answer(body) });
     if (path === '/v1/chat/completions/derender') return this.#derender(body, response);
     if (path === '/inference/v1/generate') return this.#generate(body, response);
