@@ -1,88 +1,16 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, eq, inArray, isNotNull } from 'drizzle-orm';
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import type { Database } from '../../store/database.ts';
-import { attempts, batches, groups, iterations, policyVersions, quarantinedTasks, runs, trials, type Outcome } from '../../store/schema.ts';
+import { and, eq, inArray } from 'drizzle-orm';
+import { expect, test } from 'vitest';
+import { attempts, batches, groups, iterations, quarantinedTasks, trials } from '../../store/schema.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { recordCalls } from '../../store/queries/record-calls.ts';
-import { callRecord } from '../../store/testing/call-record.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
 import { chooseTrials } from '../batch/choose-trials.ts';
 import { endGroup } from '../end-group.ts';
 import { planGroups } from '../plan-groups.ts';
 import { readRun } from '../read-run.ts';
-import { runConfig } from '../run-config.ts';
-import { taskWith, temporaryHome } from '../sandbox/testing/fixtures.ts';
 
-const store = useDatabase();
-let db: Database;
-let home: Awaited<ReturnType<typeof temporaryHome>>;
-let tasks: string[];
-let serial = 0;
-let runId: string;
+import { begin, db, end, names, openTake, plan, runId, sample, step, tasks, usePlanning } from './testing.ts';
 
-beforeAll(async () => {
-  db = store.db;
-  home = await temporaryHome();
-  tasks = await Promise.all(['a', 'b', 'c'].map(async (name) => (await taskWith(`${home.home}/${name}`, 'true')).folder));
-});
-afterAll(() => home[Symbol.asyncDispose]());
-beforeEach(() => void (runId = `run${++serial}`));
-
-async function plan(iteration: number, { take = 1, version = iteration, reopen = false } = {}) {
-  const rollout = await planGroups({ db })({ runId, iteration, take, policyVersion: version, reopen });
-  expect(rollout.plans.map(({ id }) => id)).toEqual(rollout.open);
-  return { ...rollout, open: rollout.plans };
-}
-
-async function begin(settings: Record<string, unknown>): Promise<void> {
-  const config = runConfig.parse({ model: 'm', tasks, iterations: 10, groups_per_iteration: 2, group_size: 2, ...settings });
-  await db.insert(runs).values({ id: runId, config });
-  await record(0, null);
-  await openTake(0, 1, 0);
-}
-
-async function record(version: number, parentVersion: number | null): Promise<void> {
-  await db.insert(policyVersions).values({ runId, version, parentVersion, stepKey: `${version}`, checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } });
-}
-
-async function openTake(iteration: number, take: number, version: number): Promise<void> {
-  await db.insert(iterations).values({ runId, iteration, take, policyVersion: version });
-}
-
-/** Ends a group with such trials. */
-async function end(id: string, ...outcomes: (Outcome | [Outcome, number])[]): Promise<void> {
-  const values = outcomes.map((each, member) => {
-    const [outcome, reward] = typeof each === 'string' ? [each, each === 'scored' ? member : null] : each;
-    const isOpen = outcome === 'infra_error';
-    return { trial: { id: `${id}-${member}`, runId, groupId: id, member, outcome: isOpen ? null : outcome, rewards: reward === null ? null : { reward } }, outcome };
-  });
-  for (const { trial, outcome } of values) {
-    await db.insert(trials).values(trial).onConflictDoUpdate({ target: trials.id, set: trial });
-    await db.insert(attempts).values({ trialId: trial.id, attempt: 1, outcome, reason: `${outcome} of port 1234`, endedAt: new Date() }).onConflictDoNothing();
-  }
-  await endGroup({ db })({ id });
-}
-
-/** Two trials of a group that run, and have sampled their first tokens from `version`. */
-async function sample(id: string, version: number): Promise<void> {
-  for (const member of [0, 1]) {
-    const trialId = `${id}-${member}`;
-    await openAttempt(db, { trialId, attempt: 1, runId, groupId: id, member });
-    await recordCalls(db, [callRecord({ trialId, choice: { policyVersion: version } })]);
-  }
-}
-
-/** A step on what is there: its batch, its version, the next iteration's take. */
-async function step(iteration: number, version = iteration + 1): Promise<string[]> {
-  await chooseTrials(db, await readRun(db, runId), { runId, iteration, take: 1 });
-  await record(version, iteration);
-  await db.update(iterations).set({ status: 'done', trainedVersion: version }).where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration)));
-  await openTake(iteration + 1, 1, version);
-  const used = await db.select().from(groups).where(and(eq(groups.runId, runId), eq(groups.batchIteration, iteration), eq(groups.batchTake, 1)));
-  return used.map(({ id }) => id.slice(runId.length + 1)).toSorted();
-}
-const names = (list: { id: string }[]) => list.map(({ id }) => id.slice(runId.length + 1));
+usePlanning();
 
 test('an on-policy run starts more than a batch, or a group of its next iteration before its step', async () => {
   await begin({});
@@ -169,23 +97,6 @@ test('groups without spread are trained on, or replaced for ever', async () => {
   expect(await plan(0)).toMatchObject({ eligible: 2 });
 });
 
-test('stragglers of a group that has no spread at its quorum run without a place, or come too late to give it some', async () => {
-  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', max_concurrent_trials: 4, filter_groups: { enable: true } });
-  await plan(0);
-  const quorum = async (ordinal: number) => {
-    const id = `${runId}/0.1/${ordinal}`;
-    await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
-    await db.insert(trials).values([0, 1].map((member) => ({ id: `${id}-${member}`, runId, groupId: id, member, outcome: 'scored' as const, rewards: { reward: 1 } })));
-    return endGroup({ db })({ id, runsOn: true });
-  };
-  expect([await quorum(0), await quorum(1)]).toEqual([true, true]);
-  expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1', '0.1/2']);
-  await end(`${runId}/0.1/0`, ['scored', 1], ['scored', 1], ['scored', 1]);
-  await end(`${runId}/0.1/1`, ['scored', 1], ['scored', 1], ['scored', 0]);
-  expect(await db.select().from(groups).where(and(eq(groups.runId, runId), isNotNull(groups.endedAt))).orderBy(groups.ordinal)).toMatchObject([{ dropped: 'no_spread' }, { dropped: null }]);
-  expect(await plan(0)).toMatchObject({ eligible: 3 });
-});
-
 test('a task that keeps failing is sampled again and again', async () => {
   await begin({ tasks, groups_per_iteration: 3, quarantine_after: 2, iterations: 100 });
   for (let failures = 0, round = 0; failures < 2 && round < 20; round++) {
@@ -219,38 +130,6 @@ test('a host that fails burns the whole task set, and puts it into quarantine', 
   expect(names(open)).toEqual(['0.1/0', '0.1/1']);
 });
 
-test('a straggler that is carried over is trained with another group, twice, or never', async () => {
-  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
-  await plan(0);
-  const id = `${runId}/0.1/0`;
-  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
-  await end(id, 'scored', 'scored');
-  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
-  const batchesOf = async (group: string) => (await db.select().from(trials).where(eq(trials.groupId, group)).orderBy(trials.member)).map((row) => row.batchIteration);
-  expect(await step(0)).toEqual(['0.1/0', '0.1/1']);
-  expect(await batchesOf(id)).toEqual([0, 0, null]);
-  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-2`));
-  await plan(1);
-  await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
-  expect(await step(1)).toEqual(['1.1/0']);
-  expect(await batchesOf(id)).toEqual([0, 0, 1]);
-});
-
-test('a group that could be used once more is lost, because it has not come to its quorum', async () => {
-  await begin({ max_staleness: 1, group_size: 3, group_quorum: 3, stragglers: 'carry_over', groups_per_iteration: 1 });
-  await plan(0);
-  const id = `${runId}/0.1/0`;
-  await sample(id, 0);
-  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
-  await step(0);
-  await plan(1);
-  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
-  for (const member of [0, 1]) await db.update(trials).set({ outcome: 'scored', rewards: { reward: member } }).where(eq(trials.id, `${id}-${member}`));
-  expect(await plan(1)).toMatchObject({ eligible: 2 });
-  expect(await step(1)).toEqual(['0.1/0']);
-  expect(names((await plan(2)).open)).not.toContain('0.1/0');
-});
-
 test('trials that no host opened count as none that failed, or put their task into quarantine', async () => {
   await begin({ quarantine_after: 1 });
   await plan(0);
@@ -266,17 +145,6 @@ test('trials that the run masks are waited for as samples', async () => {
   await end(`${runId}/0.1/0`, ['truncated', 1], ['truncated', 0]);
   const { open, eligible } = await plan(0);
   expect([names(open), eligible]).toEqual([['0.1/1', '0.1/2'], 0]);
-});
-
-test('a straggler whose workflow was ended from outside holds its place for ever', async () => {
-  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
-  await plan(0);
-  const id = `${runId}/0.1/0`;
-  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
-  await end(id, 'scored', 'scored');
-  expect(await plan(0)).toMatchObject({ outlived: [id] });
-  await db.update(attempts).set({ openedAt: new Date(0) }).where(eq(attempts.trialId, `${id}-2`));
-  expect(await plan(0)).toMatchObject({ outlived: [] });
 });
 
 test('past the deadline of an iteration groups still start', async () => {
@@ -366,52 +234,4 @@ test('a second try of a batch takes other trials than the first', async () => {
   await choose();
   const used = await db.select().from(trials).where(and(eq(trials.runId, runId), eq(trials.batchIteration, 1)));
   expect(used.map(({ id }) => id).toSorted()).toEqual([`${first}-1`, `${second}-1`]);
-});
-
-test('a step is made that ends more running trials than the run bears, or waits for those that it may end', async () => {
-  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_stale_stragglers: 1 });
-  await plan(0);
-  const id = `${runId}/0.1/0`;
-  await sample(id, 0);
-  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
-  expect(await plan(0)).toMatchObject({ isReady: true });
-  await step(0);
-  await plan(1);
-  await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
-  // Its group may have ended: nothing else says what is waited for.
-  expect(await plan(1)).toMatchObject({ eligible: 3, isReady: false, waitsForLast: 2 });
-  expect(await planGroups({ db })({ runId, iteration: 1, take: 1, policyVersion: 1, isOver: true })).toMatchObject({ isReady: true });
-  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-0`));
-  expect(await plan(1)).toMatchObject({ isReady: true, waitsForLast: 0 });
-});
-
-test('a group waits for a place while weights change, or a place stays idle for want of a whole group\'s', async () => {
-  await begin({ max_staleness: 2, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
-  expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1']);
-  await openAttempt(db, { trialId: `${runId}/0.1/0-2`, attempt: 1, runId, groupId: `${runId}/0.1/0`, member: 2 });
-  await end(`${runId}/0.1/0`, 'scored', 'scored');
-  expect(names((await plan(0)).open)).toEqual(['0.1/1']);
-  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
-  expect(names((await plan(0)).open)).toEqual(['0.1/2']);
-});
-
-test('more trials run than max_concurrent_trials, as those to be cut are not counted', async () => {
-  await begin({ group_size: 8, groups_per_iteration: 16, group_quorum: 4, stragglers: 'cancel', max_concurrent_trials: 64 });
-  expect((await plan(0)).open).toHaveLength(8);
-  runId = `run${++serial}`;
-  await begin({ group_size: 2, over_sampling: 2, groups_per_iteration: 8, max_concurrent_trials: 8 });
-  expect((await plan(0)).open).toHaveLength(2);
-});
-
-test('a step waits for more than would leave places idle', async () => {
-  await begin({ max_staleness: 1, group_size: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
-  await plan(0);
-  await sample(`${runId}/0.1/0`, 0);
-  await end(`${runId}/0.1/1`, 'scored', 'scored');
-  await step(0);
-  await plan(1);
-  expect(await plan(1)).toMatchObject({ eligible: 0, isReady: false });
-  await end(`${runId}/1.1/0`, 'scored', 'scored');
-  // Two run that only this step could use, and two places are idle, as no more may start.
-  expect(await plan(1)).toMatchObject({ eligible: 2, isReady: true });
 });

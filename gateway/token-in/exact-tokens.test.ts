@@ -97,17 +97,19 @@ test('a history that was edited after a recorded turn counts as that turn\'s cle
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'forked']);
 });
 
-test('a reply that is made whole keeps its agent\'s stream waiting without a word', async () => {
+test.each(['/generate', '/derender'])('a reply that is made whole keeps its agent\'s stream waiting without a word, or what is said meanwhile is not in the record (%s takes its time)', async (slow) => {
   await context.serve();
   await context.restart({ settings: { keepAliveMs: 30 } });
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello' }, { text: 'a reply that takes a while' }];
   const first = await (await trial.chat({ messages: [ask('one')] })).json();
-  context.toy.before = async ({ path }) => void (path.endsWith('/generate') && (await new Promise((resolve) => setTimeout(resolve, 250))));
+  context.toy.before = async ({ path }) => void (path.endsWith(slow) && (await new Promise((resolve) => setTimeout(resolve, 250))));
   const text = await (await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')], stream: true })).text();
   expect(text.match(/^: keep-alive$/gm)?.length).toBeGreaterThan(2);
   expect(text).toContain('a reply that takes a while');
-  expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean']);
+  const calls = await trial.calls();
+  expect(calls.map((call) => call.continuation)).toEqual([null, 'clean']);
+  expect(calls.map((call) => [...(call.completionTokenIds ?? [])])).toEqual(context.toy.generated.map(({ completion }) => completion));
 });
 
 test('an engine whose routes for ids fail answers no later turn at all', async () => {

@@ -1,0 +1,118 @@
+import { and, eq, isNotNull } from 'drizzle-orm';
+import { expect, test } from 'vitest';
+import { attempts, groups, trials } from '../../store/schema.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { endGroup } from '../end-group.ts';
+import { planGroups } from '../plan-groups.ts';
+
+import { anotherRun, begin, db, end, names, plan, runId, sample, step, usePlanning } from './testing.ts';
+
+usePlanning();
+
+test('stragglers of a group that has no spread at its quorum run without a place, or come too late to give it some', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', max_concurrent_trials: 4, filter_groups: { enable: true } });
+  await plan(0);
+  const quorum = async (ordinal: number) => {
+    const id = `${runId}/0.1/${ordinal}`;
+    await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+    await db.insert(trials).values([0, 1].map((member) => ({ id: `${id}-${member}`, runId, groupId: id, member, outcome: 'scored' as const, rewards: { reward: 1 } })));
+    return endGroup({ db })({ id, runsOn: true });
+  };
+  expect([await quorum(0), await quorum(1)]).toEqual([true, true]);
+  expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1', '0.1/2']);
+  await end(`${runId}/0.1/0`, ['scored', 1], ['scored', 1], ['scored', 1]);
+  await end(`${runId}/0.1/1`, ['scored', 1], ['scored', 1], ['scored', 0]);
+  expect(await db.select().from(groups).where(and(eq(groups.runId, runId), isNotNull(groups.endedAt))).orderBy(groups.ordinal)).toMatchObject([{ dropped: 'no_spread' }, { dropped: null }]);
+  expect(await plan(0)).toMatchObject({ eligible: 3 });
+});
+
+test('a straggler that is carried over is trained with another group, twice, or never', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  await end(id, 'scored', 'scored');
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  const batchesOf = async (group: string) => (await db.select().from(trials).where(eq(trials.groupId, group)).orderBy(trials.member)).map((row) => row.batchIteration);
+  expect(await step(0)).toEqual(['0.1/0', '0.1/1']);
+  expect(await batchesOf(id)).toEqual([0, 0, null]);
+  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-2`));
+  await plan(1);
+  await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
+  expect(await step(1)).toEqual(['1.1/0']);
+  expect(await batchesOf(id)).toEqual([0, 0, 1]);
+});
+
+test('a group that could be used once more is lost, because it has not come to its quorum', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 3, stragglers: 'carry_over', groups_per_iteration: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await sample(id, 0);
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  await step(0);
+  await plan(1);
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  for (const member of [0, 1]) await db.update(trials).set({ outcome: 'scored', rewards: { reward: member } }).where(eq(trials.id, `${id}-${member}`));
+  expect(await plan(1)).toMatchObject({ eligible: 2 });
+  expect(await step(1)).toEqual(['0.1/0']);
+  expect(names((await plan(2)).open)).not.toContain('0.1/0');
+});
+
+test('a straggler whose workflow was ended from outside holds its place for ever', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  await end(id, 'scored', 'scored');
+  expect(await plan(0)).toMatchObject({ outlived: [id] });
+  await db.update(attempts).set({ openedAt: new Date(0) }).where(eq(attempts.trialId, `${id}-2`));
+  expect(await plan(0)).toMatchObject({ outlived: [] });
+});
+
+test('a step is made that ends more running trials than the run bears, or waits for those that it may end', async () => {
+  await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_stale_stragglers: 1 });
+  await plan(0);
+  const id = `${runId}/0.1/0`;
+  await sample(id, 0);
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  expect(await plan(0)).toMatchObject({ isReady: true });
+  await step(0);
+  await plan(1);
+  await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
+  // Its group may have ended: nothing else says what is waited for.
+  expect(await plan(1)).toMatchObject({ eligible: 3, isReady: false, waitsForLast: 2 });
+  expect(await planGroups({ db })({ runId, iteration: 1, take: 1, policyVersion: 1, isOver: true })).toMatchObject({ isReady: true });
+  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-0`));
+  expect(await plan(1)).toMatchObject({ isReady: true, waitsForLast: 0 });
+});
+
+test('a group waits for a place while weights change, or a place stays idle for want of a whole group\'s', async () => {
+  await begin({ max_staleness: 2, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
+  expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1']);
+  await openAttempt(db, { trialId: `${runId}/0.1/0-2`, attempt: 1, runId, groupId: `${runId}/0.1/0`, member: 2 });
+  await end(`${runId}/0.1/0`, 'scored', 'scored');
+  expect(names((await plan(0)).open)).toEqual(['0.1/1']);
+  await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
+  expect(names((await plan(0)).open)).toEqual(['0.1/2']);
+});
+
+test('more trials run than max_concurrent_trials, as those to be cut are not counted', async () => {
+  await begin({ group_size: 8, groups_per_iteration: 16, group_quorum: 4, stragglers: 'cancel', max_concurrent_trials: 64 });
+  expect((await plan(0)).open).toHaveLength(8);
+  anotherRun();
+  await begin({ group_size: 2, over_sampling: 2, groups_per_iteration: 8, max_concurrent_trials: 8 });
+  expect((await plan(0)).open).toHaveLength(2);
+});
+
+test('a step waits for more than would leave places idle', async () => {
+  await begin({ max_staleness: 1, group_size: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
+  await plan(0);
+  await sample(`${runId}/0.1/0`, 0);
+  await end(`${runId}/0.1/1`, 'scored', 'scored');
+  await step(0);
+  await plan(1);
+  expect(await plan(1)).toMatchObject({ eligible: 0, isReady: false });
+  await end(`${runId}/1.1/0`, 'scored', 'scored');
+  // Two run that only this step could use, and two places are idle, as no more may start.
+  expect(await plan(1)).toMatchObject({ eligible: 2, isReady: true });
+});
