@@ -33,8 +33,8 @@ const TEXTS = [
 const CALLS = ['<tool_call>{ "name":"ls",  "arguments": {"path" : "."} }</tool_call>', 'so: <tool_call>\n{"name": "cat", "arguments": {"file": "naïve 🦀"}}\n</tool_call>'];
 /** Some of them end within what a token may say. */
 const STOPS = ['e', ' ', '\n', '🦀', 'th'];
-const PARAMETERS = { type: 'object', properties: { path: { enum: ['.', 'naïve 🦀', ' a  b"'] } }, required: ['path'] };
-const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: PARAMETERS } }];
+const PARAMETERS = { type: 'object', properties: { path: { enum: ['.', 'naïve 🦀', ' a  b"'] } }, required: ['path'], additionalProperties: false };
+const TOOLS = [{ type: 'function', function: { name: 'ls', strict: true, parameters: PARAMETERS } }];
 
 /**
  * A random agent: several conversations in turn, some with tools, forks that share a beginning, histories that are edited,

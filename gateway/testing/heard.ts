@@ -22,8 +22,8 @@ const indexOf = (event: JsonObject | null): number => Number(choicesOf(event)[0]
 const ITS_OWN = new Set([
   // Ids and times.
   'id', 'item_id', 'call_id', 'created', 'created_at', 'signature', 'previous_response_id',
-  // What only vLLM says: of its process, and counts by turns of tools that it runs itself.
-  'system_fingerprint', 'cache_write_tokens', 'tool_output_tokens', 'service_tier', 'prompt_token_ids', 'token_ids',
+  // What only vLLM says: of its process and its cache, and counts by turns of tools that it runs itself.
+  'system_fingerprint', 'cached_tokens', 'cache_write_tokens', 'tool_output_tokens', 'service_tier', 'prompt_token_ids', 'token_ids',
   // What vLLM leaves out, or says of its own store.
   'store', 'defer_loading', 'sequence_number',
 ]);

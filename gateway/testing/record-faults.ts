@@ -90,10 +90,12 @@ async function promptFault(all: All, i: number): Promise<string | null> {
 
 const stopOf = async ({ steps, turns, reading }: All, at: number) => stopped(await reading.decode(turns[at]?.completion ?? []), steps[at]?.asked.stop);
 
-/** Where a parser takes apart what a stop string cut, and where ids hold more than that string and what stands before it. */
+/** Where a parser takes apart what a stop string cut, and where ids by themselves say other than that string and what was seen before it. */
 async function mayDrift(all: All, { asked, after }: Step): Promise<boolean> {
   if (typeof asked.prompt !== 'string') return all.reading.parses && asked.stop !== undefined;
-  return Boolean((await stopOf(all, after?.step ?? -1))?.rest);
+  const at = after?.step ?? -1;
+  const found = await stopOf(all, at);
+  return found !== null && (found.rest !== '' || found.text !== all.steps[at]?.text);
 }
 
 /** What a step adds to a turn, or null where it does not go on from what that one said. */

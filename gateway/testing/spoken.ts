@@ -24,11 +24,12 @@ export function stopped(whole: string, stop: unknown): { text: string; stop: str
   return first ? { text: whole.slice(0, first.at), stop: first.stop, rest: whole.slice(first.at + first.stop.length) } : null;
 }
 
-/** A stream brings of a call that was cut what there is of its arguments; a plain reply has its text as it is. */
+/** A stream brings of a call that was cut what there is of its arguments; a plain reply the call if those are whole, else its text as it is. */
 function isCutCall({ text, calls: [call, ...more] }: Step, whole: string, { name, within }: { name: unknown; within: boolean }): boolean {
   const written = /"arguments": ?([^]*)$/.exec(whole)?.[1] ?? '';
   const given = call?.function.arguments ?? '';
-  const isCut = shows(given, written, within) || (written.startsWith(given) && /^\s*\}?\s*(<[/a-z_]*)?$/.test(written.slice(given.length)));
+  const end = /\s*\}?\s*(<[/a-z_]*)?$/;
+  const isCut = shows(given, written, within) || written.replace(end, '') === given.trim() || isDeepStrictEqual(parsed(given), parsed(written.replace(end, '')));
   return text === '' && more.length === 0 && call?.function.name === name && isCut;
 }
 
