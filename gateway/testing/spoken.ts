@@ -11,7 +11,7 @@ const TOKEN = 24;
 export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
   const whole = stopped(said, step.asked.stop)?.text ?? said;
   const forced = parses ? forcedName(step.asked.tool_choice) : null;
-  if (forced !== null && !whole.includes('</tool_call>') && step.calls.length > 0) return isCutCall(step, whole, { name: forced, within });
+  if (forced !== null && !whole.includes('</tool_call>') && step.text === '') return isCutCall(step, whole, { name: forced, within });
   const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
   const seen = step.calls.map(({ function: { name, arguments: given } }): Call => ({ name, arguments: parsed(given) }));
   return shows(step.text, text, within) && isDeepStrictEqual(seen, calls);
@@ -24,13 +24,17 @@ export function stopped(whole: string, stop: unknown): { text: string; stop: str
   return first ? { text: whole.slice(0, first.at), stop: first.stop, rest: whole.slice(first.at + first.stop.length) } : null;
 }
 
-/** A stream brings of a call that was cut what there is of its arguments; a plain reply the call if those are whole, else its text as it is. */
-function isCutCall({ text, calls: [call, ...more] }: Step, whole: string, { name, within }: { name: unknown; within: boolean }): boolean {
-  const written = /"arguments": ?([^]*)$/.exec(whole)?.[1] ?? '';
-  const given = call?.function.arguments ?? '';
-  const end = /\s*\}?\s*(<[/a-z_]*)?$/;
-  const isCut = shows(given, written, within) || written.replace(end, '') === given.trim() || isDeepStrictEqual(parsed(given), parsed(written.replace(end, '')));
-  return text === '' && more.length === 0 && call?.function.name === name && isCut;
+/**
+ * A stream brings of a call that was cut what there is of its arguments, or nothing before those; a plain reply the call if they are
+ * whole, else its text as it is.
+ */
+function isCutCall({ asked, calls: [call, ...more] }: Step, whole: string, { name, within }: { name: unknown; within: boolean }): boolean {
+  const written = /"arguments": ?([^]*)$/.exec(whole)?.[1];
+  if (!call) return whole === '' || (asked.stream === true && !written);
+  const given = call.function.arguments;
+  const soFar = (written ?? '').replace(/\s*\}?\s*(<[/a-z_]*)?$/, '');
+  const isCut = shows(given, written ?? '', within) || soFar === given.trim() || isDeepStrictEqual(parsed(given), parsed(soFar));
+  return more.length === 0 && call.function.name === name && isCut;
 }
 
 function forcedName(choice: unknown): unknown {
