@@ -63,8 +63,8 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
     const several = { ...(n > 1 ? { n } : {}), ...(forcing && branch.tools && random() < 0.5 ? forcing : {}) };
     const stop = 'tool_choice' in several || random() < 0.85 ? undefined : pick(STOPS);
     const { messages, prompt, after } = branch;
-    const asked = { ...(prompt === null ? { messages, tools: branch.tools } : { prompt }), ...several, ...(stop === undefined ? {} : { stop: random() < 0.5 ? stop : [stop] }) };
-    const reply = await (complete && prompt !== null ? complete : chat)({ ...asked, stream });
+    const asked = { ...(prompt === null ? { messages, tools: branch.tools } : { prompt }), ...several, ...(stop === undefined ? {} : { stop: random() < 0.5 ? stop : [stop] }), stream };
+    const reply = await (complete && prompt !== null ? complete : chat)(asked);
     if (reply.status !== 200) throw new Error(`the gateway answered ${reply.status}: ${await reply.text()}`);
     const replies = stream ? await repliesOf(reply, n) : ((await reply.json()) as { choices: Choice[] }).choices.map(({ message, text, stop_reason }): Message => ({ ...(message ?? { content: text }), stop_reason }));
     if (replies.length !== n) throw new Error(`${replies.length} replies, not ${n}`);

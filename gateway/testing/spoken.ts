@@ -10,8 +10,7 @@ const TOKEN = 24;
 /** Whether an agent saw what its reply's ids say. `within`: its prompt ended within a character. */
 export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
   const whole = stopped(said, step.asked.stop)?.text ?? said;
-  const forced = parses ? forcedName(step.asked.tool_choice) : null;
-  if (forced !== null && !whole.includes('</tool_call>') && step.text === '') return isCutCall(step, whole, { name: forced, within });
+  if (parses && step.asked.tools && /<tool_call>(?![^]*<\/tool_call>)/.test(whole) && step.text !== whole) return isCutCall(step, whole, within);
   const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
   const seen = step.calls.map(({ function: { name, arguments: given } }): Call => ({ name, arguments: parsed(given) }));
   return shows(step.text, text, within) && isDeepStrictEqual(seen, calls);
@@ -28,17 +27,14 @@ export function stopped(whole: string, stop: unknown): { text: string; stop: str
  * A stream brings of a call that was cut what there is of its arguments, or nothing before those; a plain reply the call if they are
  * whole, else its text as it is.
  */
-function isCutCall({ asked, calls: [call, ...more] }: Step, whole: string, { name, within }: { name: unknown; within: boolean }): boolean {
-  const written = /"arguments": ?([^]*)$/.exec(whole)?.[1];
-  if (!call) return whole === '' || (asked.stream === true && !written);
+function isCutCall({ asked, text, calls: [call, ...more] }: Step, whole: string, within: boolean): boolean {
+  const [, before = '', name, written = ''] = /^([^]*?)<tool_call>(?:[^]*?"name": ?"([^"]*)"(?:[^]*?"arguments": ?([^]*))?)?/.exec(whole) ?? [];
+  if (text !== before || more.length > 0) return false;
+  if (!call) return asked.stream === true;
   const given = call.function.arguments;
-  const soFar = (written ?? '').replace(/\s*\}?\s*(<[/a-z_]*)?$/, '');
-  const isCut = shows(given, written ?? '', within) || soFar === given.trim() || isDeepStrictEqual(parsed(given), parsed(soFar));
-  return more.length === 0 && call.function.name === name && isCut;
-}
-
-function forcedName(choice: unknown): unknown {
-  return isObject(choice) && isObject(choice.function) ? choice.function.name : null;
+  const soFar = written.replace(/\s*\}?\s*(<[/a-z_]*)?$/, '');
+  const isCut = shows(given, written, within) || soFar === given.trim() || isDeepStrictEqual(parsed(given), parsed(soFar));
+  return call.function.name === name && isCut;
 }
 
 /** Calls of tools as the hermes parser finds them, and the text before them. */
