@@ -10,7 +10,7 @@ const TOKEN = 24;
 /** Whether an agent saw what its reply's ids say. `within`: its prompt ended within a character. */
 export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
   const whole = stopped(said, step.asked.stop)?.text ?? said;
-  if (parses && step.asked.tools && /<tool_call>(?![^]*<\/tool_call>)/.test(whole) && step.text !== whole) return isCutCall(step, whole, within);
+  if (parses && step.asked.tools && /<tool_call>(?![^]*<\/tool_call>)/.test(whole) && !shows(step.text, whole, within)) return isCutCall(step, whole, within);
   const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
   const seen = step.calls.map(({ function: { name, arguments: given } }): Call => ({ name, arguments: parsed(given) }));
   return shows(step.text, text, within) && isDeepStrictEqual(seen, calls);
