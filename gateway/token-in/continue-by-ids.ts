@@ -63,7 +63,16 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
 async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: NonNullable<Past['parent']>): Promise<string | null> {
   if (!stopped) return '';
   const said = await ask(call, replica, '/detokenize', { tokens: Array.from(tokenIds.subarray(-stopped.tokens)) });
-  return typeof said?.prompt === 'string' && said.prompt.startsWith(stopped.text) ? said.prompt.slice(stopped.text.length) : null;
+  return typeof said?.prompt === 'string' ? textFrom(said.prompt, stopped) : null;
+}
+
+const ENOUGH = 16;
+
+/** From the stop string on that follows the text. Special tokens, which the text left out, may stand before and within that. */
+export function textFrom(said: string, { text, by }: { text: string; by: string }): string | null {
+  const before = text.slice(-ENOUGH);
+  for (let at = said.indexOf(by); at >= 0; at = said.indexOf(by, at + 1)) if (said.slice(0, at).endsWith(before)) return said.slice(at);
+  return null;
 }
 
 /** What the engine answers to a question within a call; null when it has no such route or refuses. */

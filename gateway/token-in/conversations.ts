@@ -7,8 +7,8 @@ import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 import { conversationOf, isReply, keyOf, type ChatConversation, type Conversation } from './messages.ts';
 
-/** A recorded call, where another may go on. `stopped`: its text completion, where a stop string was cut off, and how many tokens that has with it. */
-export type Turn = Base & { stopped: { text: string; tokens: number } | null };
+/** A recorded call, where another may go on. `stopped`: its text completion, the stop string that was cut off, and how many tokens they have. */
+export type Turn = Base & { stopped: { text: string; by: string; tokens: number } | null };
 export type Past = {
   /** The last turn that the request goes on from, and how many of its messages that covers. */
   parent: (Turn & { messages: number }) | null;
@@ -82,7 +82,7 @@ export class Conversations {
     const { outline, reply } = said;
     const lists = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map((item) => intern(trial, itemKey(item)))]));
     const text = typeof reply?.text === 'string' ? reply.text : '';
-    const stopped = typeof reply?.stop_reason === 'string' && typeof reply.text === 'string' && completion ? { text, tokens: completion.length } : null;
+    const stopped = typeof reply?.stop_reason === 'string' && typeof reply.text === 'string' && completion ? { text, by: reply.stop_reason, tokens: completion.length } : null;
     const turn = { callId, stopped, tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), lists, text: (outline.prompt ?? '') + text };
     this.#grow(trial, 200 + 4 * turn.tokenIds.length + 2 * turn.text.length + 8 * Object.values(lists).flat().length);
     for (const { digest } of [outline.fields, ...Object.values(outline.lists).flat(), ...(reply ? repliesOf({ choices: [reply] }) : [])]) {
