@@ -17,14 +17,10 @@ import { CLIENTS } from '../gateway/clients/all.ts';
 import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Compared } from '../gateway/clients/beside-vllm.ts';
 import type { Client } from '../gateway/clients/client.ts';
 import { install } from '../gateway/clients/install.ts';
-import { runClient, type Ran } from '../gateway/clients/run.ts';
-import { recordedOf } from '../gateway/clients/session.ts';
-import { play } from '../gateway/clients/toy.ts';
-import type { GatewaySettings } from '../gateway/deps.ts';
+import type { Ran } from '../gateway/clients/run.ts';
+import { toySession } from '../gateway/clients/toy-session.ts';
 import { startGateway, type NodeGateway } from '../gateway/node.ts';
 import { withVllm } from '../gateway/testing/own-vllm.ts';
-import { TokenEngine } from '../gateway/testing/token-engine.ts';
-import { trialOverHttp } from '../gateway/testing/trial-over-http.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
@@ -38,23 +34,26 @@ const ADMIN_KEY = 'the bench';
 const rows: string[][] = [];
 const differences: string[] = [];
 
-async function runAll(engine: string, settings: Partial<GatewaySettings>, runOne: (client: Client, gateway: NodeGateway) => Promise<string[]>): Promise<void> {
-  const postgres = await TestPostgres.create();
-  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings });
+async function runAll(runOne: (client: Client) => Promise<string[]>): Promise<void> {
   for (const client of chosen) {
     if (signal.aborted) break;
-    rows.push([client.name, versionOf(client), ...(await runOne(client, gateway).catch((error: unknown) => [`did not run: ${String(error).slice(0, 200)}`]))]);
+    rows.push([client.name, versionOf(client), ...(await runOne(client).catch((error: unknown) => [`did not run: ${String(error).slice(0, 200)}`]))]);
     console.log(rows.at(-1)?.join(' '));
   }
-  await gateway.close();
-  await postgres.close();
 }
 
-async function besideToy(client: Client, gateway: NodeGateway): Promise<string[]> {
-  const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1 } });
-  const ran = await runClient(client, { folder: await install(client, signal), trialUrl: `${gateway.url}/${client.name}`, key: trial.key, limitMs });
-  const { protocols, calls, unfinished, clean, realigned, forked, untrainable, samples, trained, tokens } = recordedOf(await trial.session(), await trial.samples());
+async function besideToy(client: Client): Promise<string[]> {
+  const { ran, recorded } = await toySession(client, { folder: await install(client, signal), limitMs });
+  const { protocols, calls, unfinished, clean, realigned, forked, untrainable, samples, trained, tokens } = recorded;
   return [protocols.join(' '), exitOf(ran), ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained].map(String), ran.seconds.toFixed(0)];
+}
+
+async function allBesideVllm(vllm: string): Promise<void> {
+  const postgres = await TestPostgres.create();
+  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
+  await runAll((client) => besideReal(vllm, client, gateway));
+  await gateway.close();
+  await postgres.close();
 }
 
 async function besideReal(vllm: string, client: Client, { url }: NodeGateway): Promise<string[]> {
@@ -87,16 +86,8 @@ function versionOf({ install: from }: Client): string {
   return /[^=@]+$/.exec('npm' in from ? from.npm : (from.pip[0] ?? ''))?.[0] ?? '';
 }
 
-if (values.engine === 'vllm') {
-  await withVllm((url) => runAll(url, { tokenIn: false }, (client, gateway) => besideReal(url, client, gateway)), signal, { args: ONE_AT_A_TIME, cacheGiB: 3 });
-} else {
-  const engine = await new TokenEngine().start();
-  await runAll(engine.url, {}, (client, gateway) => {
-    play(engine, client);
-    return besideToy(client, gateway);
-  });
-  await engine.stop();
-}
+if (values.engine === 'vllm') await withVllm(allBesideVllm, signal, { args: ONE_AT_A_TIME, cacheGiB: 3 });
+else await runAll(besideToy);
 const FIGURES = {
   toy: ['calls', 'unfinished', 'clean', 'realigned', 'forked', 'untrainable', 'samples', 'tokens', 'trained'],
   vllm: ['answered', 'recorded', 'unfinished', 'realigned', 'forked', 'tokens', 'equal to vLLM', 'exit before the toy', 'asked of both', 'refused by vLLM', 'recorded', 'equal to vLLM'],

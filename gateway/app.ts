@@ -31,8 +31,10 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.notFound((c) => errorResponse(new Failure(404, 'not_found', `${c.req.method} ${c.req.path} is no route of this gateway`), protocolOf(c.req.path)));
   app.onError((error, c) => {
     const failure = toFailure(error);
-    const because = failure.cause instanceof Error && failure.cause !== error ? `; because of ${failure.cause.stack}` : '';
-    if (failure.status === 500) deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}${because}`);
+    if (failure.status === 500) {
+      const because = failure.cause instanceof Error && failure.cause !== error ? `; because of ${failure.cause.stack}` : '';
+      deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}${because}`);
+    }
     return errorResponse(failure, protocolOf(c.req.path));
   });
   return app;

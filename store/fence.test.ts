@@ -104,6 +104,7 @@ test('ids, log-probabilities or texts change on their way through the store', as
     request,
     response,
     reason: 'with \u0000 and half of \ud83e inside',
+    sampling: { stop: ['\u0000', '\\u0000', '\\\ud800'] },
     promptTokenIds: Int32Array.from([0, 151_935, 2 ** 31 - 1]),
     choice: { completionTokenIds: Int32Array.from([]), logprobs },
   });
@@ -116,6 +117,7 @@ test('ids, log-probabilities or texts change on their way through the store', as
   expect(stored?.completionTokenIds).toHaveLength(0);
   expect(stored?.request).toEqual(request);
   expect(stored?.response).toEqual(response);
+  expect(stored).toMatchObject({ reason: 'with \uFFFD and half of \uFFFD inside', sampling: { stop: ['\uFFFD', '\\u0000', '\\\uFFFD'] } });
   expect(await findTrial(store.db, 'exact')).toMatchObject({ recorded: 1, usedCalls: 1, usedTokens: 0, exhausted: null });
 });
 

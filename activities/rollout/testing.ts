@@ -13,7 +13,6 @@ import { readRun } from '../read-run.ts';
 import { runConfig } from '../run-config.ts';
 import { taskWith, temporaryHome } from '../sandbox/testing/fixtures.ts';
 
-
 export let db: Database;
 let home: Awaited<ReturnType<typeof temporaryHome>>;
 export let tasks: string[];

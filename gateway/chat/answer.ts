@@ -13,7 +13,7 @@ import { TokenChunk, type Chunk } from './token-chunk.ts';
 export type Answer = {
   whole: () => Promise<JsonObject>;
   /** Those that came at once are handed on at once. */
-  chunks: () => AsyncGenerator<Chunk[]>;
+  chunks: () => AsyncIterable<Chunk[]>;
 };
 
 /** Sends one request of a call to its engine. Rejects with the engine's own refusal unless that answers 200. */

@@ -5,7 +5,7 @@ import { attemptEnded } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
-import { clientGone, Failure, toFailure } from '../failure.ts';
+import { clientGone, engineSilent, Failure, toFailure } from '../failure.ts';
 import { patiently } from '../patiently.ts';
 import { giveBack, type Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
@@ -101,7 +101,7 @@ export class Call {
   async #silent(): Promise<void> {
     const { idleMs } = this.#deps.settings;
     if (!this.#isStreaming && (await this.lease?.replica.isAlive(idleMs))) return;
-    this.abort(new Failure(504, 'engine_timeout', `the engine was silent for ${idleMs / 1000} s`));
+    this.abort(engineSilent(idleMs));
   }
 
   /** The failure behind an error: an abort's own reason, and for everything that the engine's connection throws a cut. */

@@ -8,11 +8,12 @@ import type { Call } from './call.ts';
 import { NOTHING } from './ending.ts';
 import { engineBody } from './engine-body.ts';
 import { EngineFailed } from './rejection.ts';
+import type { Chunk } from './token-chunk.ts';
 
 /**
  * Gives the call to a replica, and returns when its reply is there, or a stream's first chunks are. Until then nothing of the call
- * was seen, and another may have it: one that is lost
- * is passed over for a moment, one that answered with a 5xx is not asked again, and what it said stands if there is no other.
+ * was seen, and another may have it: one that is lost is passed over for a moment, one that answered with a 5xx is not asked again,
+ * and what it said stands if there is no other.
  */
 export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
   const { holdMs } = deps.settings;
@@ -51,18 +52,18 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 
+/** An iterator by hand: a generator around this one would cost each chunk of a stream a turn more. */
 async function begun(answer: Answer): Promise<Answer> {
-  const chunks = answer.chunks();
-  const first = await chunks.next();
-  const all = async function* () {
-    try {
-      if (!first.done) yield first.value;
-      yield* chunks;
-    } finally {
-      await chunks.return(undefined);
-    }
+  const chunks = answer.chunks()[Symbol.asyncIterator]();
+  let first: Promise<IteratorResult<Chunk[]>> | null = chunks.next();
+  await first;
+  const next = () => {
+    const result = first ?? chunks.next();
+    first = null;
+    return result;
   };
-  return { ...answer, chunks: all };
+  const stop = async () => (await chunks.return?.()) ?? { done: true as const, value: undefined };
+  return { ...answer, chunks: () => ({ [Symbol.asyncIterator]: () => ({ next, return: stop }) }) };
 }
 
 function unknownModel(asked: string | null, served: string | null): Failure {

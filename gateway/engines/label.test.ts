@@ -45,6 +45,13 @@ test('an engine that restarts as another process passes for the run’s policy',
   expect(gateway.engine.seen).toHaveLength(2);
 });
 
+test('calls of an engine whose label is no text to a database cannot be sent, or recorded', async () => {
+  gateway.engine.label = 'a\u0000b\ud800';
+  const trial = await gateway.trial();
+  expect((await trial.chat(ASK)).status).toBe(200);
+  expect(await trial.calls()).toMatchObject([{ status: 'completed', policyLabel: 'a\uFFFDb\uFFFD' }]);
+});
+
 test('a call answered by a restarted engine is completed', async () => {
   gateway.engine.label = 'run@1';
   await gateway.givePool('run', 'run@1');

@@ -1,5 +1,6 @@
 import { isObject, type JsonObject } from '../json.ts';
 import type { EngineConnection } from './connection.ts';
+import type { Replica } from './replica.ts';
 
 const LATE = ['system', 'user', 'system', 'user'].map((role) => ({ role, content: 'x' }));
 
@@ -12,7 +13,7 @@ export async function readTakesLateSystem(connection: EngineConnection, model: s
 }
 
 /** What this replica's chat template takes of it. */
-export async function fitted(replica: { takesLateSystem: (model: string | null) => Promise<boolean> }, model: string | null, body: JsonObject): Promise<JsonObject> {
+export async function fitted(replica: Pick<Replica, 'takesLateSystem'>, model: string | null, body: JsonObject): Promise<JsonObject> {
   return hasLateSystem(body) && !(await replica.takesLateSystem(model)) ? withoutLateSystem(body) : body;
 }
 

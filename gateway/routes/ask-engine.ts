@@ -2,7 +2,7 @@ import type { TrialNow } from '../../store/queries/find-trials.ts';
 import { IdleWatch } from '../chat/idle-watch.ts';
 import type { GatewayDeps } from '../deps.ts';
 import type { Lease } from '../engines/pool.ts';
-import { clientGone, Failure } from '../failure.ts';
+import { clientGone, engineSilent, Failure } from '../failure.ts';
 
 /** What a trial's engine says to a question that is no call of the model. */
 export async function askEngine<T>(deps: GatewayDeps, trial: TrialNow, agent: AbortSignal, ask: (lease: Lease, signal: AbortSignal) => Promise<T>): Promise<T> {
@@ -15,7 +15,7 @@ export async function askEngine<T>(deps: GatewayDeps, trial: TrialNow, agent: Ab
   } catch (error) {
     if (error instanceof Failure) throw error;
     if (agent.aborted) throw clientGone();
-    if (silent.signal.aborted) throw new Failure(504, 'engine_timeout', `the engine was silent for ${idleMs / 1000} s`);
+    if (silent.signal.aborted) throw engineSilent(idleMs);
     throw new Failure(502, 'engine_cut', `the engine did not answer: ${error instanceof Error ? error.message : String(error)}`);
   } finally {
     idle.stop();

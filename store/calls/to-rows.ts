@@ -53,9 +53,9 @@ export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; by
 
 const NOTHING_KNOWN: ReadonlySet<string> = new Set();
 
-function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, reason, size: _size, ...call }: CallRecord, block: Block): JsonObject[] {
+function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, size: _size, ...call }: CallRecord, block: Block): JsonObject[] {
   const replies = Array.isArray(response?.choices) ? response.choices : [];
-  return choices.map(({ completionTokenIds, logprobs, finishReason, ...choice }, i) => {
+  return choices.map(({ completionTokenIds, logprobs, ...choice }, i) => {
     const isFirst = i === 0;
     // A further reply is stored by the first one's row, with which it shares everything else.
     const sharedIds = isFirst ? (base && prompt ? sharedLength(prompt, base.tokenIds) : 0) : (prompt?.length ?? 0);
@@ -65,8 +65,6 @@ function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response
       ...call,
       ...choice,
       choiceOf: isFirst ? null : call.id,
-      reason: reason && wellFormed(reason),
-      finishReason: finishReason && wellFormed(finishReason),
       baseId: isFirst ? (base?.callId ?? null) : call.id,
       sharedIds,
       digest: block.add(digest),
@@ -102,6 +100,3 @@ class Block {
     return Buffer.concat(this.#parts, this.#size);
   }
 }
-
-/** An engine's message may quote what a model wrote, and Postgres text has neither NUL nor half a character. */
-const wellFormed = (text: string): string => text.replaceAll('\u0000', '\uFFFD').toWellFormed();

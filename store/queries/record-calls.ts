@@ -2,6 +2,7 @@ import { inArray } from 'drizzle-orm';
 import { recordCalls as statement } from '../calls/record-statement.ts';
 import { toRows, type CallRecord } from '../calls/to-rows.ts';
 import type { Database } from '../database.ts';
+import { toStorable } from '../json.ts';
 import { calls } from '../schema.ts';
 
 export type { CallRecord, ChoiceRecord } from '../calls/to-rows.ts';
@@ -15,7 +16,7 @@ export type { CallRecord, ChoiceRecord } from '../calls/to-rows.ts';
 export async function recordCalls(db: Database, records: readonly CallRecord[]): Promise<Set<string>> {
   const { rows, bytes } = toRows(records);
   const trials = [...new Set(records.map((record) => record.trialId))];
-  const { rows: inserted } = await db.$client.query<{ id: string }>({ ...statement, values: [JSON.stringify(rows), bytes, trials] });
+  const { rows: inserted } = await db.$client.query<{ id: string }>({ ...statement, values: [toStorable(rows), bytes, trials] });
   const kept = new Set(inserted.map(({ id }) => id));
   const refused = records.flatMap(({ id }) => (kept.has(id) ? [] : [id]));
   if (refused.length === 0) return new Set();
