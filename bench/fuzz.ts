@@ -32,7 +32,7 @@ const text = [
   ...faults.slice(0, 20),
   '',
   document.text.slice(document.text.indexOf('Schemathesis v')),
-].join('\n');
+].join('\n').replaceAll(`${REPOSITORY}/`, '');
 console.log(text);
 const folder = join(REPOSITORY, 'bench/results');
 mkdirSync(folder, { recursive: true });

@@ -24,13 +24,11 @@ export type GatewayDeps = {
   settings: GatewaySettings;
   /** One line a failure. */
   log: (line: string) => void;
-  /** A file of the page that shows the API; absent where a runtime has none. */
-  docsFile?: (name: string) => Promise<DocsFile | null>;
+  /** A file of Swagger UI, whose page shows the API. */
+  docsFile: (name: string) => Promise<Uint8Array<ArrayBuffer>>;
   /** Aborts when the process must let go of what still runs. */
   stopping: AbortSignal;
 };
-
-export type DocsFile = { type: string; bytes: Uint8Array<ArrayBuffer> };
 
 /** What a runtime gives each request: how to break its connection, where an unfinished body does not do that by itself. */
 export type GatewayEnv = { Bindings: { cut?: () => Promise<void> } };

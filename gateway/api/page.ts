@@ -5,4 +5,7 @@ export const docsPage = `<!doctype html>
 <body><div id="page"></div><script src="/docs/swagger-ui-bundle.js"></script><script src="/docs/start.js"></script></body>
 </html>`;
 
+/** Its files and their types: no other of the package is handed out. */
+export const DOCS_FILES = new Map([['swagger-ui.css', 'text/css'], ['swagger-ui-bundle.js', 'text/javascript']]);
+
 export const DOCS_START = `SwaggerUIBundle({ url: '/openapi.json', dom_id: '#page', deepLinking: true, validatorUrl: null });`;

@@ -76,5 +76,6 @@ function chunkOf(data: string): Chunk | Failure {
   const chunk = parseObject(data);
   if (!chunk) return badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
   if (!isObject(chunk.error)) return chunk;
-  return new EngineFailed(502, 'engine_error', `the engine broke off: ${String(chunk.error.message ?? JSON.stringify(chunk.error))}`);
+  const { message } = chunk.error;
+  return new EngineFailed(502, 'engine_error', `the engine broke off: ${typeof message === 'string' ? message : JSON.stringify(chunk.error)}`);
 }

@@ -42,6 +42,14 @@ test.each<[Fault, string]>([
   expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012]);
 });
 
+test('an error event whose message is no text is taken for a fault of the gateway', async () => {
+  gateway.engine.fault = 'error_event';
+  gateway.engine.lastWords = { toString: 1, valueOf: 2 };
+  const trial = await gateway.trial();
+  const stream = await readStream(await trial.chat(STREAM));
+  expect(stream.chunks.at(-1)?.error).toMatchObject({ code: 'engine_error', message: expect.stringContaining('{"toString":1,"valueOf":2}') });
+});
+
 test('a stream that fails before its first words has no status of its own', async () => {
   gateway.engine.fault = 'not_json';
   const trial = await gateway.trial();

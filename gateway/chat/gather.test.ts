@@ -11,3 +11,8 @@ test('a reply that comes in one chunk is cut when it has more tokens than a call
   expect([choices[0]?.completion?.length, choices[0]?.logprobs?.length]).toEqual([2 * tokens, 2 * tokens]);
   expect(reply).toMatchObject({ choices: [{ logprobs: { content: { length: 2 * tokens } } }] });
 });
+
+test.each([3_000_000_000, -1, 1, 0.5, '0', { toString: 1 }])('a chunk of a choice that nobody asked for is waited for, or takes for ever: %j', (index) => {
+  const gather = new Gather({ n: 1, logprobs: true });
+  expect(() => gather.add({ id: 'a', choices: [{ index, delta: { content: 'x' } }] })).toThrow(expect.objectContaining({ code: 'bad_engine_reply' }));
+});

@@ -2,6 +2,7 @@ import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
 import { hide } from './hide.ts';
+import { badReply } from './rejection.ts';
 import { asObject, TokenChunk, type Chunk } from './token-chunk.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
@@ -27,6 +28,7 @@ export class Gather {
   }
 
   #choice(index: number): GatheredChoice {
+    if (!(index >= 0 && index < this.#expected)) throw badReply(`has a choice that is none of the ${this.#expected} asked for`);
     return (this.#choices[index] ??= new GatheredChoice(this.#keepsLogprobs));
   }
 
@@ -40,7 +42,7 @@ export class Gather {
       this.#head.usage = chunk.usage;
       this.#counted = completionCount(chunk.usage);
     }
-    for (const choice of choicesOf(chunk)) this.#choice(Number(choice.index ?? 0)).add(choice);
+    for (const choice of choicesOf(chunk)) this.#choice(indexOf(choice)).add(choice);
   }
 
   get hasTokens(): boolean {
@@ -73,6 +75,8 @@ export class Gather {
     return [...ends, { ...head, choices: [], usage: { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens } }];
   }
 }
+
+const indexOf = ({ index = 0 }: JsonObject): number => (Number.isInteger(index) ? Number(index) : Number.NaN);
 
 const wholeObject = (object: unknown): unknown => (object === 'chat.completion.chunk' ? 'chat.completion' : object);
 

@@ -27,3 +27,10 @@ test('replies that hold the whole vocabulary at each token are let into a full m
   expect(held({ logprobs: true, top_logprobs: -1 })).toBeGreaterThan(held({ logprobs: true, top_logprobs: 150_000 }));
   expect(held({ logprobs: -1 })).toBeGreaterThan(held({ logprobs: 150_000 }));
 });
+
+test('a call that asks for endlessly many alternatives takes all memory there is', () => {
+  const choices = [{ completion: [1], logprobs: [1], versions: null, finishReason: null }];
+  const request = { size: 100, wants: { logprobs: true, tokenIds: false, usage: true } };
+  const held = heldBytes({ request, sampled: JSON.parse('{"logprobs":true,"top_logprobs":1e999}'), ending: { prompt: null, choices, counted: null, reply: null } });
+  expect(held).toBeLessThan(2 ** 30);
+});

@@ -4,7 +4,7 @@ import { sampledTokens, type Ending } from './ending.ts';
 /** Measured in V8's heap: a token's id with its log-probability and text, its entry among a reply's log-probabilities, and one of that entry's alternatives. */
 const [TOKEN, ENTRY, ALTERNATIVE] = [16, 208, 128];
 
-/** A negative number of alternatives asks for all tokens that there are. */
+/** A negative number of alternatives asks for all tokens that there are, and no number for more. */
 const VOCABULARY = 2 ** 18;
 
 type Held = { request: Pick<Call['request'], 'size' | 'wants'>; sampled: Call['sampled']; ending: Ending };
@@ -20,5 +20,5 @@ export function heldBytes({ request, sampled, ending }: Held): number {
 function alternatives({ top_logprobs, logprobs }: Call['sampled']): number {
   const asked = typeof top_logprobs === 'number' ? top_logprobs : logprobs;
   if (typeof asked !== 'number') return 0;
-  return asked < 0 ? VOCABULARY : asked;
+  return asked < 0 ? VOCABULARY : Math.min(asked, VOCABULARY);
 }

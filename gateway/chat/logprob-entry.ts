@@ -1,7 +1,8 @@
-/** JSON's own grammar of a string, a number, and a number that counts. */
+/** JSON's own grammar of a string, a number, and a number that counts; of those, what fits 32 bits. */
 export const STRING = String.raw`"(?:[^"\\\u0000-\u001f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"`;
 export const NUMBER = String.raw`-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?`;
 export const COUNT = String.raw`(?:0|[1-9]\d*)`;
+export const ID = String.raw`(?:0|[1-9]\d{0,8})`;
 
 const BYTES = String.raw`(?:,"bytes":(?:null|\[(?:${COUNT}(?:,${COUNT})*)?\]))?`;
 const ALTERNATIVE = String.raw`\{"token":${STRING},(?:"token_id":${COUNT},)?"logprob":${NUMBER}${BYTES}\}`;

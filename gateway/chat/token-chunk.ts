@@ -1,5 +1,5 @@
 import { parseObject, type JsonObject } from '../json.ts';
-import { COUNT, entry, NUMBER, STRING, textEntry } from './logprob-entry.ts';
+import { COUNT, entry, ID, NUMBER, STRING, textEntry } from './logprob-entry.ts';
 
 const NULLS = String.raw`(?:,"(?:finish_reason|stop_reason|weight_versions|routed_experts)":null)*`;
 /** Of a chunk's other fields only plain ones, and none that is hidden. */
@@ -7,11 +7,11 @@ const FIELD = String.raw`"(?!prompt_token_ids|usage|choices)\w+":(?:${STRING}|${
 const HEAD = String.raw`\{(?:${FIELD},)*"choices":\[\{"index":(${COUNT})`;
 const TAIL = String.raw`${NULLS}\}\](?:,${FIELD})*\}`;
 const CHAT = new RegExp(
-  String.raw`^(${HEAD},"delta":\{"content":(${STRING})\}),"logprobs":\{"content":\[${entry(`(${NUMBER})`)}\]\}(${NULLS}),"token_ids":\[(${COUNT})\](${TAIL})$`,
+  String.raw`^(${HEAD},"delta":\{"content":(${STRING})\}),"logprobs":\{"content":\[${entry(`(${NUMBER})`)}\]\}(${NULLS}),"token_ids":\[(${ID})\](${TAIL})$`,
 );
 const NO_PROMPT = '(?:,"prompt_token_ids":null)?';
 const TEXT = new RegExp(
-  String.raw`^(${HEAD},"text":(${STRING})),"logprobs":${textEntry(`(${NUMBER})`)}(${NULLS})${NO_PROMPT},"token_ids":\[(${COUNT})\]${NO_PROMPT}(${TAIL})$`,
+  String.raw`^(${HEAD},"text":(${STRING})),"logprobs":${textEntry(`(${NUMBER})`)}(${NULLS})${NO_PROMPT},"token_ids":\[(${ID})\]${NO_PROMPT}(${TAIL})$`,
 );
 
 const MAX_LENGTH = 16_384;

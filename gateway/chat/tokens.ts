@@ -6,13 +6,13 @@ export type Sampled = { completion: number[] | null; logprobs: number[] | null }
 
 /** Chat completions name the prompt's ids once, text completions in each choice. */
 export function promptOf(reply: JsonObject): number[] | null {
-  return integers(reply.prompt_token_ids ?? choicesOf(reply)[0]?.prompt_token_ids);
+  return idsIn(reply.prompt_token_ids ?? choicesOf(reply)[0]?.prompt_token_ids);
 }
 
 /** From a choice of a reply or a chunk, of a chat or a text completion. */
 export function sampledOf({ token_ids, logprobs }: JsonObject): Sampled {
   const said = isObject(logprobs) ? (logprobs.content ?? logprobs.token_logprobs) : undefined;
-  return { completion: integers(token_ids), logprobs: Array.isArray(said) ? said.map(logprobOf) : null };
+  return { completion: idsIn(token_ids), logprobs: Array.isArray(said) ? said.map(logprobOf) : null };
 }
 
 function logprobOf(entry: unknown): number {
@@ -43,11 +43,14 @@ export type Untrainable =
 /** Why these tokens cannot be trained on, judged by themselves. */
 export function defectOf(prompt: number[] | null, { completion, logprobs }: Sampled): Untrainable | null {
   if (prompt === null || completion === null) return 'no_token_ids';
-  return logprobs === null || logprobs.length !== completion.length || !logprobs.every(Number.isFinite) ? 'length_mismatch' : null;
+  return logprobs === null || logprobs.length !== completion.length || !logprobs.every(isLogprob) ? 'length_mismatch' : null;
 }
 
 export function completionCount(usage: unknown): number | null {
   return isObject(usage) && typeof usage.completion_tokens === 'number' ? usage.completion_tokens : null;
 }
 
-const integers = (value: unknown): number[] | null => (Array.isArray(value) && value.every(Number.isInteger) ? value : null);
+/** As the record has them: 32 bits each. */
+const isId = (value: unknown): value is number => typeof value === 'number' && (value | 0) === value;
+export const idsIn = (value: unknown): number[] | null => (Array.isArray(value) && value.every(isId) ? value : null);
+const isLogprob = (value: number): boolean => Number.isFinite(Math.fround(value));

@@ -1,23 +1,23 @@
 import { Hono } from 'hono';
 import { openApiDocument } from '../api/document.ts';
-import { docsPage, DOCS_START } from '../api/page.ts';
+import { docsPage, DOCS_FILES, DOCS_START } from '../api/page.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { Failure } from '../failure.ts';
 
 const VERSION = '0.1.0';
 
-/** The API's description, for programs and, where the runtime has the page's files, for people. */
+/** The API's description, for programs and for people. */
 export function docsRoutes({ docsFile }: GatewayDeps): Hono {
   const app = new Hono();
   let document: ReturnType<typeof openApiDocument> | null = null;
   app.get('/openapi.json', (c) => c.json((document ??= openApiDocument(VERSION))));
-  if (!docsFile) return app;
   app.get('/docs', (c) => c.html(docsPage, 200, { 'content-security-policy': "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:" }));
   app.get('/docs/start.js', (c) => c.body(DOCS_START, 200, { 'content-type': 'text/javascript' }));
   app.get('/docs/:file', async (c) => {
-    const file = await docsFile(c.req.param('file'));
-    if (!file) throw new Failure(404, 'not_found', 'the page has no such file', { retryable: false });
-    return c.body(file.bytes, 200, { 'content-type': file.type, 'cache-control': 'max-age=3600' });
+    const name = c.req.param('file');
+    const type = DOCS_FILES.get(name);
+    if (!type) throw new Failure(404, 'not_found', 'the page has no such file', { retryable: false });
+    return c.body(await docsFile(name), 200, { 'content-type': type, 'cache-control': 'max-age=3600' });
   });
   return app;
 }

@@ -36,6 +36,8 @@ export class FakeEngine extends EngineServer {
   adapters: string[] = [];
   fault: Fault = 'none';
   logprobsMode: LogprobsMode = 'processed_logprobs';
+  /** The message of its error event. */
+  lastWords: unknown = 'engine core died';
   /** Milliseconds before each token. */
   delay = 0;
   /** Sends a stream one byte a write. */
@@ -135,7 +137,7 @@ export class FakeEngine extends EngineServer {
       }
       if (i === 2 && this.fault === 'hang') return;
       if (i === 2 && this.fault === 'error_event') {
-        await this.#send(response, error('InternalServerError', 'engine core died', 500));
+        await this.#send(response, error('InternalServerError', this.lastWords, 500));
         break;
       }
       const last = i === count - 1;
@@ -189,4 +191,4 @@ export class FakeEngine extends EngineServer {
 
 const head = (object: string) => ({ id: 'chatcmpl-1', object, created: 7, model: 'policy', system_fingerprint: 'fake' });
 
-const error = (type: string, message: string, code: number) => ({ error: { message, type, param: null, code } });
+const error = (type: string, message: unknown, code: number) => ({ error: { message, type, param: null, code } });

@@ -19,6 +19,7 @@ type Options = {
   onLog: (line: string) => void;
 };
 
+const DOCS = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dist/package.json'));
 const installed = z.object({ default: z.string() });
 const listening = z.object({ event: z.literal('listen'), port: z.number() });
 
@@ -63,6 +64,7 @@ const config :Workerd.Config = (
   services = [
     (name = "gateway", worker = .gateway),
     (name = "database", external = (address = ${text(database.host)}, tcp = ())),
+    (name = "docs", disk = (path = ${text(DOCS)})),
     (name = "internet", network = (allow = ["public", "private"])),
   ],
   sockets = [(name = "http", address = "127.0.0.1:0", http = (), service = "gateway")],
@@ -73,6 +75,7 @@ const gateway :Workerd.Worker = (
   compatibilityFlags = [${bundle.compatibilityFlags.map(text).join(', ')}],
   bindings = [
     (name = "HYPERDRIVE", hyperdrive = (designator = "database", database = ${text(database.pathname.slice(1))}, ${login})),
+    (name = "DOCS", service = "docs"),
     ${bindings.join(',\n    ')}
   ],
 );

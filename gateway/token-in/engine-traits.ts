@@ -1,6 +1,7 @@
 import { readText, type EngineConnection } from '../engines/connection.ts';
 import { startsWith } from '../../store/ids.ts';
-import { isObject, parseObject, type JsonObject } from '../json.ts';
+import { idsIn } from '../chat/tokens.ts';
+import { parseObject, type JsonObject } from '../json.ts';
 
 /** What token-in needs to know of an engine. */
 export type EngineTraits = {
@@ -32,6 +33,6 @@ export async function readTraits(connection: EngineConnection, model: string | n
 }
 
 export function idsOf(rendered: JsonObject | null): number[] | null {
-  const ids: unknown = isObject(rendered) ? rendered.token_ids : null;
-  return Array.isArray(ids) && ids.length > 0 && ids.every((id) => Number.isInteger(id)) ? ids : null;
+  const ids = idsIn(rendered?.token_ids);
+  return ids && ids.length > 0 ? ids : null;
 }

@@ -25,7 +25,7 @@ export type Answered = {
 };
 
 /** The app of one request, with connections of its own: none is open yet. */
-export function openApp({ databaseUrl, engines: urls, secret, adminKey, settings }: WorkerOptions, isolate: Isolate) {
+export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, settings }: WorkerOptions, isolate: Isolate) {
   const log = (line: string) => console.error(`gateway: ${line}`);
   const db = openRequestDatabase(databaseUrl);
   const engines = new EnginePool({
@@ -55,6 +55,7 @@ export function openApp({ databaseUrl, engines: urls, secret, adminKey, settings
     counters: isolate.counters,
     openCalls: isolate.openCalls,
     sameCalls,
+    docsFile: async (name) => new Uint8Array(await (await docs.fetch(`https://docs/${name}`)).arrayBuffer()),
     stopping: new AbortController().signal,
   });
   const close = async () => {

@@ -1,6 +1,10 @@
 import { z } from 'zod';
 import { TrialgateError } from '../../store/errors.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from '../deps.ts';
+import { isObject } from '../json.ts';
+
+/** A deployment's static assets. */
+type Docs = { fetch: (url: string) => Promise<Response> };
 
 export type WorkerOptions = {
   /** Hyperdrive's own address of the database. */
@@ -8,6 +12,7 @@ export type WorkerOptions = {
   secret: string;
   adminKey: string;
   engines: string[];
+  docs: Docs;
   settings: GatewaySettings;
 };
 
@@ -27,6 +32,7 @@ const MAX_BODY_BYTES = 16 * 2 ** 20;
 /** Named as on Node. What is not set comes as the empty text or not at all. */
 const environment = z.object({
   HYPERDRIVE: z.object({ connectionString: z.string() }, 'a Hyperdrive binding'),
+  DOCS: z.custom<Docs>((value) => isObject(value) && 'fetch' in value, 'the assets of deploy/wrangler.jsonc'),
   TRIALGATE_SECRET: z.string('a secret: `wrangler secret put TRIALGATE_SECRET`').min(16, 'at least 16 characters'),
   TRIALGATE_ADMIN_KEY: z.string('a key: `wrangler secret put TRIALGATE_ADMIN_KEY`').min(8, 'at least 8 characters'),
   TRIALGATE_ENGINES: engineUrls,
@@ -59,6 +65,7 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
     secret: own.TRIALGATE_SECRET,
     adminKey: own.TRIALGATE_ADMIN_KEY,
     engines: own.TRIALGATE_ENGINES,
+    docs: own.DOCS,
     settings: {
       tokenIn: own.TRIALGATE_TOKEN_IN,
       strictModel: own.TRIALGATE_STRICT_MODEL,

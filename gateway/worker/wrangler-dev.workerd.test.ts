@@ -64,4 +64,6 @@ test('`wrangler dev` does not start, or what it answers is not in the record', a
   expect(await (await trial.chat({ ...asked, stream: true })).text()).toContain('[DONE]');
   expect(await trial.session()).toMatchObject({ turns: [{ status: 'completed' }, { status: 'completed' }] });
   expect(await trial.samples()).toMatchObject({ samples: [{}, {}] });
+  const seen = await Promise.all(['/docs', '/docs/swagger-ui.css', '/swagger-ui.css', '/'].map(async (path) => (await fetch(`${url}${path}`)).status));
+  expect(seen).toEqual([200, 200, 404, 404]);
 });
