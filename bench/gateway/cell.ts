@@ -1,3 +1,4 @@
+import type { ProtocolName } from '../../store/schema.ts';
 import type { BenchEngine } from './parts/engine.ts';
 import type { BenchGateway } from './parts/gateway.ts';
 import type { BenchPostgres } from './parts/postgres.ts';
@@ -42,6 +43,15 @@ export type Target = AsyncDisposable & {
 
 const nothing = () => Promise.resolve();
 let names = 0;
+
+/** A target that is asked in one protocol. */
+export type Speaker<P extends ProtocolName = ProtocolName> = { target: Target; protocol: P | 'chat_completions' };
+
+/** The gateway in each of these protocols, after the baseline: the engine alone in its own chat route. */
+export const speakers = <P extends ProtocolName>(bench: Bench, gateway: BenchGateway, protocols: readonly P[]): Speaker<P>[] => [
+  { target: directTarget(bench.engine), protocol: 'chat_completions' },
+  ...protocols.map((protocol) => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol })),
+];
 
 /** The baseline of each cell. */
 export const directTarget = ({ url }: { url: string }): Target => ({ ...plainTarget('direct', url), pid: null });

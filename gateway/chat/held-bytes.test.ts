@@ -1,36 +1,26 @@
 import { expect, test } from 'vitest';
+import type { JsonObject } from '../json.ts';
 import { heldBytes } from './held-bytes.ts';
 
 const TOKENS = 1000;
+const entry = (i: number) => ({ token: `token ${i}`, logprob: -0.1234567 * i, bytes: [97, 98, 99, 100] });
+const entries = (count: number) => Array.from({ length: count }, (_, i) => entry(i));
 
-/** A reply as it is parsed: what it takes in memory is more than its text. */
-function replyWith(alternatives: number) {
-  const entry = (i: number) => ({ token: `token ${i}`, logprob: -0.1234567 * i, bytes: [97, 98, 99, 100] });
-  const content = Array.from({ length: TOKENS }, (_, i) => ({ ...entry(i), top_logprobs: Array.from({ length: alternatives }, (_item, j) => entry(j)) }));
-  return { choices: [{ logprobs: { content } }] };
+function heldBy(reply: JsonObject, tokens: number): number {
+  const ids = Array.from({ length: tokens }, (_, i) => i);
+  return heldBytes(100, { prompt: null, choices: [{ completion: ids, logprobs: ids, versions: null, finishReason: null }], counted: null, reply });
 }
 
 test.each([0, 1, 5, 20])('replies that hold log-probabilities with %i alternatives a token are let into a full memory', (alternatives) => {
-  const reply = replyWith(alternatives);
-  const ids = Array.from({ length: TOKENS }, (_, i) => i);
-  const choices = [{ completion: ids, logprobs: ids, versions: null, finishReason: null }];
-  const wants = { logprobs: true, tokenIds: false, usage: true };
-  const sampled = { logprobs: true, top_logprobs: alternatives };
-  const held = heldBytes({ request: { size: 100, wants }, sampled, ending: { prompt: null, choices, counted: null, reply } });
-  expect(held).toBeGreaterThan(JSON.stringify(reply).length);
+  const content = entries(TOKENS).map((each) => ({ ...each, top_logprobs: entries(alternatives) }));
+  const chat = { choices: [{ logprobs: { content } }] };
+  expect(heldBy(chat, TOKENS)).toBeGreaterThan(JSON.stringify(chat).length);
+  const tops = entries(TOKENS).map(() => Object.fromEntries(entries(alternatives).map(({ token, logprob }) => [token, logprob])));
+  const text = { choices: [{ logprobs: { token_logprobs: entries(TOKENS).map(({ logprob }) => logprob), top_logprobs: tops } }] };
+  expect(heldBy(text, TOKENS)).toBeGreaterThan(JSON.stringify(text).length);
 });
 
-test('replies that hold the whole vocabulary at each token are let into a full memory', () => {
-  const choices = [{ completion: [1, 2], logprobs: [1, 2], versions: null, finishReason: null }];
-  const held = (sampled: Record<string, unknown>) =>
-    heldBytes({ request: { size: 100, wants: { logprobs: true, tokenIds: false, usage: true } }, sampled, ending: { prompt: null, choices, counted: null, reply: null } });
-  expect(held({ logprobs: true, top_logprobs: -1 })).toBeGreaterThan(held({ logprobs: true, top_logprobs: 150_000 }));
-  expect(held({ logprobs: -1 })).toBeGreaterThan(held({ logprobs: 150_000 }));
-});
-
-test('a call that asks for endlessly many alternatives takes all memory there is', () => {
-  const choices = [{ completion: [1], logprobs: [1], versions: null, finishReason: null }];
-  const request = { size: 100, wants: { logprobs: true, tokenIds: false, usage: true } };
-  const held = heldBytes({ request, sampled: JSON.parse('{"logprobs":true,"top_logprobs":1e999}'), ending: { prompt: null, choices, counted: null, reply: null } });
-  expect(held).toBeLessThan(2 ** 30);
+test('an agent that asks for endlessly many alternatives, of which the engine gives none, takes the memory of all', () => {
+  expect(heldBy({ choices: [{ logprobs: { content: [{ ...entry(1), top_logprobs: [] }] } }] }, 1)).toBeLessThan(1000);
+  expect(heldBy({ choices: [{ logprobs: null }] }, 1)).toBeLessThan(1000);
 });

@@ -1,24 +1,21 @@
-import type { Call } from './call.ts';
+import { choicesOf } from '../../store/calls/choices.ts';
+import { isObject, type JsonObject } from '../json.ts';
 import { sampledTokens, type Ending } from './ending.ts';
 
 /** Measured in V8's heap: a token's id with its log-probability and text, its entry among a reply's log-probabilities, and one of that entry's alternatives. */
 const [TOKEN, ENTRY, ALTERNATIVE] = [16, 208, 128];
 
-/** A negative number of alternatives asks for all tokens that there are, and no number for more. */
-const VOCABULARY = 2 ** 18;
-
-type Held = { request: Pick<Call['request'], 'size' | 'wants'>; sampled: Call['sampled']; ending: Ending };
-
-/** About how many bytes a call holds in memory until it is committed. */
-export function heldBytes({ request, sampled, ending }: Held): number {
+/** About how many bytes a call holds in memory until it is committed; `size`: of its request's body. */
+export function heldBytes(size: number, ending: Ending): number {
   const tokens = sampledTokens(ending);
-  const entries = request.wants.logprobs ? tokens * (ENTRY + ALTERNATIVE * alternatives(sampled)) : 0;
-  return request.size + TOKEN * ((ending.prompt?.length ?? 0) + tokens) + entries;
+  return size + TOKEN * ((ending.prompt?.length ?? 0) + tokens) + tokens * entryBytes(ending.reply);
 }
 
-/** Of each token: a chat names their number beside `logprobs`, a text completion in it. */
-function alternatives({ top_logprobs, logprobs }: Call['sampled']): number {
-  const asked = typeof top_logprobs === 'number' ? top_logprobs : logprobs;
-  if (typeof asked !== 'number') return 0;
-  return asked < 0 ? VOCABULARY : Math.min(asked, VOCABULARY);
+/** Of each token, by the first one's: what was asked for is what an agent says, and an engine may give less. */
+function entryBytes(reply: JsonObject | null): number {
+  const { logprobs } = choicesOf(reply)[0] ?? {};
+  if (!isObject(logprobs)) return 0;
+  const [entry] = Array.isArray(logprobs.content) ? logprobs.content : [];
+  const tops: unknown = isObject(entry) ? entry.top_logprobs : Array.isArray(logprobs.top_logprobs) ? logprobs.top_logprobs[0] : null;
+  return ENTRY + ALTERNATIVE * (Array.isArray(tops) ? tops : Object.keys(isObject(tops) ? tops : {})).length;
 }

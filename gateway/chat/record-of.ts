@@ -66,7 +66,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     promptTokenIds: prompt && Int32Array.from(prompt),
     base: request.past.base,
     known: request.past.known,
-    size: heldBytes({ request, sampled, ending }),
+    size: heldBytes(request.size, ending),
     sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}) },
     engine: lease?.replica.connection.url ?? null,
     policyLabel: label,

@@ -1,7 +1,8 @@
-import { directTarget, gatewayTarget, rotated, type Cell } from '../cell.ts';
+import { rotated, speakers, type Cell } from '../cell.ts';
 import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
 import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
+import { PROTOCOLS } from './protocols.ts';
 
 const STREAMS = 64;
 const PACE_MS = 20;
@@ -22,12 +23,12 @@ export const firstToken: Cell = {
   async run(bench) {
     await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
     await using gateway = await bench.startGateway();
-    const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
+    const spoken = speakers(bench, gateway, PROTOCOLS);
     const measuredMs = 2000 * bench.options.seconds;
     const job = { streams: STREAMS, tokens: TOKENS, spreadMs: LENGTH_MS, warmMs: 2 * LENGTH_MS, forMs: 2 * LENGTH_MS + measuredMs };
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
-      for (const target of rotated(targets, repeat)) {
-        const figures = await timedStreams(bench, target, job);
+      for (const { target, protocol } of rotated(spoken, repeat)) {
+        const figures = await timedStreams(bench, target, { ...job, protocol });
         bench.report.add({ cell: firstToken.name, case: '', target: target.name, repeat, figures }, ['firsts', 'firstP50Ms', 'firstP99Ms', 'errors', 'lost']);
       }
     }

@@ -1,8 +1,9 @@
-import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { rotated, speakers, type Bench, type Cell, type Target } from '../cell.ts';
 import { runStreams, type StreamsJob, type StreamsResult } from '../load/streams.ts';
 import { compared, measured, type Figures } from '../measure.ts';
 import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
+import { PROTOCOLS } from './protocols.ts';
 
 export const TOKENS = 64;
 const STREAMS = 1300;
@@ -36,15 +37,15 @@ export const paced: Cell = {
   about: `${STREAMS} streams at once of ${TOKENS} tokens, one each ${PACE_MS} ms, ${ROUNDS} rounds; delay: from the engine's write of a token to the client`,
   async run(bench) {
     await using gateway = await bench.startGateway();
-    const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
+    const spoken = speakers(bench, gateway, PROTOCOLS);
     const length = TOKENS * PACE_MS;
     await bench.engine.set({ tokens: TOKENS, paceMs: 10 });
-    for (const target of targets) await timedStreams(bench, target, WARM_UP);
+    for (const { target, protocol } of spoken) await timedStreams(bench, target, { ...WARM_UP, protocol });
     await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
     const job = { streams: STREAMS, tokens: TOKENS, spreadMs: SPREAD_MS, warmMs: SPREAD_MS, forMs: ROUNDS * length, rounds: ROUNDS };
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
-      for (const target of rotated(targets, repeat)) {
-        const figures = await timedStreams(bench, target, job);
+      for (const { target, protocol } of rotated(spoken, repeat)) {
+        const figures = await timedStreams(bench, target, { ...job, protocol });
         bench.report.add({ cell: paced.name, case: '', target: target.name, repeat, figures }, ['begun', 'tokensPerSecond', 'delayP99Ms', 'peakMiB', 'errors', 'lost']);
       }
     }

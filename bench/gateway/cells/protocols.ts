@@ -1,5 +1,5 @@
 import type { ProtocolName } from '../../../store/schema.ts';
-import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
@@ -8,7 +8,7 @@ const TOKENS = 64;
 const CONCURRENCIES = [1, 32];
 const WARM = { connections: 32, seconds: 2 };
 const TRIALS_A_SECOND = { alone: 250, together: 800 };
-const NAMES: readonly ProtocolName[] = ['chat_completions', 'completions', 'messages', 'responses'];
+export const PROTOCOLS: readonly ProtocolName[] = ['chat_completions', 'completions', 'messages', 'responses'];
 
 const COLUMNS: Column[] = [
   ...RATE_COLUMNS,
@@ -26,12 +26,9 @@ export const protocols: Cell = {
   },
 };
 
-type Spoken = { target: Target; protocol: ProtocolName };
-
 async function compare(bench: Bench, stream: boolean, connections: number): Promise<void> {
   await using gateway = await bench.startGateway();
-  const direct: Spoken = { target: directTarget(bench.engine), protocol: 'chat_completions' };
-  const spoken = [direct, ...NAMES.map((protocol): Spoken => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol }))];
+  const spoken = speakers(bench, gateway, PROTOCOLS);
   for (const each of spoken) await once(bench, each, { ...WARM, stream });
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     const found = new Map<string, Figures>();
@@ -44,7 +41,7 @@ async function compare(bench: Bench, stream: boolean, connections: number): Prom
 
 type Shape = { connections: number; stream: boolean; seconds: number };
 
-async function once(bench: Bench, { target, protocol }: Spoken, { connections, stream, seconds }: Shape): Promise<Figures> {
+async function once(bench: Bench, { target, protocol }: Speaker, { connections, stream, seconds }: Shape): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
   return measureWrk(bench, target, { lines, connections, seconds, stream, protocol });
 }

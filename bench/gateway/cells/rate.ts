@@ -43,6 +43,6 @@ async function at(bench: Bench, target: Target, asked: number): Promise<Figures>
   const paceMs = (STREAMS * 1000) / asked;
   await bench.engine.set({ tokens: TOKENS, paceMs });
   const length = TOKENS * paceMs;
-  const job = { streams: STREAMS, tokens: TOKENS, spreadMs: length, warmMs: length + 500, forMs: length + 500 + 1000 * bench.options.seconds };
+  const job = { protocol: 'chat_completions' as const, streams: STREAMS, tokens: TOKENS, spreadMs: length, warmMs: length + 500, forMs: length + 500 + 1000 * bench.options.seconds };
   return { ...(await timedStreams(bench, target, job, 4)), asked };
 }

@@ -1,6 +1,6 @@
-import type { ProtocolName } from '../../../store/schema.ts';
-import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
 import { prime } from '../load/prime.ts';
+import type { Spoken } from '../load/said.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
@@ -15,8 +15,7 @@ const MORE_TURNS = 8;
 const EXPECTED_A_SECOND = 3000;
 
 /** A text completion goes on from a text, of which wrk's script knows nothing. */
-const PROTOCOLS: readonly ProtocolName[] = ['chat_completions', 'messages', 'responses'];
-type Spoken = { target: Target; protocol: ProtocolName };
+export const CONTINUED: readonly Spoken[] = ['chat_completions', 'messages', 'responses'];
 
 const COLUMNS: Column[] = [
   ...RATE_COLUMNS,
@@ -33,8 +32,7 @@ export const tokenIn: Cell = {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (const stream of [false, true]) {
       await using gateway = await bench.startGateway();
-      const direct: Spoken = { target: directTarget(bench.engine), protocol: 'chat_completions' };
-      const spoken = [direct, ...PROTOCOLS.map((protocol): Spoken => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol }))];
+      const spoken = speakers(bench, gateway, CONTINUED);
       for (const each of spoken) await once(bench, each, stream, WARM_SECONDS);
       for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
         const found = new Map<string, Figures>();
@@ -48,7 +46,7 @@ export const tokenIn: Cell = {
   },
 };
 
-async function once(bench: Bench, { target, protocol }: Spoken, stream: boolean, seconds: number): Promise<Figures> {
+async function once(bench: Bench, { target, protocol }: Speaker, stream: boolean, seconds: number): Promise<Figures> {
   const sets = Math.ceil((EXPECTED_A_SECOND * seconds) / (SET * MORE_TURNS));
   const lines = await target.lines(sets * SET);
   if (!target.direct) await prime(target, lines, { protocol, signal: bench.signal });

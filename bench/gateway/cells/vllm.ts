@@ -1,9 +1,11 @@
-import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
+import type { Spoken } from '../load/said.ts';
 import { nextTurn, openPool, type Talk } from '../load/converse.ts';
 import { compared, measured, type Figures } from '../measure.ts';
 import { startVllm } from '../parts/vllm.ts';
 import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
+import { CONTINUED } from './token-in.ts';
 
 const TOKENS = 64;
 const TALKS = 32;
@@ -32,12 +34,12 @@ export const vllm: Cell = {
     await using engine = await startVllm(bench.signal);
     const onVllm: Bench = { ...bench, engine };
     await using gateway = await bench.startGateway(engine.url);
-    const targets = [directTarget(engine), gatewayTarget(gateway)];
-    for (const target of targets) await talk(onVllm, target, { continues: true, stream: true });
+    const spoken = speakers(onVllm, gateway, CONTINUED);
+    for (const each of spoken) await talk(onVllm, each, { continues: true, stream: true });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       for (const shape of SHAPES) {
         const found = new Map<string, Figures>();
-        for (const target of rotated(targets, repeat)) found.set(target.name, await talk(onVllm, target, shape));
+        for (const each of rotated(spoken, repeat)) found.set(each.target.name, await talk(onVllm, each, shape));
         const direct = found.get('direct')?.tokensPerSecond ?? 0;
         const what = `${shape.continues ? 'token-in' : 'ordinary'} ${shape.stream ? 'streams' : 'calls'}`;
         for (const [target, figures] of found) {
@@ -50,9 +52,9 @@ export const vllm: Cell = {
   },
 };
 
-async function talk(bench: Bench, target: Target, { continues, stream }: Shape): Promise<Figures> {
+async function talk(bench: Bench, { target, protocol }: Speaker<Spoken>, { continues, stream }: Shape): Promise<Figures> {
   const pool = openPool(target.url, TALKS);
-  const asked = { stream, tokens: TOKENS, signal: bench.signal };
+  const asked = { protocol, stream, tokens: TOKENS, signal: bench.signal };
   try {
     const talksOf = async (count: number): Promise<Talk[]> => (await target.lines(count)).map((line) => ({ line, messages: '', turns: 0 }));
     const talks = await talksOf(continues ? TALKS : TALKS * TURNS);

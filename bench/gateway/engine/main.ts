@@ -7,7 +7,7 @@ import { conversationIds } from './conversation.ts';
 import { ENGINE_LABEL } from './label.ts';
 import { json, streamedChat, streamedGenerated, streamedText, wholeChat, wholeGenerated, wholeText, type StreamParts } from './replies.ts';
 import { Requests, type EngineRequest } from './requests.ts';
-import { Schedule } from './schedule.ts';
+import { CHAT, Schedule, TEXT } from './schedule.ts';
 
 export type EngineMode = { tokens: number; paceMs: number };
 /** `served`: replies whose last byte was written. `aborted`: streams whose client had left by then. */
@@ -68,7 +68,7 @@ function simple(path: string, body: Buffer): Buffer {
 function stream(socket: Socket, key: string, make: () => StreamParts): void {
   if (mode.paceMs > 0) {
     counts.begun += 1;
-    return schedule.add(socket, keptParts(key, make), mode.tokens);
+    return schedule.add(socket, key.startsWith('text') ? TEXT : CHAT, keptParts(key, make), mode.tokens);
   }
   counts.burst += 1;
   socket.write(kept(`stream ${key}`, () => {

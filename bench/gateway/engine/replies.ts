@@ -61,14 +61,15 @@ export function streamedChat(tokens: number, messages: number): StreamParts {
   const usage = { ...head, choices: [], usage: usageOf(prompt.length, tokens), system_fingerprint: FINGERPRINT };
   return {
     opening: STREAM_HEAD + event({ ...head, choices: [role], prompt_token_ids: prompt, prompt_text: null }),
-    tokens: tokensTo(tokens).map((token, i) => event({ ...head, choices: [chatChoice(token, i === tokens - 1)] })),
+    tokens: tokensTo(tokens).map((token, i) => chatChunk(token, i === tokens - 1)),
     ending: event(usage) + END,
   };
 }
 
-function chatChoice(token: Token, isLast: boolean) {
+export function chatChunk(token: Token, isLast: boolean): string {
   const finish = isLast ? { finish_reason: 'length', stop_reason: null } : { finish_reason: null };
-  return { index: 0, delta: { content: token.text }, logprobs: { content: [entry(token)] }, ...finish, token_ids: [token.id] };
+  const choice = { index: 0, delta: { content: token.text }, logprobs: { content: [entry(token)] }, ...finish, token_ids: [token.id] };
+  return event({ ...chatHead('chat.completion.chunk'), choices: [choice] });
 }
 
 const textHead = { id: 'cmpl-b559c4e431e86a05', object: 'text_completion', created: CREATED, model: 'policy' };
@@ -91,13 +92,14 @@ export function streamedText(tokens: number): StreamParts {
   const prompt = conversationIds(1);
   return {
     opening: STREAM_HEAD,
-    tokens: tokensTo(tokens).map((token, i) => {
-      const ids = { token_ids: [token.id], prompt_token_ids: i === 0 ? prompt : null };
-      const choice = { index: 0, text: token.text, logprobs: textLogprobs([token], textOf(i).length), finish_reason: i === tokens - 1 ? 'length' : null, stop_reason: null, ...ids };
-      return event({ ...textHead, choices: [choice] });
-    }),
+    tokens: tokensTo(tokens).map((token, i) => textChunk(token, { prompt: i === 0 ? prompt : null, offset: textOf(i).length, isLast: i === tokens - 1 })),
     ending: event({ ...textHead, choices: [], usage: usageOf(prompt.length, tokens) }) + END,
   };
+}
+
+export function textChunk(token: Token, { prompt = null, offset = 0, isLast = false }: { prompt?: number[] | null; offset?: number; isLast?: boolean }): string {
+  const ids = { token_ids: [token.id], prompt_token_ids: prompt };
+  return event({ ...textHead, choices: [{ index: 0, text: token.text, logprobs: textLogprobs([token], offset), finish_reason: isLast ? 'length' : null, stop_reason: null, ...ids }] });
 }
 
 /** Generated from ids, as text: `/inference/v1/generate`. Its log-probabilities carry the sampled token a second time. */
@@ -144,10 +146,10 @@ const event = (body: unknown): string => httpChunk(`data: ${JSON.stringify(body)
 const END = `${httpChunk('data: [DONE]\n\n')}0\r\n\r\n`;
 
 /** A token's event whose text is so many digits, which are filled in when it is written. */
-export function stampedToken(digits: number, isLast: boolean): (stamp: string) => string {
-  const blank = '0'.repeat(digits);
-  const [before = '', between = '', rest = ''] = event({ ...chatHead('chat.completion.chunk'), choices: [chatChoice({ ...tokenAt(0), text: blank }, isLast)] }).split(blank);
-  const [untilCodes = '', after = ''] = rest.split(bytesOf(blank).join(','));
+export function stampedToken(digits: number, write: (token: Token) => string): (stamp: string) => string {
+  const token = { ...tokenAt(0), text: '0'.repeat(digits) };
+  const codes = bytesOf(token.text).join(',');
+  const parts = write(token).split(token.text);
   // Every digit's code has two digits: the length stays.
-  return (stamp) => before + stamp + between + stamp + untilCodes + bytesOf(stamp).join(',') + after;
+  return (stamp) => parts.join(stamp).replace(codes, bytesOf(stamp).join(','));
 }

@@ -1,12 +1,22 @@
 import type { Socket } from 'node:net';
 import { stampNow } from './clock.ts';
-import { stampedToken, type StreamParts } from './replies.ts';
+import { conversationIds } from './conversation.ts';
+import { chatChunk, stampedToken, textChunk, type StreamParts } from './replies.ts';
 
-type Stream = { socket: Socket; received: string; left: number; due: number; ending: string };
+type Stream = { socket: Socket; tokens: Stamped; received: string; left: number; due: number; ending: string };
 
-const FIRST = stampedToken(20, false);
-const NEXT = stampedToken(10, false);
-const LAST = stampedToken(10, true);
+/** What writes a stream's first token, those after it, and its last one. */
+type Stamped = Record<'first' | 'next' | 'last', (stamp: string) => string>;
+export const CHAT: Stamped = {
+  first: stampedToken(20, (token) => chatChunk(token, false)),
+  next: stampedToken(10, (token) => chatChunk(token, false)),
+  last: stampedToken(10, (token) => chatChunk(token, true)),
+};
+export const TEXT: Stamped = {
+  first: stampedToken(20, (token) => textChunk(token, { prompt: conversationIds(1) })),
+  next: stampedToken(10, (token) => textChunk(token, {})),
+  last: stampedToken(10, (token) => textChunk(token, { isLast: true })),
+};
 
 /**
  * Streams that get a token every `paceMs`, by the clock and not by the token before. Each token's text is the time at which it
@@ -22,10 +32,10 @@ export class Schedule {
   #head = 0;
   #timer: NodeJS.Timeout | null = null;
 
-  add(socket: Socket, { opening, ending }: StreamParts, count: number): void {
+  add(socket: Socket, tokens: Stamped, { opening, ending }: StreamParts, count: number): void {
     const received = stampNow();
     socket.write(opening, 'latin1');
-    this.#queue.push({ socket, received, left: count, due: performance.now() + this.paceMs, ending });
+    this.#queue.push({ socket, tokens, received, left: count, due: performance.now() + this.paceMs, ending });
     this.#timer ??= setInterval(() => this.#tick(), 1);
   }
 
@@ -48,16 +58,16 @@ export class Schedule {
   /** Whether there is more to say. */
   #say(stream: Stream): boolean {
     const now = stampNow();
-    const first = stream.received;
+    const { tokens, received } = stream;
     stream.received = '';
     stream.left -= 1;
     stream.due += this.paceMs;
     this.tokens += 1;
     if (stream.left > 0) {
-      stream.socket.write(first ? FIRST(first + now) : NEXT(now), 'latin1');
+      stream.socket.write(received ? tokens.first(received + now) : tokens.next(now), 'latin1');
       return true;
     }
-    stream.socket.write(LAST(now) + stream.ending, 'latin1');
+    stream.socket.write(tokens.last(now) + stream.ending, 'latin1');
     this.ended += 1;
     return false;
   }

@@ -9,8 +9,8 @@ import { textOf } from '../engine/replies.ts';
 const WORDS = '"%s asks for the %08d. time: which file holds the handler of the request, and what does its last test say of the failure that we saw yesterday evening?"';
 export const QUESTION = `{"role":"user","content":${WORDS}}`;
 
-export const question = (name: string, number: number): string =>
-  QUESTION.replace('%s', name).replace('%08d', String(number).padStart(8, '0'));
+export const question = (name: string, number: number, { question: words }: Pick<Form, 'question'> = { question: QUESTION }): string =>
+  words.replace('%s', name).replace('%08d', String(number).padStart(8, '0'));
 
 /** What stands between a question and the next one: the reply to it, as the agent sends it back. */
 export const replyMessage = (tokens: number): string => `,{"role":"assistant","content":${JSON.stringify(textOf(tokens))}},`;
@@ -35,17 +35,17 @@ const chatFields = ({ stream, tokens, direct }: Wishes) => ({
 });
 const sampling = ({ stream }: Pick<Wishes, 'stream'>) => ({ model: 'policy', temperature: 1, ...(stream ? { stream: true } : {}) });
 
-/** How a protocol asks: its route, a question, what a body has before its questions, and the fields after them. */
-export type Form = { path: string; question: string; before: string; close: string; fields: (wishes: Wishes) => Record<string, unknown> };
+/**
+ * How a protocol asks: its route, a question, what a body has before its questions, and the fields after them.
+ * In its streams a token's text stands behind `text`, and the last event of a reply that ends by its length, which has none, begins as `end`.
+ */
+export type Form = { path: string; question: string; before: string; close: string; fields: (wishes: Wishes) => Record<string, unknown>; text: string; end: string };
 export const FORMS: Record<ProtocolName, Form> = {
-  chat_completions: { path: chatCompletions.path, question: QUESTION, before: '{"messages":[', close: '],', fields: chatFields },
-  completions: { path: completions.path, question: WORDS, before: '{"prompt":', close: ',', fields: chatFields },
-  messages: { path: messages.path, question: QUESTION, before: '{"messages":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_tokens: tokens }) },
-  responses: { path: responses.path, question: QUESTION, before: '{"input":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_output_tokens: tokens }) },
+  chat_completions: { path: chatCompletions.path, question: QUESTION, before: '{"messages":[', close: '],', fields: chatFields, text: '"content":"', end: 'data: [DONE]' },
+  completions: { path: completions.path, question: WORDS, before: '{"prompt":', close: ',', fields: chatFields, text: '"text":"', end: 'data: [DONE]' },
+  messages: { path: messages.path, question: QUESTION, before: '{"messages":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_tokens: tokens }), text: '"text":"', end: 'event: message_stop' },
+  responses: { path: responses.path, question: QUESTION, before: '{"input":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_output_tokens: tokens }), text: '"delta":"', end: 'event: response.incomplete' },
 };
-
-/** The fields beside the messages of a chat. */
-export const fields = (wishes: Wishes): string => JSON.stringify(chatFields(wishes)).slice(1, -1);
 
 /** What of a body follows its questions. */
 export const after = (form: Form, wishes: Wishes): string => form.close + JSON.stringify(form.fields(wishes)).slice(1);

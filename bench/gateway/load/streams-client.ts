@@ -2,11 +2,10 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { Pool, type Dispatcher } from 'undici';
 import { between, stampNow, STAMP_DIGITS } from '../engine/clock.ts';
-import { body, question } from './bodies.ts';
+import { body, FORMS, pathOf, question } from './bodies.ts';
 import type { Quantiles, StreamsJob, StreamsResult } from './streams.ts';
 
 const PATIENCE_MS = 30_000;
-const CONTENT = Buffer.from('"content":"');
 const EVENT_END = Buffer.from('\n\n');
 const QUOTE = 34;
 
@@ -74,16 +73,18 @@ function quantiles(micros: number[]): Quantiles {
 }
 
 /** Resolves when it has ended, however that was. */
-function stream(pool: Pool, { lines, tokens, direct }: StreamsJob, all: Times, number: number): Promise<void> {
+function stream(pool: Pool, { lines, tokens, direct, protocol }: StreamsJob, all: Times, number: number): Promise<void> {
   const line = lines[number % lines.length];
   if (!line) throw new Error('no trial');
-  const text = body(question(line.name, number), { stream: true, tokens, direct });
+  const form = FORMS[protocol];
+  const mark = Buffer.from(form.text);
+  const text = body(question(line.name, number, form), { stream: true, tokens, direct }, form);
   const headers = { authorization: `Bearer ${line.key}`, 'content-type': 'application/json' };
   all.counts.begun += 1;
   all.opened();
   const sent = Number(stampNow());
   let status = 0;
-  let events = 0;
+  let came = 0;
   let rest: Buffer | null = null;
   let last = '';
 
@@ -91,10 +92,9 @@ function stream(pool: Pool, { lines, tokens, direct }: StreamsJob, all: Times, n
     const bytes: Buffer = rest ? Buffer.concat([rest, chunk]) : chunk;
     let from = 0;
     for (let end = bytes.indexOf(EVENT_END); end >= 0; end = bytes.indexOf(EVENT_END, from)) {
-      events += 1;
-      const at = bytes.indexOf(CONTENT, from);
-      if (at >= 0 && at < end) time(bytes, at + CONTENT.length);
-      else last = bytes.toString('latin1', from, Math.min(end, from + 20));
+      const at = bytes.indexOf(mark, from);
+      if (at >= 0 && at < end) time(bytes, at + mark.length);
+      else last = bytes.toString('latin1', from, Math.min(end, from + form.end.length));
       from = end + EVENT_END.length;
     }
     rest = from < bytes.length ? bytes.subarray(from) : null;
@@ -102,6 +102,7 @@ function stream(pool: Pool, { lines, tokens, direct }: StreamsJob, all: Times, n
   const time = (bytes: Buffer, at: number) => {
     const stamps = bytes.toString('latin1', at, bytes.indexOf(QUOTE, at));
     if (stamps.length < STAMP_DIGITS) return;
+    came += 1;
     const now = Number(stampNow());
     const written = Number(stamps.slice(-STAMP_DIGITS));
     const received = stamps.length > STAMP_DIGITS ? Number(stamps.slice(0, STAMP_DIGITS)) : null;
@@ -114,11 +115,10 @@ function stream(pool: Pool, { lines, tokens, direct }: StreamsJob, all: Times, n
       onResponseStart: (_, code) => void (status = code),
       onResponseData: (_, chunk) => read(chunk),
       onResponseEnd: () => {
-        // The opening, each token, the usage, and the end.
-        const isWhole = events === tokens + 3 && last === 'data: [DONE]';
+        const isWhole = came === tokens && last === form.end;
         if (status !== 200) all.closed('refused', `status ${status}`);
         else if (isWhole) all.closed('complete');
-        else all.closed('incomplete', `${events} events`);
+        else all.closed('incomplete', `${came} tokens, then ${last}`);
         resolve();
       },
       onResponseError: (_, error) => {
@@ -127,6 +127,6 @@ function stream(pool: Pool, { lines, tokens, direct }: StreamsJob, all: Times, n
         resolve();
       },
     };
-    pool.dispatch({ method: 'POST', path: line.path, headers, body: text }, handler);
+    pool.dispatch({ method: 'POST', path: pathOf(line.path, form), headers, body: text }, handler);
   });
 }

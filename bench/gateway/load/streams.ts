@@ -1,5 +1,6 @@
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import type { ProtocolName } from '../../../store/schema.ts';
 import type { Line } from './wrk.ts';
 
 export type StreamsJob = {
@@ -9,6 +10,7 @@ export type StreamsJob = {
   streams: number;
   tokens: number;
   direct: boolean;
+  protocol: ProtocolName;
   /** Over how long the first ones begin. */
   spreadMs: number;
   /** What comes before is not counted, except for faults. */
