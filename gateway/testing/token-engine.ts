@@ -7,7 +7,7 @@ import type { Generated } from './generated.ts';
 import { probeReply } from './mode-probe.ts';
 import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
-type Line = { text: string; ends?: boolean };
+type Line = { text: string; ends?: boolean; spelled?: (text: string) => number[] };
 /** What a request may carry through the gateway: what to answer, and under which name to log it. */
 type Cue = { lines: Line[]; log: string };
 /** `text`: what is shown of its ids. `stop_reason`: the stop string that ended it. */
@@ -86,8 +86,8 @@ export class TokenEngine extends EngineServer {
 
   #sample(prompt: number[], { n, stop }: { n?: unknown; stop?: unknown }, cue?: Cue, answer: Line = { text: 'nothing to say' }): Sampled[] {
     return Array.from({ length: typeof n === 'number' ? n : 1 }, (_, i) => {
-      const { text, ends = true } = cue?.lines[i] ?? this.script.shift() ?? answer;
-      const sampled = sample(text, ends, stop);
+      const { text, ends = true, spelled = misspell } = cue?.lines[i] ?? this.script.shift() ?? answer;
+      const sampled = sample(spelled(text), ends, stop);
       const { ids } = sampled;
       const versions = this.spans(ids.length).flatMap(({ version, start, end }) => Array<number | null>(end - start).fill(versionOf(version)));
       const generated = { prompt, completion: ids, logprobs: ids.map(this.logprob), versions };
@@ -195,8 +195,7 @@ export class TokenEngine extends EngineServer {
 }
 
 /** A stop string ends a reply with the token that completes it. Its ids are kept, its text is not. */
-function sample(text: string, ends: boolean, stop: unknown): Sampled {
-  const spelled = misspell(text);
+function sample(spelled: readonly number[], ends: boolean, stop: unknown): Sampled {
   const stops = [stop].flat().filter((each) => typeof each === 'string');
   for (let end = 1; end <= spelled.length && stops.length > 0; end++) {
     const ids = spelled.slice(0, end);

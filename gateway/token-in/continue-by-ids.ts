@@ -8,7 +8,7 @@ import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { idsOf } from './engine-traits.ts';
 import { generate } from './generate.ts';
-import type { Past } from './conversations.ts';
+import type { Turn } from './conversations.ts';
 import { continuePrompt } from './prompt.ts';
 
 const RENDER = '/v1/chat/completions/render';
@@ -46,21 +46,32 @@ async function continueChat(call: Call, replica: Replica, body: JsonObject): Pro
 
 /** The recorded ids, and what the text adds to them by itself: a text completion takes ids for its prompt. */
 async function continueText(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
-  const { parent } = call.request.past;
-  if (!parent || typeof body.prompt !== 'string') return null;
-  const stopped = await stoppedText(call, replica, parent);
-  const after = body.prompt.slice(parent.text.length);
-  if (stopped === null || !after.startsWith(stopped)) return null;
-  const added = after.slice(stopped.length);
+  const { past } = call.request;
+  if (!past.parent || typeof body.prompt !== 'string') return null;
+  const after = body.prompt.slice(past.parent.text.length);
+  const found = await findStopped(call, replica, after);
+  if (!found) return null;
+  past.parent = { ...found.turn, messages: 0 };
+  const added = after.slice(found.stopped.length);
   const tokens = added === '' ? { tokens: [] } : await ask(call, replica, '/tokenize', { model: modelOf(body) ?? undefined, prompt: added, add_special_tokens: false });
   if (!tokens || !Array.isArray(tokens.tokens)) return null;
-  const prompt = [...Array.from(parent.tokenIds), ...tokens.tokens.map(Number)];
+  const prompt = [...Array.from(found.turn.tokenIds), ...tokens.tokens.map(Number)];
   call.checkPrompt(prompt);
   return ordinaryAnswer(call, await post(call, replica, '/v1/completions', { ...body, prompt }));
 }
 
+/** Of the turns that say the same, the one whose ids go on as the agent did. */
+async function findStopped(call: Call, replica: Replica, after: string): Promise<{ turn: Turn; stopped: string } | null> {
+  const { parent, twins } = call.request.past;
+  for (const turn of parent ? [parent, ...twins] : []) {
+    const stopped = await stoppedText(call, replica, turn);
+    if (stopped !== null && after.startsWith(stopped)) return { turn, stopped };
+  }
+  return null;
+}
+
 /** What the ids of a reply that ended at a stop string say beyond its text: an agent that goes on writes that string itself. */
-async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: NonNullable<Past['parent']>): Promise<string | null> {
+async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: Turn): Promise<string | null> {
   if (!stopped) return '';
   const said = await ask(call, replica, '/detokenize', { tokens: Array.from(tokenIds.subarray(-stopped.tokens)) });
   return typeof said?.prompt === 'string' ? textFrom(said.prompt, stopped) : null;

@@ -12,6 +12,8 @@ export type Turn = Base & { stopped: { text: string; by: string; tokens: number 
 export type Past = {
   /** The last turn that the request goes on from, and how many of its messages that covers. */
   parent: (Turn & { messages: number }) | null;
+  /** Other turns whose prompt and reply say the same: where a stop string cut them, their ids may go on differently after it. */
+  twins: Turn[];
   /** Whether a reply follows that turn which is not the recorded one: the history was edited there. */
   isEdited: boolean;
   isFirst: boolean;
@@ -53,7 +55,7 @@ export class Conversations {
   /** `recorded`: how many rows the store has of the attempt; this process may not have written all of them. */
   async find(at: At & { recorded: number }, conversation: Conversation | null): Promise<Past> {
     const isFirst = at.recorded === 0;
-    if (isFirst) return { parent: null, isEdited: false, isFirst, base: null, known: NOTHING };
+    if (isFirst) return { parent: null, twins: [], isEdited: false, isFirst, base: null, known: NOTHING };
     if (this.#use(at).calls.size < at.recorded) for (const row of await this.#options.readCalls(at)) this.#addRow(at, row);
     const trial = this.#use(at);
     const found = conversation === null ? NOWHERE : 'keys' in conversation ? findTurn(trial, conversation) : findPrompt(trial, conversation.prompt);
@@ -152,8 +154,8 @@ function intern({ keys }: Trial, key: string): string {
   return known;
 }
 
-type Found = Pick<Past, 'parent' | 'isEdited'> & { nearest: Turn | null };
-const NOWHERE: Found = { parent: null, isEdited: false, nearest: null };
+type Found = Pick<Past, 'parent' | 'twins' | 'isEdited'> & { nearest: Turn | null };
+const NOWHERE: Found = { parent: null, twins: [], isEdited: false, nearest: null };
 
 function findTurn({ roots }: Trial, { context, keys }: ChatConversation): Found {
   let node = roots.get(context);
@@ -166,7 +168,7 @@ function findTurn({ roots }: Trial, { context, keys }: ChatConversation): Found 
     nearest = node.last;
     if (node.turn) parent = { ...node.turn, messages: i + 1 };
   }
-  return { parent, nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
+  return { parent, twins: [], nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
 }
 
 /** A text completion goes on from the longest prompt and reply that it begins with. The same prompt again, after an empty reply, asks anew. */
@@ -175,5 +177,6 @@ function findPrompt({ prompts }: Trial, prompt: string | readonly number[]): Fou
     typeof prompt === 'string' ? prompt.startsWith(text) && (said || prompt !== text) : startsWith(prompt, tokenIds),
   );
   const parent = fits.reduce<Turn | null>((best, { turn }) => (best && best.tokenIds.length >= turn.tokenIds.length ? best : turn), null);
-  return { parent: parent && { ...parent, messages: 0 }, isEdited: false, nearest: null };
+  const twins = fits.flatMap(({ turn }) => (turn !== parent && turn.text === parent?.text ? [turn] : []));
+  return { parent: parent && { ...parent, messages: 0 }, twins, isEdited: false, nearest: null };
 }

@@ -3,7 +3,7 @@ import { ADMIN_KEY, readStream } from '../testing/harness.ts';
 import { exactTrial, onToy } from '../testing/exact-trial.ts';
 import { HALVES } from '../testing/token-engine.ts';
 import { useTokenGateways } from '../testing/token-gateway.ts';
-import { END } from '../testing/toy-tokenizer.ts';
+import { encode, END } from '../testing/toy-tokenizer.ts';
 
 const context = useTokenGateways();
 const ask = (text: string) => ({ role: 'user', content: text });
@@ -84,6 +84,17 @@ test('a later turn that calls tools ends otherwise than a first one, or shows wh
   }
   expect(ends).toEqual([['stop', 'hi'], ['tool_calls', ''], ['stop', 'done']]);
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
+});
+
+test('of replies that say the same, one goes on by the ids of another, which say more after the stop string', async () => {
+  await context.serve();
+  const trial = await context.trial();
+  context.toy.script = [{ text: 'aaer', spelled: encode }, { text: 'aae', spelled: encode }, { text: 'end' }];
+  const { choices } = await (await trial.complete({ prompt: 'one ', n: 2, stop: 'e' })).json();
+  expect(choices).toMatchObject([{ text: 'aa', stop_reason: 'e' }, { text: 'aa', stop_reason: 'e' }]);
+  await trial.complete({ prompt: 'one aaeb' });
+  const [, second, last] = await trial.calls();
+  expect(last).toMatchObject({ continuation: 'clean', parentId: second?.id });
 });
 
 test('a history that was edited after a recorded turn counts as that turn\'s clean continuation', async () => {
