@@ -108,12 +108,24 @@ test('a cancelled run repeats its finished trials when it is resumed, or leaves 
   await until('cancelled', (record) => (record.iterations[0]?.trials.scored ?? 0) > 0);
   await temporal('cancel', '--workflow-id', 'cancelled');
   await until('cancelled', (record) => record.status === 'cancelled');
-  expect(await openSandboxes()).toEqual([]);
+  expect(await openSandboxes('cancelled')).toEqual([]);
   await deployment.trialgate('resume', 'cancelled');
   const record = await until('cancelled', (each) => each.status === 'completed');
   expect(record.iterations.map((row) => [row.iteration, row.take, row.status])).toEqual([[0, 1, 'done'], [1, 1, 'done']]);
   const faults = await auditRun(db, 'cancelled', 2);
   expect(faults).toEqual([]);
+});
+
+test('a straggler that is cut at its group\'s quorum keeps its sandbox, or its request under way', async () => {
+  const cut = { iterations: 1, group_size: 4, group_quorum: 1, stragglers: 'cancel', max_response_length: 300, evaluation: { after: false } };
+  await deployment.trialgate('train', await runFile('quorum.json', cut), '--run', 'quorum');
+  const rows = await db.select().from(trials).where(and(eq(trials.runId, 'quorum'), eq(trials.outcome, 'cancelled')));
+  expect(rows.map(({ reason }) => reason)).toContain('enough trials of the group had ended');
+  // The gateway lets the engine go when an agent's connection ends: `hang-up` tests count that at the engine.
+  const cancelled = await db.select().from(calls).innerJoin(trials, eq(trials.id, calls.trialId)).where(and(eq(trials.runId, 'quorum'), eq(calls.status, 'cancelled')));
+  expect(cancelled.length).toBeGreaterThan(0);
+  for (const { calls: call, trials: trial } of cancelled) expect([call.reason, trial.outcome]).toEqual([expect.stringContaining('agent_disconnected'), 'cancelled']);
+  expect(await openSandboxes('quorum')).toEqual([]);
 });
 
 test('a trial\'s record differs from what is trained on, or a call of a run went unrecorded', async () => {
@@ -216,9 +228,9 @@ async function firstOf(names: string[], work: (name: string) => Promise<unknown>
   throw new Error(failures.join('\n'));
 }
 
-async function openSandboxes(): Promise<string[]> {
+async function openSandboxes(run: string): Promise<string[]> {
   for (let i = 0; i < 50; i++) {
-    const left = (await readdir(join(deployment.home, 'sandboxes'))).filter((name) => name.startsWith('cancelled'));
+    const left = (await readdir(join(deployment.home, 'sandboxes'))).filter((name) => name.startsWith(run));
     if (left.length === 0) return left;
     await sleep(200);
   }
