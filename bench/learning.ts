@@ -2,6 +2,7 @@
  * Whether it learns: reward by iteration and by minute over several seeds, held-out tasks before and after.
  *
  *   node bench/learning.ts --iterations 14 --seeds 3
+ *   node bench/learning.ts --iterations 12 --seeds 1 --staleness 1
  *   .trialgate/bench-venv/bin/python bench/trl_baseline.py --steps 14 --out bench/results/learning-trl.jsonl
  *   .trialgate/bench-venv/bin/python bench/plot_learning.py
  */
@@ -16,17 +17,18 @@ import { REPOSITORY } from '../cli/folders.ts';
 import { provenance, withStack } from './deployment.ts';
 import { optionsOf } from './options.ts';
 
-const { iterations, seeds, file } = optionsOf(import.meta.url, { iterations: 14, seeds: 3, file: 'quickstart.yaml' });
+const { iterations, seeds, file, staleness } = optionsOf(import.meta.url, { iterations: 14, seeds: 3, file: 'quickstart.yaml', staleness: 0 });
 const results = join(REPOSITORY, 'bench/results');
 mkdirSync(results, { recursive: true });
-const jsonl = join(results, 'learning.jsonl');
+const name = staleness > 0 ? `learning-staleness-${staleness}` : 'learning';
+const jsonl = join(results, `${name}.jsonl`);
 writeFileSync(jsonl, `${JSON.stringify(provenance())}\n`);
-writeFileSync(join(results, 'learning.txt'), `${JSON.stringify(provenance(), null, 2)}\n`);
+writeFileSync(join(results, `${name}.txt`), `${JSON.stringify(provenance(), null, 2)}\n`);
 
 await withStack(async (connected, _stack, signal) => {
   for (let seed = 0; seed < seeds; seed++) {
     const run = `learning-${seed}`;
-    const config = await readRunFile(join(REPOSITORY, file), { iterations, seed });
+    const config = await readRunFile(join(REPOSITORY, file), { iterations, seed, max_staleness: staleness });
     await startRun(connected.client, run, config);
     await watchRun(connected, run, signal);
     const record = await readRunRecord(connected.db, run);
@@ -40,6 +42,6 @@ await withStack(async (connected, _stack, signal) => {
     }
     const text = `\nseed ${seed}\n\n${runTable(record)}\n`;
     console.log(text);
-    appendFileSync(join(results, 'learning.txt'), text);
+    appendFileSync(join(results, `${name}.txt`), text);
   }
 });

@@ -8,7 +8,7 @@ import type { Client } from './client.ts';
 import { runClient, type Ran } from './run.ts';
 import { recordedOf, type Recorded } from './session.ts';
 import { Tap, type Exchange } from './tap.ts';
-import { toySession } from './toy-session.ts';
+import { toySession, type Played } from './toy-session.ts';
 
 type Sampling = { temperature: number; max_tokens: number };
 type Answer = { status: number; text: string };
@@ -38,13 +38,13 @@ export async function clientBesideVllm(client: Client, { folder, gateway, vllm, 
 }
 
 /** Runs a client through all turns of its session before the toy engine, then asks the gateway and vLLM itself for each of its requests. */
-export async function sessionBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<Beside & { played: Recorded }> {
-  const { ran, recorded: played, heard } = await toySession(client, { folder, limitMs });
-  const asked = heard.filter(isModelCall);
+export async function sessionBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<Beside & { played: Played }> {
+  const played = await toySession(client, { folder, limitMs });
+  const asked = played.heard.filter(isModelCall);
   const trial = await trialOverHttp(gateway, `${client.name}-session`, { sampling: GREEDY });
   const through = await askAgain(asked, ({ path }, body) => trial.ask(path.replace('/v1', ''), body, { signal }));
   const direct = await askVllm(asked, vllm, signal);
-  return { ran, played, recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, through, direct) };
+  return { ran: played.ran, played, recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, through, direct) };
 }
 
 /** Counting tokens samples none. */

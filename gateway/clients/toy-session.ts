@@ -10,8 +10,11 @@ import { play } from './toy.ts';
 
 const ADMIN_KEY = 'the admin key';
 
+/** `recorded`: what the gateway has of it, and `generated`: what the engine says it sampled. */
+export type Played = { ran: Ran; recorded: Recorded; generated: TokenEngine['generated']; heard: Exchange[] };
+
 /** What a client asks in a session of several turns with its tools: before the toy engine, which says what it needs to hear to go on. */
-export async function toySession(client: Client, { folder, limitMs }: { folder: string; limitMs: number }): Promise<{ ran: Ran; recorded: Recorded; heard: Exchange[] }> {
+export async function toySession(client: Client, { folder, limitMs }: { folder: string; limitMs: number }): Promise<Played> {
   const postgres = await TestPostgres.create();
   const engine = await new TokenEngine().start();
   const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
@@ -20,7 +23,7 @@ export async function toySession(client: Client, { folder, limitMs }: { folder: 
     play(engine, client);
     const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1 } });
     const ran = await runClient(client, { folder, trialUrl: `${tap.url}/${client.name}`, key: trial.key, limitMs });
-    return { ran, recorded: recordedOf(await trial.session(), await trial.samples()), heard: tap.heard };
+    return { ran, recorded: recordedOf(await trial.session(), await trial.samples()), generated: engine.generated, heard: tap.heard };
   } finally {
     await tap.stop();
     await gateway.close();

@@ -19,9 +19,11 @@ export function countTokensRoutes(deps: GatewayDeps): Hono {
   app.on('POST', ['/:trial/v1/messages/count_tokens', '/v1/messages/count_tokens'], async (c) => {
     const { headers, signal } = c.req.raw;
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
-    const leave = admit(deps, trial.id);
+    const { hold, leave } = admit(deps, trial.id, c.req.raw);
     try {
-      const { checked } = parseAs(countRequest, await readBody(c.req.raw, deps.settings.maxBodyBytes));
+      const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
+      hold(bytes.byteLength);
+      const { checked } = parseAs(countRequest, bytes);
       const { tool_choice: _, parallel_tool_calls: __, ...prompt } = promptFieldsOf(checked);
       return c.json({ input_tokens: await askEngine(deps, trial, signal, (lease, until) => count(lease, prompt, until)) });
     } finally {

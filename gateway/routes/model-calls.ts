@@ -47,9 +47,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const claim = claimOf(deps, c.req.param('trial'), headers);
       // A stranger is refused before its body is read, and before a large one also a key that is over.
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
-      const leave = admit(deps, id);
+      const { hold, leave } = admit(deps, id, c.req.raw);
       try {
         const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
+        hold(bytes.byteLength);
         // What the trial has used of its budgets changes while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
         const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
