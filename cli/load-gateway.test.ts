@@ -19,6 +19,15 @@ test('a gateway that was made into one file does not find the files that it look
   await gateway.kill('SIGTERM');
 });
 
+test('a gateway without an admin key does not say that its session routes are open to this machine', async () => {
+  const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: ['ignore', 'pipe', 'inherit'] });
+  const exited = once(child, 'exit');
+  const [line] = await once(child.stdout, 'data');
+  child.kill('SIGTERM');
+  await exited;
+  expect(String(line)).toMatch(/listening on http:\/\/127\.0\.0\.1:\d+, 1 engine\(s\); without an admin key, its session routes are open to this machine/);
+});
+
 test('a failure within that file loses its exit code', async () => {
   const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--host', '0.0.0.0', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: 'ignore' });
   const [code] = await once(child, 'exit');

@@ -14,9 +14,8 @@ export type GatewayDeps = {
   engines: EnginePool;
   conversations: Conversations;
   counters: Counters;
-  /** Requests whose reply has not ended, by trial; and the bytes of all of them. */
+  /** Requests whose reply has not ended, by trial. */
   openCalls: InFlight;
-  openBytes: InFlight;
   sameCalls: SameCalls;
   /** Derives the attempts' keys. */
   secret: string;
@@ -52,8 +51,6 @@ export type GatewaySettings = {
   maxBodyBytes: number;
   /** Of one trial, in this process. */
   maxCallsInFlight: number;
-  /** Of all requests that are open in this process, whatever they wait for. */
-  maxOpenBytes: number;
   /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
   compat: 'none' | 'verl';
 };
@@ -68,6 +65,5 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   storeWaitMs: 10_000,
   maxBodyBytes: 64 * 2 ** 20,
   maxCallsInFlight: 256,
-  maxOpenBytes: 2 ** 30,
   compat: 'none',
 };

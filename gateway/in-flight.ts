@@ -1,4 +1,4 @@
-/** How much this process has under way: calls by trial or by replica, or their bytes. */
+/** How many calls this process has under way, by trial or by replica. */
 export class InFlight {
   readonly #counts = new Map<string, number>();
 
@@ -6,14 +6,14 @@ export class InFlight {
     return this.#counts.get(key) ?? 0;
   }
 
-  /** Counts so many in. What it returns counts them out, once. */
-  enter(key: string, amount = 1): () => void {
-    this.#counts.set(key, this.count(key) + amount);
+  /** Counts one in. What it returns counts it out, once. */
+  enter(key: string): () => void {
+    this.#counts.set(key, this.count(key) + 1);
     let inside = true;
     return () => {
       if (!inside) return;
       inside = false;
-      const left = this.count(key) - amount;
+      const left = this.count(key) - 1;
       if (left > 0) this.#counts.set(key, left);
       else this.#counts.delete(key);
     };

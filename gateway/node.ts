@@ -80,7 +80,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
-  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), openCalls: new InFlight(), openBytes: new InFlight(), sameCalls: new SameCallsHere(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
+  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), openCalls: new InFlight(), sameCalls: new SameCallsHere(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.

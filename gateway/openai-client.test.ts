@@ -31,6 +31,27 @@ test('OpenAI’s client takes a stream that was cut for a whole one', async () =
   }).rejects.toThrow(/broke off/);
 });
 
+test.each(['an engine that fails', 'engines that get new weights'])('OpenAI’s client gives up on %s for a moment', async (cause) => {
+  const isPaused = cause.startsWith('engines');
+  if (isPaused) await gateway.givePool('run', 'run@1', false);
+  else gateway.engine.fault = 'status_503';
+  const trial = await gateway.trial(isPaused ? { runId: 'run' } : {});
+  const statuses: number[] = [];
+  const mending = async (...args: Parameters<typeof fetch>) => {
+    const reply = await fetch(...args);
+    statuses.push(reply.status);
+    gateway.engine.fault = 'none';
+    gateway.engine.label = isPaused ? 'run@1' : gateway.engine.label;
+    if (isPaused) await gateway.givePool('run', 'run@1');
+    return reply;
+  };
+  const client = new OpenAI({ apiKey: trial.key, baseURL: trial.baseUrl, fetch: mending });
+  const reply = await client.chat.completions.create({ model: 'm', messages: [{ role: 'user', content: 'x' }] });
+  expect(reply.choices[0]?.finish_reason).toBe('stop');
+  expect(statuses).toEqual([isPaused ? 429 : 502, 200]);
+  expect((await trial.calls()).map(({ status }) => status)).toEqual(['failed', 'completed']);
+});
+
 test('OpenAI’s client retries what no retry can mend', async () => {
   const trial = await gateway.trial();
   let asked = 0;

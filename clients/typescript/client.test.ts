@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import type * as schemas from '../../gateway/api/schemas.ts';
 import { OPERATIONS } from '../../gateway/api/operations.ts';
 import { ADMIN_KEY, ASK, useGateway } from '../../gateway/testing/harness.ts';
-import { TrialgateClient, type Opened, type Page, type SampleLine, type Samples, type Session } from './client.ts';
+import { TrialgateClient, type Ended, type Opened, type Opening, type RewardReply, type Page, type SampleLine, type Samples, type Session } from './client.ts';
 
 const gateway = useGateway();
 const client = () => new TrialgateClient({ baseUrl: gateway.gateway.url, adminKey: ADMIN_KEY });
@@ -19,6 +19,10 @@ test('the client’s types or methods are not those of the document', () => {
   expectTypeOf<z.output<typeof schemas.sampleLine>>().toExtend<SampleLine>();
   expectTypeOf<Opened>().toExtend<z.output<typeof schemas.opened>>();
   expectTypeOf<z.output<typeof schemas.opened>>().toExtend<Opened>();
+  expectTypeOf<Opening>().toExtend<z.input<typeof schemas.opening>>();
+  expectTypeOf<z.input<typeof schemas.opening>>().toExtend<Opening>();
+  expectTypeOf<RewardReply>().toEqualTypeOf<z.output<typeof schemas.reportedReply>>();
+  expectTypeOf<Ended<'completed'>>().toEqualTypeOf<z.output<ReturnType<typeof schemas.ended<'completed'>>>>();
   for (const { id } of OPERATIONS) expect(client()).toHaveProperty(id);
 });
 

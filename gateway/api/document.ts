@@ -33,7 +33,7 @@ export function openApiDocument(version: string) {
       title: 'Trialgate',
       version,
       description:
-        "The gateway's own routes. An agent's calls of the model go to its session's `base_url` with its `api_key`, in OpenAI's protocol: they are not part of this document.",
+        "The gateway's own routes. An agent's calls of the model go to its session's `base_url` with its `api_key`, in OpenAI's protocols or Anthropic's: they are not part of this document.",
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/' }],

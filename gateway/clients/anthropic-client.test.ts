@@ -28,9 +28,31 @@ test.each([false, true])('Anthropic\'s own client loses what a turn said, or a l
 
 test('Anthropic\'s client retries what no retry can mend, or takes an error for another', async () => {
   const trial = await gateway.trial();
-  const client = new Anthropic({ apiKey: trial.key, baseURL: `${gateway.gateway.url}/${trial.id}` });
+  const statuses: number[] = [];
+  const client = clientOf(trial, statuses);
   await gateway.trial({ trialId: trial.id, attempt: 2 });
-  const asked = { model: 'policy', max_tokens: 9, messages: [{ role: 'user' as const, content: 'x' }] };
-  await expect(client.messages.create(asked)).rejects.toMatchObject({ status: 409, error: { type: 'error', error: { type: 'invalid_request_error' } } });
+  await expect(client.messages.create(ASKED)).rejects.toMatchObject({ status: 409, error: { type: 'error', error: { type: 'invalid_request_error' } } });
+  expect(statuses).toEqual([409]);
   expect(await trial.calls()).toEqual([]);
 });
+
+test('Anthropic\'s client gives up on an engine that fails for a moment', async () => {
+  const trial = await gateway.trial();
+  const statuses: number[] = [];
+  gateway.toy.fault = (path) => (path.endsWith('/chat/completions') && statuses.length === 0 ? 503 : null);
+  expect((await clientOf(trial, statuses).messages.create(ASKED)).content).toMatchObject([{ type: 'text' }]);
+  expect(statuses).toEqual([502, 200]);
+  expect((await trial.calls()).map(({ status }) => status)).toEqual(['failed', 'completed']);
+});
+
+const ASKED = { model: 'policy', max_tokens: 9, messages: [{ role: 'user' as const, content: 'x' }] };
+
+/** Its requests' statuses are told. */
+function clientOf({ id, key }: { id: string; key: string }, statuses: number[]): Anthropic {
+  const counting = async (...args: Parameters<typeof fetch>) => {
+    const reply = await fetch(...args);
+    statuses.push(reply.status);
+    return reply;
+  };
+  return new Anthropic({ apiKey: key, baseURL: `${gateway.gateway.url}/${id}`, fetch: counting });
+}

@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { isObject } from '../json.ts';
 import { eventually, useGateway } from '../testing/harness.ts';
 import { readEvents, typesOf } from '../testing/protocol-events.ts';
 
@@ -33,4 +34,12 @@ test.each(KINDS)('$path: the end of a stream is seen before its commit', async (
   for (let next = await reader?.read(); !next?.done; next = await reader?.read()) text += decoder.decode(next?.value, { stream: true });
   for (const end of ends) expect(text).toContain(`event: ${end}\n`);
   await eventually(async () => (await trial.calls()).length === 1);
+});
+
+test.each(KINDS)('$path: a character that the network brings byte by byte is torn', async ({ path, body }) => {
+  gateway.engine.bytewise = true;
+  const trial = await gateway.trial();
+  const { events } = await readEvents(await gateway.post(`/${trial.id}/v1/${path}`, trial.key, body));
+  const said = events.map(({ delta }) => (isObject(delta) ? delta.text : delta)).filter((text) => typeof text === 'string');
+  expect(said.join('')).toBe('Hello 🦀 world\u0000!');
 });

@@ -19,11 +19,9 @@ export function countTokensRoutes(deps: GatewayDeps): Hono {
   app.on('POST', ['/:trial/v1/messages/count_tokens', '/v1/messages/count_tokens'], async (c) => {
     const { headers, signal } = c.req.raw;
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
-    const { hold, leave } = admit(deps, trial.id, c.req.raw);
+    const leave = admit(deps, trial.id);
     try {
-      const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
-      hold(bytes.byteLength);
-      const { checked } = parseAs(countRequest, bytes);
+      const { checked } = parseAs(countRequest, await readBody(c.req.raw, deps.settings.maxBodyBytes));
       const { tool_choice: _, parallel_tool_calls: __, ...prompt } = promptFieldsOf(checked);
       return c.json({ input_tokens: await askEngine(deps, trial, signal, (lease, until) => count(lease, prompt, until)) });
     } finally {

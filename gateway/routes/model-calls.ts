@@ -47,10 +47,9 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const claim = claimOf(deps, c.req.param('trial'), headers);
       // A stranger is refused before its body is read, and before a large one also a key that is over.
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
-      const { hold, leave } = admit(deps, id, c.req.raw);
+      const leave = admit(deps, id);
       try {
         const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
-        hold(bytes.byteLength);
         // What the trial has used of its budgets changes while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
         const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
@@ -66,7 +65,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
     const { digest, key, isRetry } = request.retry;
     const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key, withIds: request.wants.tokenIds };
-    const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
+    const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`);
     const leave = () => {
       leaveSame();
       leaveOpen();

@@ -7,6 +7,9 @@ const gateway = useGateway();
 const FAULTS: Fault[] = ['status_500', 'status_503', 'bad_request', 'cut', 'error_event', 'hang', 'not_json', 'no_ids', 'refuse'];
 
 test('a secret shows in a log, an error or the store after everything went wrong', async () => {
+  await gateway.gateway.close();
+  const PASSWORD = 'the-database-password';
+  await gateway.start({ databaseUrl: gateway.postgres.url.replace('postgres@', `postgres:${PASSWORD}@`) });
   const trial = await gateway.trial();
   const said: string[] = [];
   const hear = async (reply: Promise<Response>) => {
@@ -15,7 +18,11 @@ test('a secret shows in a log, an error or the store after everything went wrong
   };
   for (const fault of FAULTS) {
     gateway.engine.fault = fault;
-    for (const stream of [false, true]) await hear(trial.chat({ ...ASK, stream }));
+    for (const stream of [false, true]) {
+      await hear(trial.chat({ ...ASK, stream }));
+      await hear(gateway.post(`/${trial.id}/v1/messages`, trial.key, { ...ASK, max_tokens: 9, stream }));
+      await hear(gateway.post(`/${trial.id}/v1/responses`, trial.key, { input: 'x', stream }));
+    }
   }
   gateway.engine.fault = 'none';
   for (const [path, key] of [[`/${trial.id}/v1/chat/completions`, `${trial.key}x`], ['/v1/chat/completions', `${trial.key}x`], [`/nobody/v1/completions`, trial.key], [`/sessions/${trial.id}`, trial.key]] as const) {
@@ -29,9 +36,9 @@ test('a secret shows in a log, an error or the store after everything went wrong
   } finally {
     await gateway.postgres.start();
   }
-  const { rows } = await gateway.db.execute(sql`select query_to_xml('select * from calls', true, true, '')::text || query_to_xml('select * from trials', true, true, '')::text || query_to_xml('select * from attempts', true, true, '')::text as dump`);
+  const { rows } = await gateway.db.execute(sql`select query_to_xml('select *, convert_from(request, ''UTF8'') as asked, convert_from(response, ''UTF8'') as said from calls', true, true, '')::text || query_to_xml('select * from trials', true, true, '')::text || query_to_xml('select * from attempts', true, true, '')::text as dump`);
   const places = { log: gateway.log.join('\n'), said: said.join('\n'), store: JSON.stringify(rows) };
   expect(places.log).toContain('engine_');
-  const secrets = { secret: SECRET, 'admin key': ADMIN_KEY, key: trial.key.slice(-43), 'key, encoded': Buffer.from(trial.key).toString('base64').slice(0, 20), database: gateway.postgres.url };
+  const secrets = { secret: SECRET, 'admin key': ADMIN_KEY, key: trial.key.slice(-43), 'key, encoded': Buffer.from(trial.key).toString('base64').slice(0, 20), database: PASSWORD };
   for (const [place, text] of Object.entries(places)) for (const [name, secret] of Object.entries(secrets)) expect([place, name, text.includes(secret)]).toEqual([place, name, false]);
 });

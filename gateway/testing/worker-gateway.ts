@@ -28,7 +28,6 @@ export async function startWorkerGateway({ engines, databaseUrl, adminKey, secre
     TRIALGATE_MAX_CALLS_IN_FLIGHT: `${settings.maxCallsInFlight}`,
     TRIALGATE_COMPAT: settings.compat,
     TRIALGATE_MAX_BODY_BYTES: `${settings.maxBodyBytes}`,
-    TRIALGATE_MAX_OPEN_BYTES: `${settings.maxOpenBytes}`,
   };
   const { app } = openApp(readEnvironment({ ...variables, HYPERDRIVE: { connectionString: databaseUrl }, DOCS: { fetch } }), new Isolate());
   const worker = await startWorkerd({ bundle: inject('workerBundle'), databaseUrl, onLog: (line) => log(line.replace(OWN, '')), variables });

@@ -54,7 +54,6 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
     counters: isolate.counters,
     openCalls: isolate.openCalls,
-    openBytes: isolate.openBytes,
     sameCalls,
     docsFile: async (name) => new Uint8Array(await (await docs.fetch(`https://docs/${name}`)).arrayBuffer()),
     stopping: new AbortController().signal,

@@ -12,7 +12,6 @@ const CONVERSATION_BYTES = 32 * 2 ** 20;
 export class Isolate {
   readonly counters = new Counters();
   readonly openCalls = new InFlight();
-  readonly openBytes = new InFlight();
   readonly conversations = new ConversationMemory(CONVERSATION_BYTES);
   /** Whether its database was seen not to be cached. */
   isUncached = false;

@@ -12,7 +12,7 @@ const WHOLE = {
 test('a Worker that has what it needs does not start, or waits another time than it was told', () => {
   const { engines, settings } = readEnvironment({ ...WHOLE, TRIALGATE_HOLD_SECONDS: '1.5', TRIALGATE_TOKEN_IN: 'false', TRIALGATE_BUDGET_END: '' });
   expect(engines).toEqual(['https://one.example', 'http://two.example:8000']);
-  expect(settings).toMatchObject({ holdMs: 1500, tokenIn: false, budgetEnd: 'length', idleMs: 600_000 });
+  expect(settings).toMatchObject({ maxBodyBytes: 16 * 2 ** 20, holdMs: 1500, tokenIn: false, budgetEnd: 'length', idleMs: 600_000 });
 });
 
 test.each([

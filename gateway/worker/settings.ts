@@ -28,7 +28,6 @@ const choice = (ifAbsent: boolean) => z.enum(['true', 'false'], 'true or false')
 
 /** A Worker has 128 MB of memory for all its requests. */
 const MAX_BODY_BYTES = 16 * 2 ** 20;
-const MAX_OPEN_BYTES = 32 * 2 ** 20;
 
 /** Named as on Node. What is not set comes as the empty text or not at all. */
 const environment = z.object({
@@ -47,7 +46,6 @@ const environment = z.object({
   TRIALGATE_MAX_CALLS_IN_FLIGHT: z.coerce.number('a number of calls').int().positive('more than 0').default(DEFAULT_SETTINGS.maxCallsInFlight),
   TRIALGATE_COMPAT: z.enum(['none', 'verl'], 'none or verl').default(DEFAULT_SETTINGS.compat),
   TRIALGATE_MAX_BODY_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').default(MAX_BODY_BYTES),
-  TRIALGATE_MAX_OPEN_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').default(MAX_OPEN_BYTES),
 });
 
 /**
@@ -79,7 +77,6 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
       maxCallsInFlight: own.TRIALGATE_MAX_CALLS_IN_FLIGHT,
       compat: own.TRIALGATE_COMPAT,
       maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES,
-      maxOpenBytes: own.TRIALGATE_MAX_OPEN_BYTES,
     },
   };
 }

@@ -1,0 +1,30 @@
+import { expect, test } from 'vitest';
+import type { ProtocolName } from '../../store/schema.ts';
+import { useTokenGateway } from '../testing/token-gateway.ts';
+import { PROTOCOLS } from './all.ts';
+
+const gateway = useTokenGateway();
+const messages = [{ role: 'user', content: 'say it' }];
+const ASKED: Record<ProtocolName, object> = { chat_completions: { messages }, completions: { prompt: 'say it' }, messages: { messages, max_tokens: 50 }, responses: { input: 'say it' } };
+const CASES = PROTOCOLS.flatMap(({ name, path }) => [false, true].map((stream) => ({ name, path, stream })));
+
+test.each(CASES)('$name (stream: $stream): a trial that its key alone names is not found, or is another', async ({ name, path, stream }) => {
+  const [trial, other] = [await gateway.trial(), await gateway.trial()];
+  gateway.toy.script = [{ text: 'naïve 🦀' }];
+  const reply = await gateway.post(path, trial.key, { ...ASKED[name], stream });
+  expect(reply.status).toBe(200);
+  await reply.text();
+  expect(await trial.calls()).toMatchObject([{ protocol: name, stream, status: 'completed', untrainable: null }]);
+  expect(await other.calls()).toEqual([]);
+});
+
+test.each(CASES)('$name (stream: $stream): a spent budget is an error, or the engine is asked all the same', async ({ name, path, stream }) => {
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  const ask = () => gateway.post(path, trial.key, { ...ASKED[name], stream });
+  await (await ask()).text();
+  const spent = await ask();
+  expect(spent.status).toBe(200);
+  expect(await spent.text()).toMatch(/"(length|max_tokens|max_output_tokens)"/);
+  expect(gateway.toy.generated).toHaveLength(1);
+  expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'failed']);
+});

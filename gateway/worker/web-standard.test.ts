@@ -1,0 +1,23 @@
+import { globSync, readFileSync } from 'node:fs';
+import { expect, test } from 'vitest';
+import { REPOSITORY } from '../../cli/folders.ts';
+
+/** What docs/workers.md names, and says why. */
+const ALLOWED = {
+  'gateway/retry/retry.ts': ['node:crypto'],
+  'store/calls/content.ts': ['node:crypto'],
+  'store/calls/to-rows.ts': ['Buffer'],
+  'store/database.ts': ['node:net'],
+  'store/keys.ts': ['Buffer', 'node:crypto'],
+  'store/queries/replay-call.ts': ['Buffer'],
+  'store/tables/column-types.ts': ['Buffer'],
+};
+const NODES_OWN = ['**/*.test.ts', '**/testing/**', 'gateway/clients/**', 'gateway/node/**', 'gateway/node.ts', 'gateway/main.ts', 'gateway/worker/**', 'store/queries/migrate.ts'];
+
+test('the core of the gateway uses more of Node than its documentation names', () => {
+  const used = globSync('{gateway,store}/**/*.ts', { cwd: REPOSITORY, exclude: NODES_OWN }).map((file): [string, string[]] => {
+    const text = readFileSync(`${REPOSITORY}/${file}`, 'utf8');
+    return [file, [...new Set(text.match(/(?<=from ')node:\w+|\bBuffer\b|\bprocess\.\w+|\bsetImmediate\b/g))].toSorted()];
+  });
+  expect(Object.fromEntries(used.filter(([, names]) => names.length > 0))).toEqual(ALLOWED);
+});
