@@ -22,6 +22,12 @@ export function provenance(): Provenance {
     command: `node ${process.argv.slice(1).map((each) => each.replace(`${process.cwd()}/`, '')).join(' ')}`,
     machine: `${cpus().length} cores (${cpu?.model.trim()}), ${deviceOf('auto') === 'cpu' ? 'no GPU' : 'a GPU'}`,
     date: new Date().toISOString(),
-    commit: execFileSync('git', ['rev-parse', '--short', 'HEAD'], { encoding: 'utf8' }).trim(),
+    commit: commitOf(),
   });
+}
+
+/** With `-dirty` where the code is not what was committed. */
+function commitOf(): string {
+  const git = (...args: string[]) => execFileSync('git', args, { encoding: 'utf8' }).trim();
+  return git('rev-parse', '--short', 'HEAD') + (git('status', '--porcelain', '--', ':/', ':!/bench/results') === '' ? '' : '-dirty');
 }

@@ -24,8 +24,8 @@ export type GatewayDeps = {
   settings: GatewaySettings;
   /** One line a failure. */
   log: (line: string) => void;
-  /** A file of Swagger UI, whose page shows the API. */
-  docsFile: (name: string) => Promise<Uint8Array<ArrayBuffer>>;
+  /** A file of Swagger UI, whose page shows the API; null where there is none. */
+  docsFile: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
   /** Aborts when the process must let go of what still runs. */
   stopping: AbortSignal;
 };

@@ -57,8 +57,7 @@ export const storeUnavailable = (cause?: unknown) =>
 
 export const shuttingDown = () => new Failure(503, 'shutting_down', 'the gateway is stopping: try again');
 
-/** `ms`: how long. */
-export const engineSilent = (ms: number) => new Failure(504, 'engine_timeout', `the engine was silent for ${ms / 1000} s`);
+export const engineSilent = (silentMs: number) => new Failure(504, 'engine_timeout', `the engine was silent for ${silentMs / 1000} s`);
 
 export const clientGone = () => new Failure(499, 'agent_disconnected', 'the agent closed its connection');
 

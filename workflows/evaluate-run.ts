@@ -8,7 +8,8 @@ import { runGroups } from './run-groups.ts';
 export type EvaluationDone = { runId: string; /** As in `show RUN --json`. */ id: string; version: number };
 
 const POOL_LIMIT_MS = 86_400_000;
-const BUSY_MS = 20_000;
+/** Between tries: each takes some 14 events of its history. */
+const [BUSY_MS, BUSIEST_MS] = [20_000, 300_000];
 
 /** An evaluation that a person or a schedule asks for. It waits until nothing else decides what the run's pool has. */
 export async function evaluateRun(request: EvaluationRequest): Promise<EvaluationDone> {
@@ -22,13 +23,14 @@ export async function evaluateRun(request: EvaluationRequest): Promise<Evaluatio
         staticSummary: 'held-out tasks, on demand',
       }),
     );
-  for (const until = Date.now() + POOL_LIMIT_MS; ; ) {
+  const until = Date.now() + POOL_LIMIT_MS;
+  for (let pause = BUSY_MS; ; pause = Math.min(2 * pause, BUSIEST_MS)) {
     try {
       return await turn();
     } catch (error) {
       // Engines that are busy may be so until the run's own publication has had its turn: it is not waited for while holding that.
       if (!isBusy(error) || Date.now() >= until) throw error;
-      await sleep(BUSY_MS);
+      await sleep(pause);
     }
   }
 }

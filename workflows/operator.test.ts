@@ -66,6 +66,26 @@ test('a pause ends with the iteration in which it was asked for', async () => {
   });
 });
 
+test('a paused run begins an evaluation, or calls itself paused after it was let go', async () => {
+  const world = new FakeWorld();
+  world.config.evaluation = { ...world.config.evaluation, tasks: ['held-out'], before: false, every: 1 };
+  await operated(world, async (run, letGo) => {
+    await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
+    letGo();
+    const next = environment.client.workflow.getHandle(run.workflowId);
+    const stands = async (phase: string) => {
+      const report = await next.query<RunStatusReport>('status');
+      return report.phase === phase && report.iteration === 1;
+    };
+    await until(() => stands('paused'));
+    await delay(500);
+    expect(world.count('evaluate 1')).toBe(0);
+    await next.executeUpdate('resume');
+    await until(async () => !(await stands('paused')));
+    await until(() => world.count('evaluate 1') === 1);
+  });
+});
+
 test('a pause uses up the time of its iteration', async () => {
   const world = new FakeWorld();
   const seen = Promise.withResolvers<void>();

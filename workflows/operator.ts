@@ -66,7 +66,8 @@ export class Operator {
       this.#status.waitFor('a person: resume', until);
       await condition(() => this.pausedUntil !== until, until - Date.now());
     }
-    this.#status.enter(phase);
+    // Whoever came while another waited leaves the phase to that one.
+    if (phase !== 'paused') this.#status.enter(phase);
     return Date.now() - start;
   }
 

@@ -1,5 +1,5 @@
 import { bundleWorkflowCode, DefaultLogger, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
-import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
@@ -59,6 +59,15 @@ test('an activity that is called in between goes unnoticed, or behind a patch is
   for (const failure of failures) expect(failure).toContain('DeterminismViolationError');
   expect(await broken(await bundleWith(line, `if (isNew('look-first')) ${call} ${line}`), file)).toEqual([]);
 }, 120_000);
+
+test('a patch of the workflows is in no recording', () => {
+  const sources = globSync('*.ts', { cwd: import.meta.dirname, exclude: ['*.test.ts'] }).map((file) => readFileSync(path.join(import.meta.dirname, file), 'utf8'));
+  const patches = sources.flatMap((text) => [...text.matchAll(/\bpatched\('([\w-]+)'\)/g)].map(([, name]) => name));
+  const events = files.flatMap(({ executions }) => executions.flatMap(({ history }) => history.events));
+  const markers = events.flatMap(({ markerRecordedEventAttributes: marker }) => marker?.details?.['patch-data']?.payloads?.map(({ data }) => Buffer.from(data ?? []).toString()) ?? []);
+  expect(patches.length).toBeGreaterThan(0);
+  expect([...new Set(patches)].filter((name) => !markers.some((marker) => marker.includes(`"${name}"`)))).toEqual([]);
+});
 
 test('a workflow type is replayed by no test', () => {
   const index = readFileSync(path.join(import.meta.dirname, 'index.ts'), 'utf8');

@@ -138,6 +138,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   }
 
   async function evaluate(standing: RunStanding, version: number): Promise<void> {
+    if (Date.now() < operator.pausedUntil && patched('evaluation-waits')) await operator.whilePaused();
     const config = evaluatedBy(standing);
     if (config.evaluation.tasks.length === 0) return;
     await executeChild(evaluatePolicy, {

@@ -8,7 +8,8 @@ import type { Collected, Trial } from './collect-samples.ts';
 import type { Sample } from './sample.ts';
 
 /**
- * What a batch is made of, and what was lost since the one before. `*_tokens`: trained tokens a trial, mean; `*_reward`: mean.
+ * What a batch is made of, and what was lost since the one before. Means: `*_tokens` a trial, trained or recorded (a call that was cut
+ * brings none unless it was streamed); `*_seconds` from the opening of a trial's last attempt to its end; `*_reward`.
  * `drifted_calls`: of the calls that come after others of their trial, the share that goes on from one by its text alone.
  * Used and dropped side by side show what a quorum, over-sampling or staleness favours.
  */
@@ -32,14 +33,18 @@ export async function batchMetrics(db: Database, config: RunConfig, collected: C
     staleness_max: Math.max(0, ...staleness),
     used_trials: used.length,
     used_tokens: mean(tokensByTrial(samples)),
+    used_seconds: mean(used.flatMap(secondsOf)),
     used_reward: mean(used.map((trial) => rewardOf(trial, config))),
     dropped_trials: left.length,
     dropped_tokens: mean(left.map(({ usedTokens }) => usedTokens)),
+    dropped_seconds: mean(left.flatMap(secondsOf)),
     dropped_reward: mean(left.filter(({ rewards }) => rewards !== null).map((trial) => rewardOf(trial, config))),
   };
 }
 
 const rewardOf = (trial: Trial, config: RunConfig): number => weightedReward(rewardsOf(trial, config) ?? trial.rewards ?? {}, config.reward_weights);
+
+const secondsOf = ({ attemptOpenedAt, sealedAt }: Trial): number[] => (sealedAt === null ? [] : [(sealedAt.getTime() - attemptOpenedAt.getTime()) / 1000]);
 
 function tokensByTrial(samples: readonly Sample[]): number[] {
   const tokens = new Map<string, number>();

@@ -66,4 +66,6 @@ test('what a batch left out is not told beside what it used', async () => {
   expect(metrics).toMatchObject({ groups: 2, samples_per_trial: 1, stale_samples: 2, staleness_max: 1, used_trials: 3, used_tokens: 5, used_reward: 0.5, dropped_trials: 4, dropped_reward: 1 });
   expect(metrics['staleness_mean']).toBeCloseTo(2 / 3);
   expect(metrics['dropped_tokens']).toBe((4 + 40 + 4 + 20) / 4);
+  // Of those that were sealed: as long as the test took.
+  expect([metrics['used_seconds'], metrics['dropped_seconds']].every((seconds) => seconds !== undefined && seconds > 0 && seconds < 60)).toBe(true);
 });

@@ -52,7 +52,7 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 
-/** An iterator by hand: a generator around this one would cost each chunk of a stream a turn more. */
+/** An iterator by hand: a generator around this one would cost each chunk of a stream some microtasks more. */
 async function begun(answer: Answer): Promise<Answer> {
   const chunks = answer.chunks()[Symbol.asyncIterator]();
   let first: Promise<IteratorResult<Chunk[]>> | null = chunks.next();

@@ -28,7 +28,7 @@ export class Gather {
   }
 
   #choice(index: number): GatheredChoice {
-    if (!(index >= 0 && index < this.#expected)) throw badReply(`has a choice that is none of the ${this.#expected} asked for`);
+    if (!Number.isInteger(index) || index < 0 || index >= this.#expected) throw badReply(`has a choice that is none of the ${this.#expected} asked for`);
     return (this.#choices[index] ??= new GatheredChoice(this.#keepsLogprobs));
   }
 
@@ -76,7 +76,7 @@ export class Gather {
   }
 }
 
-const indexOf = ({ index = 0 }: JsonObject): number => (Number.isInteger(index) ? Number(index) : Number.NaN);
+const indexOf = ({ index = 0 }: JsonObject): number => (typeof index === 'number' ? index : -1);
 
 const wholeObject = (object: unknown): unknown => (object === 'chat.completion.chunk' ? 'chat.completion' : object);
 

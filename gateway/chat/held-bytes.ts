@@ -8,14 +8,15 @@ const [TOKEN, ENTRY, ALTERNATIVE] = [16, 208, 128];
 /** About how many bytes a call holds in memory until it is committed; `size`: of its request's body. */
 export function heldBytes(size: number, ending: Ending): number {
   const tokens = sampledTokens(ending);
-  return size + TOKEN * ((ending.prompt?.length ?? 0) + tokens) + tokens * entryBytes(ending.reply);
+  return size + TOKEN * ((ending.prompt?.length ?? 0) + tokens) + choicesOf(ending.reply).reduce((sum, choice) => sum + entriesBytes(choice), 0);
 }
 
-/** Of each token, by the first one's: what was asked for is what an agent says, and an engine may give less. */
-function entryBytes(reply: JsonObject | null): number {
-  const { logprobs } = choicesOf(reply)[0] ?? {};
+/** As many alternatives each as the last one has: an agent may ask for more than an engine gives, and an echoed prompt begins without. */
+function entriesBytes({ logprobs }: JsonObject): number {
   if (!isObject(logprobs)) return 0;
-  const [entry] = Array.isArray(logprobs.content) ? logprobs.content : [];
-  const tops: unknown = isObject(entry) ? entry.top_logprobs : Array.isArray(logprobs.top_logprobs) ? logprobs.top_logprobs[0] : null;
-  return ENTRY + ALTERNATIVE * (Array.isArray(tops) ? tops : Object.keys(isObject(tops) ? tops : {})).length;
+  const { content, token_logprobs, top_logprobs } = logprobs;
+  if (Array.isArray(content)) return content.length * (ENTRY + ALTERNATIVE * countOf(content.at(-1)?.top_logprobs));
+  return Array.isArray(token_logprobs) ? token_logprobs.length * (ENTRY + ALTERNATIVE * countOf(Array.isArray(top_logprobs) ? top_logprobs.at(-1) : null)) : 0;
 }
+
+const countOf = (alternatives: unknown): number => (Array.isArray(alternatives) ? alternatives : isObject(alternatives) ? Object.keys(alternatives) : []).length;

@@ -10,7 +10,7 @@ import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 export async function plainReply(call: Call, answer: Answer): Promise<Response> {
   const body = await answer.whole();
   const choices = choicesOf(body);
-  if (choices.length < call.request.n) throw badReply(choices.length === 0 ? 'has no choice' : `has ${choices.length} choices of ${call.request.n}`);
+  if (choices.length !== call.request.n) throw badReply(choices.length === 0 ? 'has no choice' : `has ${choices.length} choices of ${call.request.n}`);
   const { wants } = call.request;
   const shown = hide(body, wants);
   const prompt = promptOf(body);

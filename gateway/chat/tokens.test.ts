@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { defectOf, sampledOf } from './tokens.ts';
 
-test.each([2 ** 31, -(2 ** 31) - 1, 1.5, '7', null])('an id that the record cannot hold is recorded as another: %j', (id) => {
+test.each([2 ** 31, -1, 1.5, '7', null])('an id that the record cannot hold is recorded as another: %j', (id) => {
   expect(sampledOf({ token_ids: [7, id] }).completion).toBeNull();
 });
 

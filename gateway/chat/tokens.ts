@@ -50,7 +50,7 @@ export function completionCount(usage: unknown): number | null {
   return isObject(usage) && typeof usage.completion_tokens === 'number' ? usage.completion_tokens : null;
 }
 
-/** As the record has them: 32 bits each. */
-const isId = (value: unknown): value is number => typeof value === 'number' && (value | 0) === value;
+/** As the record has them: 32 bits each, of which no engine uses the sign. */
+const isId = (value: unknown): value is number => typeof value === 'number' && (value | 0) === value && value >= 0;
 export const idsIn = (value: unknown): number[] | null => (Array.isArray(value) && value.every(isId) ? value : null);
 const isLogprob = (value: number): boolean => Number.isFinite(Math.fround(value));

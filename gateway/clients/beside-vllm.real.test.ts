@@ -8,7 +8,7 @@ import type { Client } from './client.ts';
 import { install } from './install.ts';
 
 const ADMIN_KEY = 'the admin key';
-const heard = new Map<string, { alone: Beside; session: Awaited<ReturnType<typeof sessionBesideVllm>> } | string>();
+const heard = new Map<string, { alone: Beside; session: Awaited<ReturnType<typeof sessionBesideVllm>> } | Error | string>();
 
 beforeAll(async () => {
   const signal = AbortSignal.timeout(860_000);
@@ -20,7 +20,8 @@ beforeAll(async () => {
         const folder = await install(client, signal).catch((error: unknown) => heard.set(client.name, String(error)) && null);
         if (folder === null) continue;
         const at = { folder, gateway: { url: gateway.url, adminKey: ADMIN_KEY }, vllm, limitMs: 180_000, signal };
-        heard.set(client.name, { alone: await clientBesideVllm(client, at), session: await sessionBesideVllm(client, at) });
+        const both = async () => ({ alone: await clientBesideVllm(client, at), session: await sessionBesideVllm(client, at) });
+        heard.set(client.name, await both().catch((error: unknown) => (error instanceof Error ? error : new Error(String(error)))));
       }
       await gateway.close();
     }, signal, { args: ONE_AT_A_TIME, cacheGiB: 3, layers: 4 });
@@ -31,6 +32,7 @@ beforeAll(async () => {
 
 const found = ({ name }: Client, skip: (why: string) => never) => {
   const both = heard.get(name);
+  if (both instanceof Error) throw both;
   return typeof both === 'object' ? both : skip(`${name} does not install: ${both}`);
 };
 

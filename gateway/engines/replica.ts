@@ -4,6 +4,7 @@ import { readText, type EngineConnection } from './connection.ts';
 import { readTakesLateSystem } from './late-system.ts';
 import { readLogprobsMode, type LogprobsMode } from './logprobs-mode.ts';
 
+/** A label with half a character could not be written into a URL's or a request's text. */
 const weightInfo = z.object({ weight_version: z.string().transform((label) => label.toWellFormed()) });
 const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
 export type Model = z.output<typeof modelList>['data'][number];

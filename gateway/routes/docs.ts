@@ -4,7 +4,7 @@ import { docsPage, DOCS_FILES, DOCS_START } from '../api/page.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { Failure } from '../failure.ts';
 
-const VERSION = '0.1.0';
+const VERSION = '0.2.0';
 
 /** The API's description, for programs and for people. */
 export function docsRoutes({ docsFile }: GatewayDeps): Hono {
@@ -16,8 +16,9 @@ export function docsRoutes({ docsFile }: GatewayDeps): Hono {
   app.get('/docs/:file', async (c) => {
     const name = c.req.param('file');
     const type = DOCS_FILES.get(name);
-    if (!type) throw new Failure(404, 'not_found', 'the page has no such file', { retryable: false });
-    return c.body(await docsFile(name), 200, { 'content-type': type, 'cache-control': 'max-age=3600' });
+    const bytes = type && (await docsFile(name));
+    if (!bytes) throw new Failure(404, 'not_found', 'the page has no such file', { retryable: false });
+    return c.body(bytes, 200, { 'content-type': type, 'cache-control': 'max-age=3600' });
   });
   return app;
 }

@@ -29,7 +29,7 @@ export async function startWorkerGateway({ engines, databaseUrl, adminKey, secre
     TRIALGATE_COMPAT: settings.compat,
     TRIALGATE_MAX_BODY_BYTES: `${settings.maxBodyBytes}`,
   };
-  const { app } = openApp(readEnvironment({ ...variables, HYPERDRIVE: { connectionString: databaseUrl }, DOCS: { fetch } }), new Isolate());
+  const { app } = openApp(readEnvironment({ ...variables, HYPERDRIVE: { connectionString: databaseUrl } }), new Isolate());
   const worker = await startWorkerd({ bundle: inject('workerBundle'), databaseUrl, onLog: (line) => log(line.replace(OWN, '')), variables });
   const edge = await startEdge(Number(new URL(worker.url).port));
   const close = async () => {

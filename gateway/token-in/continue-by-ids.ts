@@ -1,6 +1,7 @@
 import { ordinaryAnswer, post, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
 import { rejection } from '../chat/rejection.ts';
+import { idsIn } from '../chat/tokens.ts';
 import type { GatewayDeps } from '../deps.ts';
 import type { Lease } from '../engines/pool.ts';
 import type { Replica } from '../engines/replica.ts';
@@ -53,9 +54,10 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
   if (!found) return null;
   past.parent = { ...found.turn, messages: 0 };
   const added = after.slice(found.stopped.length);
-  const tokens = added === '' ? { tokens: [] } : await ask(call, replica, '/tokenize', { model: modelOf(body) ?? undefined, prompt: added, add_special_tokens: false });
-  if (!tokens || !Array.isArray(tokens.tokens)) return null;
-  const prompt = [...Array.from(found.turn.tokenIds), ...tokens.tokens.map(Number)];
+  const tokenised = added === '' ? { tokens: [] } : await ask(call, replica, '/tokenize', { model: modelOf(body) ?? undefined, prompt: added, add_special_tokens: false });
+  const tokens = idsIn(tokenised?.tokens);
+  if (!tokens) return null;
+  const prompt = [...Array.from(found.turn.tokenIds), ...tokens];
   call.checkPrompt(prompt);
   return ordinaryAnswer(call, await post(call, replica, '/v1/completions', { ...body, prompt }));
 }

@@ -171,12 +171,18 @@ function findTurn({ roots }: Trial, { context, keys }: ChatConversation): Found 
   return { parent, twins: [], nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
 }
 
+const MOST_TWINS = 8;
+
 /** A text completion goes on from the longest prompt and reply that it begins with. The same prompt again, after an empty reply, asks anew. */
 function findPrompt({ prompts }: Trial, prompt: string | readonly number[]): Found {
   const fits = prompts.filter(({ turn: { text, tokenIds }, said }) =>
     typeof prompt === 'string' ? prompt.startsWith(text) && (said || prompt !== text) : startsWith(prompt, tokenIds),
   );
   const parent = fits.reduce<Turn | null>((best, { turn }) => (best && best.tokenIds.length >= turn.tokenIds.length ? best : turn), null);
-  const twins = fits.flatMap(({ turn }) => (turn !== parent && turn.text === parent?.text ? [turn] : []));
+  const twins: Turn[] = [];
+  for (const { turn } of fits) {
+    const isNew = parent && turn.text === parent.text && ![parent, ...twins].some(({ tokenIds: ids }) => ids.length === turn.tokenIds.length && startsWith(ids, turn.tokenIds));
+    if (isNew && twins.length < MOST_TWINS) twins.push(turn);
+  }
   return { parent: parent && { ...parent, messages: 0 }, twins, isEdited: false, nearest: null };
 }

@@ -55,7 +55,10 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     counters: isolate.counters,
     openCalls: isolate.openCalls,
     sameCalls,
-    docsFile: async (name) => new Uint8Array(await (await docs.fetch(`https://docs/${name}`)).arrayBuffer()),
+    docsFile: async (name) => {
+      const file = await docs?.fetch(`https://docs/${name}`);
+      return file?.ok ? new Uint8Array(await file.arrayBuffer()) : null;
+    },
     stopping: new AbortController().signal,
   });
   const close = async () => {

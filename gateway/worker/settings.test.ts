@@ -3,7 +3,6 @@ import { readEnvironment } from './settings.ts';
 
 const WHOLE = {
   HYPERDRIVE: { connectionString: 'postgres://a@b/c' },
-  DOCS: { fetch },
   TRIALGATE_SECRET: 'a secret of sixteen characters',
   TRIALGATE_ADMIN_KEY: 'the admin key',
   TRIALGATE_ENGINES: 'https://one.example/, http://two.example:8000',

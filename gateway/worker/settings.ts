@@ -12,7 +12,8 @@ export type WorkerOptions = {
   secret: string;
   adminKey: string;
   engines: string[];
-  docs: Docs;
+  /** Absent: the API's page has no files. */
+  docs: Docs | undefined;
   settings: GatewaySettings;
 };
 
@@ -32,7 +33,7 @@ const MAX_BODY_BYTES = 16 * 2 ** 20;
 /** Named as on Node. What is not set comes as the empty text or not at all. */
 const environment = z.object({
   HYPERDRIVE: z.object({ connectionString: z.string() }, 'a Hyperdrive binding'),
-  DOCS: z.custom<Docs>((value) => isObject(value) && 'fetch' in value, 'the assets of deploy/wrangler.jsonc'),
+  DOCS: z.custom<Docs>((value) => isObject(value) && typeof value.fetch === 'function', 'the assets of deploy/wrangler.jsonc').optional(),
   TRIALGATE_SECRET: z.string('a secret: `wrangler secret put TRIALGATE_SECRET`').min(16, 'at least 16 characters'),
   TRIALGATE_ADMIN_KEY: z.string('a key: `wrangler secret put TRIALGATE_ADMIN_KEY`').min(8, 'at least 8 characters'),
   TRIALGATE_ENGINES: engineUrls,

@@ -6,7 +6,7 @@ import { runConfig, type RunConfig } from '../../activities/run-config.ts';
 import { startRun, type RunHandle } from '../../cli/run/start-run.ts';
 import { recordsOver } from '../../cli/testing/records-over.ts';
 import type { Database } from '../../store/database.ts';
-import { iterations } from '../../store/schema.ts';
+import { iterations, trials } from '../../store/schema.ts';
 import { FakeWorld } from '../fake-activities.ts';
 import type { RunStatusReport } from '../messages.ts';
 import { withWorkers } from '../testing.ts';
@@ -60,6 +60,10 @@ export class Stage {
   async isDone(runId: string, iteration: number): Promise<boolean> {
     const rows = await this.db.select().from(iterations).where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration)));
     return rows.some(({ status }) => status === 'done');
+  }
+
+  async isCut(trialId: string): Promise<boolean> {
+    return (await this.db.select().from(trials).where(eq(trials.id, trialId)))[0]?.outcome === 'cancelled';
   }
 
   async phaseIs(runId: string, phase: string): Promise<boolean> {

@@ -37,7 +37,7 @@ const sampling = ({ stream }: Pick<Wishes, 'stream'>) => ({ model: 'policy', tem
 
 /**
  * How a protocol asks: its route, a question, what a body has before its questions, and the fields after them.
- * In its streams a token's text stands behind `text`, and the last event of a reply that ends by its length, which has none, begins as `end`.
+ * In its streams a token's text stands behind `text`; the last event of a reply that ends by its length begins as `end`, and has no `text`.
  */
 export type Form = { path: string; question: string; before: string; close: string; fields: (wishes: Wishes) => Record<string, unknown>; text: string; end: string };
 export const FORMS: Record<ProtocolName, Form> = {

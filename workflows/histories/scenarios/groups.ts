@@ -1,4 +1,6 @@
 import { ApplicationFailure } from '@temporalio/common';
+import { recordCalls } from '../../../store/queries/record-calls.ts';
+import { callRecord } from '../../../store/testing/call-record.ts';
 import { FakeWorld } from '../../fake-activities.ts';
 import { hold, until, type Stage } from '../stage.ts';
 
@@ -14,11 +16,17 @@ export async function carriedOver(stage: Stage): Promise<void> {
     free();
     await stage.ended('carried');
 
-    hold(world, /^stale-0\.1-0-2$/);
+    const last = hold(world, /^stale-0\.1-0-2$/);
+    const { runAgent } = world;
+    // A trial is as old as the version that its first call was of.
+    world.runAgent = async (input) => {
+      const { trialId, attempt } = input;
+      if (trialId.startsWith('stale')) await recordCalls(stage.db, [callRecord({ trialId, attempt, choice: { policyVersion: Number(trialId.split('-')[1]?.split('.')[0]) } })]);
+      return runAgent(input);
+    };
     await stage.start('stale', { ...carryOver, iterations: 4 });
     await stage.ended('stale');
-    // It ended by its quorum, and its last trial runs on.
-    await stage.client.workflow.getHandle('stale/0.1/0').cancel().catch(() => {});
+    await until('its straggler is cut', () => last.held.size === 1 && stage.isCut('stale-0.1-0-2'));
     await stage.ended('stale/0.1/0');
   });
 }
@@ -86,16 +94,19 @@ export async function retried(stage: Stage): Promise<void> {
   }));
 }
 
-/** All that a person may ask of a run that goes on. */
+/** All that a person may ask of a run that goes on. One of its trials waits for a sandbox. */
 export async function operated(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const { held, free } = hold(world, /-0\.1-0-[01]$/);
-  await stage.over(world, async () => {
+  const opened = Promise.withResolvers<void>();
+  const body = async () => {
     const run = await stage.start('operated', { iterations: 5 });
     await until('its agents run', () => held.size === 2);
     await run.executeUpdate('configure', { args: [{ group_size: 'many' }] }).catch(() => {});
     await run.executeUpdate('configure', { args: [{ group_size: 3, iterations: 4 }] });
     await run.executeUpdate('extend', { args: [{ trial: 'operated-0.1-0-1', seconds: 600 }] });
+    await run.executeUpdate('extend', { args: [{ trial: 'operated-0.1-1-0', seconds: 600 }] });
+    opened.resolve();
     await run.executeUpdate('skip', { args: [{ trial: 'operated-0.1-0-0' }] });
     await run.executeUpdate('skip', { args: [{ trial: 'nobody' }] }).catch(() => {});
     await run.executeUpdate('pause', { args: [{}] });
@@ -107,5 +118,11 @@ export async function operated(stage: Stage): Promise<void> {
     await next.executeUpdate('pause', { args: [{ seconds: 1 }] });
     await next.executeUpdate('stop');
     await stage.ended('operated');
-  });
+  };
+  await stage.over(world, body, ({ openTrial }) => ({
+    openTrial: async (input: Parameters<typeof openTrial>[0]) => {
+      if (input.trialId === 'operated-0.1-1-0') await opened.promise;
+      return openTrial(input);
+    },
+  }));
 }

@@ -34,7 +34,7 @@ export async function evaluated(stage: Stage): Promise<void> {
   await stage.inMemory(world, body, own);
 }
 
-/** A change during the last iteration, which asks for an evaluation after it; a trial of that is given more time than the evaluation has. */
+/** A change during the last iteration, which asks for an evaluation after it, for which a pause ends; a trial of that is given more time than the evaluation has. */
 export async function changedLast(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   world.config = stage.config({ evaluation: { before: false, after: false } });
@@ -44,6 +44,11 @@ export async function changedLast(stage: Stage): Promise<void> {
     await until('its agents run', () => sampling.held.size === 4);
     await run.executeUpdate('configure', { args: [{ evaluation: { tasks: ['held-out'], before: false } }] });
     const evaluating = hold(world, /./);
+    const train = world.trainStep;
+    world.trainStep = async () => {
+      await run.executeUpdate('pause', { args: [{ seconds: 2 }] });
+      return train();
+    };
     sampling.free();
     await until('it is evaluated', () => evaluating.held.size === 4);
     await stage.client.workflow.getHandle('changed/eval@1/0').signal('extend', { member: 0, seconds: 10_800 });
