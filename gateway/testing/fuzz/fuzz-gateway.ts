@@ -19,9 +19,6 @@ const AGENTS = 6;
 const UNFORESEEN =
   /internal_error|not_recorded|unrecorded|TypeError|RangeError|SyntaxError|\.ts:\d+|Cannot |is not (a function|iterable|a constructor)|Maximum call stack|Invalid (array|string|typed)|undefined|BigInt/;
 
-/** In bytes: more than this after the last call stays in memory that should not. */
-export const HEAP_GROWTH_LIMIT = 128 * 2 ** 20;
-
 /** What is still in use once all garbage is collected, buffers too, in bytes. */
 function heapInUse(): number {
   setFlagsFromString('--expose-gc');
@@ -30,8 +27,8 @@ function heapInUse(): number {
   return heapUsed + external;
 }
 
-/** `served`: the paths that were answered 200. */
-export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; served: Set<string>; heapGrowth: number };
+/** `served`: the paths that were answered 200. `traffic`: of requests' and replies' bodies after the first agent, in bytes. */
+export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; served: Set<string>; heapGrowth: number; traffic: number };
 
 /** Agents whose requests and whose engine's replies are spoiled, each `rounds` times; what must never happen is a fault. */
 export async function fuzzGateway({ seed, rounds, signal }: { seed: number; rounds: number; signal: AbortSignal }): Promise<FuzzResult> {
@@ -47,6 +44,7 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
   const gateway = await startGateway({ ...options, settings: { holdMs: 300, idleMs: 2_000 } });
   const statuses: Record<string, number> = {};
   const served = new Set<string>();
+  let traffic = 0;
   try {
     const agent = async (name: string) => {
       const random = new Random(seedOf(seed, name));
@@ -56,7 +54,8 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
           await openAttempt(db, { trialId: name, attempt: 1 + round / 20 });
           own.talk = newTalk(`<${name}>`, random);
         }
-        const { status, fault } = await oneRound(own, 1 + Math.floor(round / 20));
+        const { status, bytes, fault } = await oneRound(own, 1 + Math.floor(round / 20));
+        traffic += bytes;
         statuses[status] = (statuses[status] ?? 0) + 1;
         if (fault) faults.push(`round ${round}: ${fault}`);
       }
@@ -64,8 +63,9 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
     };
     await agent('warm');
     const before = heapInUse();
+    traffic = 0;
     await Promise.all(Array.from({ length: AGENTS }, (_, i) => agent(`agent-${i}`)));
-    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, served, heapGrowth: heapInUse() - before };
+    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, served, heapGrowth: heapInUse() - before, traffic };
   } finally {
     await gateway.close();
     await engine.stop();
@@ -81,7 +81,7 @@ const sayLess = ({ body }: Asked): void => body.cue?.lines.forEach((line) => (li
 
 type Agent = { url: string; name: string; random: Random; signal: AbortSignal; served: Set<string>; talk: Talk };
 
-async function oneRound({ url, name, random, signal, served, talk }: Agent, attempt: number): Promise<{ status: number; fault: string | null }> {
+async function oneRound({ url, name, random, signal, served, talk }: Agent, attempt: number): Promise<{ status: number; bytes: number; fault: string | null }> {
   const { path, body: asked } = goodRequest(talk, random);
   const good = JSON.stringify(asked);
   // While the process computes for seconds, its server would close an idle connection under a request.
@@ -90,6 +90,7 @@ async function oneRound({ url, name, random, signal, served, talk }: Agent, atte
   try {
     const reply = await fetch(`${url}/${name}${path}`, { method: 'POST', headers, body, signal: AbortSignal.any([signal, AbortSignal.timeout(60_000)]) });
     const text = await reply.text().catch(() => '');
+    const bytes = body.length + text.length;
     if (reply.status === 200) {
       heardIn(talk, text);
       served.add(path);
@@ -97,10 +98,10 @@ async function oneRound({ url, name, random, signal, served, talk }: Agent, atte
     const { error } = parseObject(text) ?? {};
     // Not every protocol's errors have a code; their message then says it.
     const code = isObject(error) ? String(error.code ?? (reply.status >= 500 ? error.message : '')) : '';
-    if (UNFORESEEN.test(code)) return { status: reply.status, fault: `${path} was answered ${text.slice(0, 300)}` };
-    return { status: reply.status, fault: foreign(name, text) };
+    if (UNFORESEEN.test(code)) return { status: reply.status, bytes, fault: `${path} was answered ${text.slice(0, 300)}` };
+    return { status: reply.status, bytes, fault: foreign(name, text) };
   } catch (error) {
-    return { status: 0, fault: `${path}: ${String(error)} ${error instanceof Error ? String(error.cause) : ''}` };
+    return { status: 0, bytes: 0, fault: `${path}: ${String(error)} ${error instanceof Error ? String(error.cause) : ''}` };
   }
 }
 
