@@ -29,5 +29,5 @@ export function provenance(): Provenance {
 /** With `-dirty` where the code is not what was committed. */
 function commitOf(): string {
   const git = (...args: string[]) => execFileSync('git', args, { encoding: 'utf8' }).trim();
-  return git('rev-parse', '--short', 'HEAD') + (git('status', '--porcelain', '--', ':/', ':!/bench/results') === '' ? '' : '-dirty');
+  return git('rev-parse', '--short', 'HEAD') + (git('status', '--porcelain', '--', ':/', ':!/bench/results', ':!*.md') === '' ? '' : '-dirty');
 }
