@@ -3,33 +3,56 @@
  * how often something happens that nobody foresaw, reaches another trial, or stays in memory. PostgreSQL is real.
  *
  *   node bench/fuzz.ts --rounds 700 --seed 7
+ *
+ * --runtime workerd asks a Worker instead of the gateway on Node. `memory grew`: on Node the heap once its garbage is collected,
+ * in workerd, which cannot be asked to, all that is resident.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
-import { fuzzGateway } from '../gateway/testing/fuzz/fuzz-gateway.ts';
+import { startGateway } from '../gateway/node.ts';
+import { bundleWorker } from '../gateway/testing/bundle-worker.ts';
+import { fuzzGateway, type FuzzOptions } from '../gateway/testing/fuzz/fuzz-gateway.ts';
+import { startWorkerGateway } from '../gateway/testing/worker-gateway.ts';
+import { TrialgateError } from '../store/errors.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 import { fuzzDocument } from './fuzz/schemathesis.ts';
+import { residentMiB } from './gateway/parts/usage.ts';
 
-const options = optionsOf(import.meta.url, { rounds: 700, seed: Date.now() % 1_000_000, examples: 50 });
-const { seed } = options;
+const options = optionsOf(import.meta.url, { rounds: 700, seed: Date.now() % 1_000_000, examples: 50, runtime: 'node' });
+const { seed, runtime } = options;
 const signal = untilSignalled();
 console.log(`seed ${seed}`);
-/** How much the heap of a process that keeps nothing may differ, in bytes: of fewer calls the growth says nothing. */
+/** How much the memory of a process that keeps nothing may differ, in bytes: of fewer calls the growth says nothing. */
 const NOISE = 48 * 2 ** 20;
 
-const { rounds, faults, statuses, heapGrowth, traffic } = await fuzzGateway({ seed, rounds: options.rounds, signal });
-const document = await fuzzDocument({ seed, examples: options.examples, signal });
+const runtimes: Record<string, () => Promise<{ start: FuzzOptions['start']; remove?: () => Promise<void> }>> = {
+  node: async () => ({ start: startGateway }),
+  workerd: async () => {
+    const bundle = await bundleWorker();
+    const start: FuzzOptions['start'] = async (asked) => {
+      const gateway = await startWorkerGateway(bundle, asked);
+      return { ...gateway, inUse: () => residentMiB(gateway.pid ?? 0) * 2 ** 20 };
+    };
+    return { start, remove: bundle.remove };
+  },
+};
+const open = runtimes[runtime];
+if (!open) throw new TrialgateError('bad_input', `--runtime is node or workerd, not ${runtime}`);
+const { start, remove } = await open();
+const { rounds, faults, statuses, growth, traffic } = await fuzzGateway({ seed, rounds: options.rounds, start, signal });
+const document = await fuzzDocument({ seed, examples: options.examples, start, signal });
+await remove?.();
 const text = [
   ...Object.entries(provenance()).map(([name, value]) => `${name}: ${value}`),
   `seed: ${seed}`,
   '',
   table(
-    ['calls', 'answered 200', '400', 'else', 'faults', 'bodies, MiB', 'heap grew, MiB'],
-    [[rounds, statuses[200] ?? 0, statuses[400] ?? 0, rounds - (statuses[200] ?? 0) - (statuses[400] ?? 0), faults.length, Math.round(traffic / 2 ** 20), Math.round(heapGrowth / 2 ** 20)].map(String)],
+    ['calls', 'answered 200', '400', 'else', 'faults', 'bodies, MiB', 'memory grew, MiB'],
+    [[rounds, statuses[200] ?? 0, statuses[400] ?? 0, rounds - (statuses[200] ?? 0) - (statuses[400] ?? 0), faults.length, Math.round(traffic / 2 ** 20), Math.round(growth / 2 ** 20)].map(String)],
   ),
   ...faults.slice(0, 20),
   '',
@@ -38,5 +61,5 @@ const text = [
 console.log(text);
 const folder = join(REPOSITORY, 'bench/results');
 mkdirSync(folder, { recursive: true });
-writeFileSync(join(folder, 'fuzz.txt'), `${text}\n`);
-process.exitCode = faults.length > 0 || document.faults > 0 || heapGrowth > Math.max(NOISE, traffic / 2) ? 1 : 0;
+writeFileSync(join(folder, runtime === 'node' ? 'fuzz.txt' : `fuzz-${runtime}.txt`), `${text}\n`);
+process.exitCode = faults.length > 0 || document.faults > 0 || growth > Math.max(NOISE, traffic / 2) ? 1 : 0;

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { INSTALLS } from '../../cli/folders.ts';
 import { findPython } from '../../cli/install/python.ts';
 import { failure, runLogged } from '../../cli/install/run-step.ts';
-import { startGateway } from '../../gateway/node.ts';
+import type { NodeGateway, NodeGatewayOptions } from '../../gateway/node.ts';
 import { FakeEngine } from '../../gateway/testing/fake-engine.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 
@@ -26,16 +26,18 @@ async function install(signal: AbortSignal): Promise<void> {
   }
 }
 
+/** `start`: of the gateway that is asked. */
+export type DocumentOptions = { seed: number; examples: number; start: (options: NodeGatewayOptions) => Promise<NodeGateway>; signal: AbortSignal };
 export type DocumentReport = { faults: number; text: string };
 
 /** schemathesis asks a gateway everything that its document allows, and what it does not; `text`: what it says of that. */
-export async function fuzzDocument({ seed, examples, signal }: { seed: number; examples: number; signal: AbortSignal }): Promise<DocumentReport> {
+export async function fuzzDocument({ seed, examples, start, signal }: DocumentOptions): Promise<DocumentReport> {
   await install(signal);
   const folder = await mkdtemp(join(tmpdir(), 'fuzz-'));
   const postgres = await TestPostgres.create();
   const engine = await new FakeEngine().start();
   const unforeseen: string[] = [];
-  const gateway = await startGateway({
+  const gateway = await start({
     host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', drainMs: 500,
     log: (line) => unforeseen.push(line),
   });

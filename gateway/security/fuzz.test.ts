@@ -1,10 +1,11 @@
 import { expect, test } from 'vitest';
+import { startTestGateway } from '../testing/harness.ts';
 import { fuzzGateway } from '../testing/fuzz/fuzz-gateway.ts';
 
 const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 1_000_000);
 
 test(`spoiled requests and replies (FUZZ_SEED=${seed}) end in what nobody foresaw, or reach another trial`, async ({ signal }) => {
-  const { faults, statuses, served } = await fuzzGateway({ seed, rounds: 60, signal });
+  const { faults, statuses, served } = await fuzzGateway({ seed, rounds: 60, start: startTestGateway, signal });
   expect(faults).toEqual([]);
   // It was no single kind of answer, and none of the routes alone.
   expect([...served].toSorted()).toEqual(['/v1/chat/completions', '/v1/completions', '/v1/messages', '/v1/messages/count_tokens', '/v1/responses']);

@@ -1,9 +1,8 @@
-import { afterEach, beforeEach } from 'vitest';
+import { afterEach, beforeEach, inject } from 'vitest';
 import type { Database } from '../../store/database.ts';
 import { attemptKey } from '../../store/keys.ts';
 import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
 import { readCalls, type Call } from '../../store/queries/read-calls.ts';
-import { registerReplicas } from '../../store/queries/register-replicas.ts';
 import { replicas } from '../../store/schema.ts';
 import type { TestPostgres } from '../../store/testing/postgres.ts';
 export { until as eventually } from '../../store/testing/until.ts';
@@ -11,11 +10,16 @@ import { useDatabase } from '../../store/testing/use-database.ts';
 import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../node.ts';
 import { FakeEngine } from './fake-engine.ts';
 import { startWorkerGateway } from './worker-gateway.ts';
+import './workerd-setup.ts';
 
 export const SECRET = 'a secret of sixteen characters';
 /** The same test files run with the gateway on Node and in workerd (vitest.config.ts). */
 export const IN_WORKERD = process.env['TRIALGATE_TEST_RUNTIME'] === 'workerd';
 export const ADMIN_KEY = 'admin-key-of-the-tests';
+
+export function startTestGateway(options: NodeGatewayOptions): Promise<NodeGateway> {
+  return IN_WORKERD ? startWorkerGateway(inject('workerBundle'), options) : startGateway(options);
+}
 
 /** A gateway as deployed, in front of a fake engine and a real PostgreSQL; a fresh engine and gateway for each test. */
 export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
@@ -42,9 +46,7 @@ export class TestGateway {
   async start(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
     this.log.length = 0;
     const engines = options.engines ?? [this.engine.url];
-    // Of a Worker its deployment does this (deploy/prepare.ts).
-    if (IN_WORKERD) await registerReplicas(this.db, engines);
-    this.gateway = await (IN_WORKERD ? startWorkerGateway : startGateway)({
+    this.gateway = await startTestGateway({
       host: '127.0.0.1',
       port: 0,
       databaseUrl: this.postgres.url,

@@ -1,18 +1,19 @@
-import { inject } from 'vitest';
+import { openDatabase } from '../../store/database.ts';
+import { registerReplicas } from '../../store/queries/register-replicas.ts';
 import { DEFAULT_SETTINGS } from '../deps.ts';
 import type { NodeGateway, NodeGatewayOptions } from '../node.ts';
 import { openApp } from '../worker/answer.ts';
 import { Isolate } from '../worker/isolate.ts';
 import { readEnvironment } from '../worker/settings.ts';
 import { startEdge } from './edge.ts';
-import { startWorkerd } from './workerd.ts';
-import './workerd-setup.ts';
+import { startWorkerd, type Bundle } from './workerd.ts';
 
 /** What stands in front of a line of a Worker's log. */
 const OWN = /^.*?gateway: /;
 
 /** The gateway in workerd, behind what stands for Cloudflare's edge, with the options of one on Node. */
-export async function startWorkerGateway({ engines, databaseUrl, adminKey, secret, settings: changed, log = () => {} }: NodeGatewayOptions): Promise<NodeGateway> {
+export async function startWorkerGateway(bundle: Bundle, options: NodeGatewayOptions): Promise<NodeGateway & { pid: number | undefined }> {
+  const { engines, databaseUrl, adminKey, secret, settings: changed, log = () => {} } = options;
   const settings = { ...DEFAULT_SETTINGS, ...changed };
   const variables = {
     TRIALGATE_SECRET: secret,
@@ -29,12 +30,19 @@ export async function startWorkerGateway({ engines, databaseUrl, adminKey, secre
     TRIALGATE_COMPAT: settings.compat,
     TRIALGATE_MAX_BODY_BYTES: `${settings.maxBodyBytes}`,
   };
+  await introduce(databaseUrl, engines);
   const { app } = openApp(readEnvironment({ ...variables, HYPERDRIVE: { connectionString: databaseUrl } }), new Isolate());
-  const worker = await startWorkerd({ bundle: inject('workerBundle'), databaseUrl, onLog: (line) => log(line.replace(OWN, '')), variables });
+  const worker = await startWorkerd({ bundle, databaseUrl, onLog: (line) => log(line.replace(OWN, '')), variables });
   const edge = await startEdge(Number(new URL(worker.url).port));
   const close = async () => {
     await edge.close();
     await worker.close();
   };
-  return { url: edge.url, close, routes: app.routes };
+  return { url: edge.url, close, routes: app.routes, pid: worker.pid };
+}
+
+/** What its deployment does (deploy/prepare.ts). */
+async function introduce(databaseUrl: string, engines: readonly string[]): Promise<void> {
+  const db = openDatabase(databaseUrl, { maxConnections: 1 });
+  await registerReplicas(db, engines).finally(() => db.$client.end());
 }

@@ -5,7 +5,7 @@ import { attemptKey } from '../../../store/keys.ts';
 import { openAttempt } from '../../../store/queries/open-attempt.ts';
 import { TestPostgres } from '../../../store/testing/postgres.ts';
 import { isObject, parseObject } from '../../json.ts';
-import { startGateway } from '../../node.ts';
+import type { NodeGateway, NodeGatewayOptions } from '../../node.ts';
 import { TokenEngine, type Asked } from '../token-engine.ts';
 import { goodRequest, heardIn, MARKS, newTalk, type Talk } from './good-request.ts';
 import { mutateText } from './mutate.ts';
@@ -17,7 +17,7 @@ const ADMIN_KEY = 'admin-key-of-the-fuzzer';
 const AGENTS = 6;
 /** What a gateway says only when it did not foresee something; also as the reason of a reply that is said to have broken off. */
 const UNFORESEEN =
-  /internal_error|not_recorded|unrecorded|TypeError|RangeError|SyntaxError|\.ts:\d+|Cannot |is not (a function|iterable|a constructor)|Maximum call stack|Invalid (array|string|typed)|undefined|BigInt/;
+  /internal_error|uncaught|not_recorded|unrecorded|TypeError|RangeError|SyntaxError|\.ts:\d+|Cannot |is not (a function|iterable|a constructor)|Maximum call stack|Invalid (array|string|typed)|undefined|BigInt/;
 
 /** What is still in use once all garbage is collected, buffers too, in bytes. */
 function heapInUse(): number {
@@ -28,10 +28,13 @@ function heapInUse(): number {
 }
 
 /** `served`: the paths that were answered 200. `traffic`: of requests' and replies' bodies after the first agent, in bytes. */
-export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; served: Set<string>; heapGrowth: number; traffic: number };
+export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; served: Set<string>; growth: number; traffic: number };
+
+/** `start`: of the gateway; what a process of its own holds, its `inUse` says. */
+export type FuzzOptions = { seed: number; rounds: number; start: (options: NodeGatewayOptions) => Promise<NodeGateway & { inUse?: () => number }>; signal: AbortSignal };
 
 /** Agents whose requests and whose engine's replies are spoiled, each `rounds` times; what must never happen is a fault. */
-export async function fuzzGateway({ seed, rounds, signal }: { seed: number; rounds: number; signal: AbortSignal }): Promise<FuzzResult> {
+export async function fuzzGateway({ seed, rounds, start, signal }: FuzzOptions): Promise<FuzzResult> {
   const faults: string[] = [];
   const unhandled = (error: unknown) => faults.push(`unhandled: ${error instanceof Error ? error.stack : String(error)}`);
   process.on('unhandledRejection', unhandled);
@@ -41,7 +44,8 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
   const engine = await new MutatingEngine(inner.url, seed).start();
   const log = (line: string) => void (UNFORESEEN.test(line) && faults.push(`log: ${line.slice(0, 1500)}`));
   const options = { host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: SECRET, drainMs: 500, log };
-  const gateway = await startGateway({ ...options, settings: { holdMs: 300, idleMs: 2_000 } });
+  const gateway = await start({ ...options, settings: { holdMs: 300, idleMs: 2_000 } });
+  const { inUse = heapInUse } = gateway;
   const statuses: Record<string, number> = {};
   const served = new Set<string>();
   let traffic = 0;
@@ -62,10 +66,10 @@ export async function fuzzGateway({ seed, rounds, signal }: { seed: number; roun
       faults.push(...(await foreignIn(own)));
     };
     await agent('warm');
-    const before = heapInUse();
+    const before = inUse();
     traffic = 0;
     await Promise.all(Array.from({ length: AGENTS }, (_, i) => agent(`agent-${i}`)));
-    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, served, heapGrowth: heapInUse() - before, traffic };
+    return { seed, rounds: rounds * (AGENTS + 1), faults, statuses, served, growth: inUse() - before, traffic };
   } finally {
     await gateway.close();
     await engine.stop();
