@@ -11,9 +11,9 @@
  *
  *   node bench/chaos.ts --runs 50 --seed 1
  *
- * A minute a run, --beside 2 at a time. --faults is how many a run has, --staleness its max_staleness (from 1 on weights change
- * under running trials), --only 'kill (gateway|engine)' takes the faults whose names match, --logs FOLDER keeps the logs of
- * runs where something does not hold. Ctrl-C ends what it started.
+ * A minute a run, --beside 2 at a time. --faults is how many a run has; --settings 'carry-over|cancel' takes the runs' settings whose
+ * names match, in turns (bench/chaos/settings.ts); --only 'kill (gateway|engine)' takes the faults whose names match, --logs FOLDER
+ * keeps the logs of runs where something does not hold. Results of fewer runs than 50 are printed and not kept. Ctrl-C ends what it started.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -24,27 +24,33 @@ import { ChaosDeployment } from './chaos/deployment.ts';
 import { dealTogether, faultsOf, nameOf } from './chaos/faults.ts';
 import { oneRun, type Outcome } from './chaos/one-run.ts';
 import { reportOf } from './chaos/report.ts';
+import { SETTINGS } from './chaos/settings.ts';
 import { SmallDisk } from '../activities/sandbox/testing/small-disk.ts';
+import { TrialgateError } from '../store/errors.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 
-const { runs: count, seed, faults: perRun, iterations, staleness, beside, logs, only } = optionsOf(import.meta.url, {
+const { runs: count, seed, faults: perRun, iterations, settings, beside, logs, only } = optionsOf(import.meta.url, {
   runs: 50,
   seed: 1,
   faults: 3,
   iterations: 3,
-  staleness: 0,
+  settings: '',
   beside: 2,
   logs: null,
   only: '',
 });
+/** From so many runs on the results take the place of those before. */
+const KEPT = 50;
 const signal = untilSignalled();
 const start = performance.now();
 const refusal = await SmallDisk.refusal();
 if (refusal !== null) console.log(`no disk can be full here: ${refusal}`);
 const faults = faultsOf({ disks: refusal === null }).filter((fault) => new RegExp(only).test(nameOf(fault)));
 const dealt = dealTogether(faults, new Random(seed));
-const plans = Array.from({ length: count }, (_, i) => ({ run: `chaos-${i + 1}`, faults: Array.from({ length: perRun }, () => dealt.next().value) }));
+const names = Object.keys(SETTINGS).filter((name) => new RegExp(settings).test(name));
+if (names.length === 0) throw new TrialgateError('bad_input', `--settings ${settings} matches none of ${Object.keys(SETTINGS).join(', ')}`);
+const plans = Array.from({ length: count }, (_, i) => ({ run: `chaos-${i + 1}`, settings: names[i % names.length] ?? '', faults: Array.from({ length: perRun }, () => dealt.next().value) }));
 const outcomes: Outcome[] = [];
 const left: string[] = [];
 
@@ -59,7 +65,7 @@ const lane = async (): Promise<void> => {
       const { run } = plan;
       const say = (line: string) => console.log(`${elapsed()} ${run}: ${line}`);
       deployment ??= await ChaosDeployment.create(signal);
-      const outcome = await oneRun(deployment, { ...plan, iterations, staleness, random: new Random(seedOf(seed, run)), say }, signal);
+      const outcome = await oneRun(deployment, { ...plan, iterations, random: new Random(seedOf(seed, run)), say }, signal);
       outcomes.push(outcome);
       say(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
       if (isSound(outcome)) continue;
@@ -84,7 +90,7 @@ const text = [
   `${elapsed()} in all`,
 ].join('\n');
 console.log(`\n${text}`);
-if (!signal.aborted) {
+if (!signal.aborted && count >= KEPT) {
   const folder = join(REPOSITORY, 'bench/results');
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'chaos.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);

@@ -10,8 +10,9 @@ import type { Database } from '../../store/database.ts';
 import { attempts, batches, calls, policyVersions, publications, trials } from '../../store/schema.ts';
 import { markOf } from './answers.ts';
 import type { EngineEntry } from './engine-log.ts';
+import { SETTINGS, type Settings } from './settings.ts';
 
-export type Audited = { db: Database; runId: string; iterations: number; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
+export type Audited = { db: Database; runId: string; iterations: number; settings: Settings; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
 
 /** Rules 1, 5, 6, 7 and 11 of a run that ended, asked of the store, of the files, and of what its engine and an agent outside saw. Empty: all hold. */
 export async function auditChaos(run: Audited): Promise<string[]> {
@@ -61,12 +62,15 @@ async function fencedAttempts({ db, runId }: Audited): Promise<string[]> {
 }
 
 /** The bundled agents and verifiers do not fail, and each reply says whether it is right: every reward is known. */
-async function onlyTheVerifierGivesRewards({ db, runId }: Audited): Promise<string[]> {
+async function onlyTheVerifierGivesRewards({ db, runId, settings }: Audited): Promise<string[]> {
   const rows = await db.select().from(trials).where(eq(trials.runId, runId));
   const ours = await db.select({ id: attempts.trialId }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId))
     .where(and(eq(trials.runId, runId), inArray(attempts.outcome, ['infra_error', 'cancelled']), eq(attempts.attempt, trials.attempt), isNotNull(trials.rewards)));
   const faults = ours.map(({ id }) => `rule 6: trial ${id} has a reward though its attempt failed for our reasons`);
   for (const { id, outcome, reason, rewards, attempt } of rows) {
+    // One that its group did not wait for.
+    const isLate = SETTINGS[settings]?.stragglers !== 'wait' && outcome === 'cancelled' && rewards === null;
+    if (isLate) continue;
     if (outcome !== 'scored') {
       faults.push(`rule 6: trial ${id} ended as ${outcome}: ${reason}`);
       continue;

@@ -19,9 +19,11 @@ import { readEngineLog } from './engine-log.ts';
 import { namesOf, strikeTogether, type Fault, type Struck } from './faults.ts';
 import { progressOf } from './progress.ts';
 import { repeatedOf, type Repeated } from './repeated.ts';
+import { SETTINGS, type Settings } from './settings.ts';
 
 export type Outcome = {
   run: string;
+  settings: Settings;
   /** `completed`, or how it stood when it was given up. */
   ended: string;
   seconds: number;
@@ -36,7 +38,7 @@ export type Outcome = {
 };
 
 /** `faults`: those that strike at once, one after the other. */
-export type Plan = { run: string; iterations: number; /** `max_staleness` of the run. */ staleness: number; faults: Fault[][]; random: Random; say: (line: string) => void };
+export type Plan = { run: string; iterations: number; settings: Settings; faults: Fault[][]; random: Random; say: (line: string) => void };
 
 const PAUSE_MS = 5_000;
 /** A run that finishes nothing for so long after a fault is given up. */
@@ -44,7 +46,7 @@ const STUCK_MS = 300_000;
 const LOOK_MS = 250;
 
 /** One training run under faults, to its end, and what is then found. */
-export async function oneRun(deployment: ChaosDeployment, { run, iterations, staleness, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
+export async function oneRun(deployment: ChaosDeployment, { run, iterations, settings, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl, { maxConnections: 4 });
   const witness = new Witness(deployment, { name: `witness-${run}`, everyMs: 500 });
   const resumed: string[] = [];
@@ -74,7 +76,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, sta
   };
 
   try {
-    await start(deployment, run, { iterations, max_staleness: staleness });
+    await start(deployment, run, { iterations, ...SETTINGS[settings] });
     await goesOn(0);
     for (const together of faults) {
       await sleep(random.below(PAUSE_MS), undefined, { signal });
@@ -97,7 +99,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, sta
   let repeated: Repeated | null = null;
   try {
     const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
-    broken.push(...(await auditChaos({ db, runId: run, iterations, witnessed, engine, restarted })));
+    broken.push(...(await auditChaos({ db, runId: run, iterations, settings, witnessed, engine, restarted })));
     await withDeployment(deployment.config, async (connected) => {
       broken.push(...(await leftRunning(connected, run)));
       repeated = await repeatedOf(connected, run);
@@ -110,7 +112,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, sta
   const progress = await progressOf(db, run).catch(() => []);
   await db.$client.end();
   const faultsMet = struck.map((fault) => ({ ...fault, recovered: recoveredAfter(fault, progress) }));
-  return { run, ended, seconds, faults: faultsMet, resumed, repeated, witnessed: witnessed.length, broken };
+  return { run, settings, ended, seconds, faults: faultsMet, resumed, repeated, witnessed: witnessed.length, broken };
 }
 
 const describe = (error: unknown): string => (error instanceof Error ? error.message : String(error));
@@ -120,7 +122,7 @@ function recoveredAfter({ ended }: Struck, progress: number[]): number | null {
   return next === undefined ? null : (next - ended) / 1000;
 }
 
-async function start({ config, model }: ChaosDeployment, run: string, settings: { iterations: number; max_staleness: number }): Promise<void> {
+async function start({ config, model }: ChaosDeployment, run: string, settings: Record<string, unknown>): Promise<void> {
   const file = {
     model,
     tasks: [join(REPOSITORY, 'tasks/train')],

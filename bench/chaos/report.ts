@@ -17,8 +17,6 @@ export function reportOf(outcomes: Outcome[]): string {
   };
   const kindOf = (fault: string): string => (fault.includes(' + ') ? 'two at once' : fault);
   const names = [...new Set(struck.map(({ fault }) => kindOf(fault)))].toSorted();
-  const shares = outcomes.flatMap(({ repeated }) => (repeated ? [sharesOf(repeated)] : []));
-  const [trials, steps] = [shares.map((share) => share.trials), shares.map((share) => share.train)];
   const broken = outcomes.flatMap((each) => each.broken.map((what) => `${each.run}: ${what}`));
   const resumed = outcomes.flatMap((each) => each.resumed.map((why) => `${each.run}: ${why}`));
   return [
@@ -28,15 +26,8 @@ export function reportOf(outcomes: Outcome[]): string {
     ),
     '',
     table(
-      ['runs', 'finished', 'run s, median', 'worst', 'trials again, median', 'worst', 'train steps again, median', 'worst', 'resumed by hand', 'replies watched'],
-      [[
-        `${outcomes.length}`,
-        `${outcomes.filter(({ ended }) => ended === 'completed').length}`,
-        ...[median, worst].map((of) => seconds(of(outcomes.map((each) => each.seconds)))),
-        ...[trials, steps].flatMap((values) => [median, worst].map((of) => percent(of(values)))),
-        `${resumed.length}`,
-        `${outcomes.reduce((sum, each) => sum + each.witnessed, 0)}`,
-      ]],
+      ['settings', 'runs', 'finished', 'run s, median', 'worst', 'trials again, median', 'worst', 'train steps again, median', 'worst', 'resumed by hand', 'replies watched'],
+      [...Map.groupBy(outcomes, ({ settings }) => settings), ['all', outcomes] as const].map(([name, its]) => runsRow(name, its)),
     ),
     '',
     ...outcomes.filter(({ ended }) => ended !== 'completed').map(({ run, ended }) => `${run} did not finish: ${ended}`),
@@ -44,4 +35,18 @@ export function reportOf(outcomes: Outcome[]): string {
     broken.length === 0 ? 'rules 1, 5, 6, 7 and 11 hold in every run, and nothing was left running' : `what does not hold (${broken.length}):`,
     ...broken.map((each) => `  ${each}`),
   ].join('\n');
+}
+
+function runsRow(name: string, outcomes: readonly Outcome[]): string[] {
+  const shares = outcomes.flatMap(({ repeated }) => (repeated ? [sharesOf(repeated)] : []));
+  const [trials, steps] = [shares.map((share) => share.trials), shares.map((share) => share.train)];
+  return [
+    name,
+    `${outcomes.length}`,
+    `${outcomes.filter(({ ended }) => ended === 'completed').length}`,
+    ...[median, worst].map((of) => seconds(of(outcomes.map((each) => each.seconds)))),
+    ...[trials, steps].flatMap((values) => [median, worst].map((of) => percent(of(values)))),
+    `${outcomes.reduce((sum, each) => sum + each.resumed.length, 0)}`,
+    `${outcomes.reduce((sum, each) => sum + each.witnessed, 0)}`,
+  ];
 }

@@ -45,10 +45,10 @@ const nothing = () => Promise.resolve();
 let names = 0;
 
 /** A target that is asked in one protocol. */
-export type Speaker<P extends ProtocolName = ProtocolName> = { target: Target; protocol: P | 'chat_completions' };
+export type Speaker = { target: Target; protocol: ProtocolName };
 
 /** The gateway in each of these protocols, after the baseline: the engine alone in its own chat route. */
-export const speakers = <P extends ProtocolName>(bench: Bench, gateway: BenchGateway, protocols: readonly P[]): Speaker<P>[] => [
+export const speakers = (bench: Bench, gateway: BenchGateway, protocols: readonly ProtocolName[]): Speaker[] => [
   { target: directTarget(bench.engine), protocol: 'chat_completions' },
   ...protocols.map((protocol) => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol })),
 ];

@@ -5,10 +5,19 @@ test.each([
   ['a thought\nObservation', 'a thought', '\nObservation', '\nObservation'],
   ['a thought\nObservation: ', 'a thought', '\nObservation', '\nObservation: '],
   ['<|im_start|>assistant\n', 'assistant', '\n', '\n'],
-  ['a\nb<|x|>c\n\n', 'a\nbc', '\n', null],
+  ['a\nb<|x|>c\n\n', 'a\nbc', '\n', '\n\n'],
+  ['\n<|im_start|>assistant\nLet', '\nassistant\nL', 'e', 'et'],
+  ['\n<|im_start|><|im_start|>system', '\nsyst', 'e', 'em'],
+  ['a</s>b[INST]the', 'ab', 'th', 'the'],
+  ['an [x] or [y]e', 'an [x] or [y]', 'e', 'e'],
+  ['a<b c>d e', 'ad ', 'e', null],
   ['\n', '', '\n', '\n'],
   ['xeee', 'x', 'ee', 'eee'],
   ['other', 'text', 'e', null],
 ])('of %j, seen as %j before the stop string %j, another rest is taken', (said, text, by, rest) => {
   expect(textFrom(said, { text, by })).toBe(rest);
+});
+
+test('a long reply with a stop string everywhere holds the process up', { timeout: 30_000 }, () => {
+  expect(textFrom(`${'<|x|>'.repeat(100)}${'<e'.repeat(100_000)}`, { text: 'text', by: 'e' })).toBe(null);
 });

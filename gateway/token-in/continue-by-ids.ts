@@ -79,13 +79,30 @@ async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: 
   return typeof said?.prompt === 'string' ? textFrom(said.prompt, stopped) : null;
 }
 
-const ENOUGH = 16;
+/** Characters of the text, and of what is said with special tokens among them. */
+const [ENOUGH, MUCH] = [16, 512];
 
-/** From the stop string on that follows the text. Special tokens, which the text left out, may stand before and within that. */
+/** From the stop string on that follows the text. Special tokens, which the text left out, may stand in what is said. */
 export function textFrom(said: string, { text, by }: { text: string; by: string }): string | null {
   const before = text.slice(-ENOUGH);
-  for (let at = said.indexOf(by); at >= 0; at = said.indexOf(by, at + 1)) if (said.slice(0, at).endsWith(before)) return said.slice(at);
+  for (let at = said.indexOf(by); at >= 0; at = said.indexOf(by, at + 1)) if (endsAs(said.slice(Math.max(0, at - MUCH), at), before)) return said.slice(at);
   return null;
+}
+
+/** As vocabularies write them: `<|im_start|>`, `</s>`, `[INST]`. */
+const SPECIAL = /(?:<[^<>\s]+>|\[[^[\]\s]+\])$/;
+
+/** Whether `said` ends with `text`, but for special tokens. */
+function endsAs(said: string, text: string): boolean {
+  let same = 0;
+  while (same < text.length && said.at(-1 - same) === text.at(-1 - same)) same++;
+  if (same === text.length) return true;
+  for (let after = same; after >= 0; after--) {
+    const before = said.slice(0, said.length - after);
+    const special = SPECIAL.exec(before);
+    if (special && endsAs(before.slice(0, special.index), text.slice(0, text.length - after))) return true;
+  }
+  return false;
 }
 
 /** What the engine answers to a question within a call; null when it has no such route or refuses. */

@@ -1,9 +1,9 @@
 import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
 import { prime } from '../load/prime.ts';
-import type { Spoken } from '../load/said.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
+import { PROTOCOLS } from './protocols.ts';
 
 const TOKENS = 64;
 const CONNECTIONS = 32;
@@ -13,9 +13,6 @@ const SET = 512;
 const MORE_TURNS = 8;
 /** Enough conversations for this rate; should it be higher, they go on for longer. */
 const EXPECTED_A_SECOND = 3000;
-
-/** A text completion goes on from a text, of which wrk's script knows nothing. */
-export const CONTINUED: readonly Spoken[] = ['chat_completions', 'messages', 'responses'];
 
 const COLUMNS: Column[] = [
   ...RATE_COLUMNS,
@@ -32,7 +29,7 @@ export const tokenIn: Cell = {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (const stream of [false, true]) {
       await using gateway = await bench.startGateway();
-      const spoken = speakers(bench, gateway, CONTINUED);
+      const spoken = speakers(bench, gateway, PROTOCOLS);
       for (const each of spoken) await once(bench, each, stream, WARM_SECONDS);
       for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
         const found = new Map<string, Figures>();

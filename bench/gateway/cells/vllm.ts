@@ -1,11 +1,10 @@
 import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
-import type { Spoken } from '../load/said.ts';
 import { nextTurn, openPool, type Talk } from '../load/converse.ts';
 import { compared, measured, type Figures } from '../measure.ts';
 import { startVllm } from '../parts/vllm.ts';
 import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
-import { CONTINUED } from './token-in.ts';
+import { PROTOCOLS } from './protocols.ts';
 
 const TOKENS = 64;
 const TALKS = 32;
@@ -34,7 +33,7 @@ export const vllm: Cell = {
     await using engine = await startVllm(bench.signal);
     const onVllm: Bench = { ...bench, engine };
     await using gateway = await bench.startGateway(engine.url);
-    const spoken = speakers(onVllm, gateway, CONTINUED);
+    const spoken = speakers(onVllm, gateway, PROTOCOLS);
     for (const each of spoken) await talk(onVllm, each, { continues: true, stream: true });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       for (const shape of SHAPES) {
@@ -52,7 +51,7 @@ export const vllm: Cell = {
   },
 };
 
-async function talk(bench: Bench, { target, protocol }: Speaker<Spoken>, { continues, stream }: Shape): Promise<Figures> {
+async function talk(bench: Bench, { target, protocol }: Speaker, { continues, stream }: Shape): Promise<Figures> {
   const pool = openPool(target.url, TALKS);
   const asked = { protocol, stream, tokens: TOKENS, signal: bench.signal };
   try {

@@ -1,5 +1,5 @@
 /** A template over messages of which only the number is looked at: a question has 40 ids, a reply as many as the engine says. */
-const QUESTION = [1, 4093, 198, ...Array.from({ length: 40 }, (_, i) => 500 + i), 2, 198];
+export const QUESTION = [1, 4093, 198, ...Array.from({ length: 40 }, (_, i) => 500 + i), 2, 198];
 const PROMPT = [1, 520, 9531, 198];
 const CLOSING = [2, 198];
 

@@ -3,7 +3,7 @@
  * `POST /bench/mode {tokens, paceMs}` sets how it answers (pace 0: a stream goes out in one write), `GET /bench/counts` what it did.
  */
 import { createServer, type AddressInfo, type Socket } from 'node:net';
-import { conversationIds } from './conversation.ts';
+import { conversationIds, QUESTION } from './conversation.ts';
 import { ENGINE_LABEL } from './label.ts';
 import { json, streamedChat, streamedGenerated, streamedText, wholeChat, wholeGenerated, wholeText, type StreamParts } from './replies.ts';
 import { Requests, type EngineRequest } from './requests.ts';
@@ -21,6 +21,7 @@ const parts = new Map<string, StreamParts>();
 
 const MODELS = json({ object: 'list', data: [{ id: 'policy', object: 'model', created: 1795286884, owned_by: 'vllm', root: 'policy', parent: null, max_model_len: 1_000_000 }] });
 const LABEL = json({ weight_version: ENGINE_LABEL });
+const TOKENISED = json({ count: QUESTION.length, max_model_len: 1_000_000, tokens: QUESTION, token_strs: null });
 const EMPTY = json({});
 const NOT_FOUND = json({ detail: 'Not Found' }, '404 Not Found');
 const SAMPLING = { temperature: 1, top_p: 1, min_p: 0, repetition_penalty: 1, max_tokens: 64, logprobs: 0, output_kind: 2, skip_clone: true };
@@ -41,9 +42,12 @@ function answer(socket: Socket, { path, body }: EngineRequest): void {
     return void socket.write(kept(`ids ${tokens}`, () => wholeGenerated(tokens)));
   }
   if (path === '/v1/completions') {
-    if (isStream(body)) return stream(socket, `text ${tokens}`, () => streamedText(tokens));
+    const ids = promptIn(body);
+    const key = `text ${tokens} ${ids.length}`;
+    const prompt = (): number[] => (ids.length === 0 ? conversationIds(1) : (JSON.parse(`[${ids.toString('latin1')}]`) as number[]));
+    if (isStream(body)) return stream(socket, key, () => streamedText(tokens, prompt()));
     counts.served += 1;
-    return void socket.write(kept(`text ${tokens}`, () => wholeText(tokens)));
+    return void socket.write(kept(key, () => wholeText(tokens, prompt())));
   }
   if (path === '/v1/chat/completions/render') return render(socket, body);
   socket.write(simple(path, body));
@@ -52,6 +56,7 @@ function answer(socket: Socket, { path, body }: EngineRequest): void {
 function simple(path: string, body: Buffer): Buffer {
   if (path === '/weight_info') return LABEL;
   if (path === '/v1/models') return MODELS;
+  if (path === '/tokenize') return TOKENISED;
   // What the gateway asks it with, to learn whether this engine parses tool calls: 200 means that it does not.
   if (path === '/v1/chat/completions/derender' || path === '/health') return EMPTY;
   if (path === '/bench/mode') {
@@ -100,6 +105,14 @@ function keptParts(key: string, make: () => StreamParts): StreamParts {
 }
 
 const isStream = (body: Buffer): boolean => body.includes('"stream":true') || body.includes('"stream": true');
+
+const PROMPT_IDS = '"prompt":[';
+
+/** The ids that a text completion goes on from, as they stand in its body: of all that are as long, the same. Empty: it has a text. */
+function promptIn(body: Buffer): Buffer {
+  const at = body.indexOf(PROMPT_IDS);
+  return at < 0 ? Buffer.alloc(0) : body.subarray(at + PROMPT_IDS.length, body.indexOf(']', at));
+}
 
 function countOf(body: Buffer, text: string): number {
   let count = 0;

@@ -80,16 +80,14 @@ const textLogprobs = (said: Token[], from: number) => ({
   top_logprobs: said.map(({ text, logprob }) => ({ [text]: logprob })),
 });
 
-export function wholeText(tokens: number): Buffer {
-  const prompt = conversationIds(1);
+export function wholeText(tokens: number, prompt: number[]): Buffer {
   const said = tokensTo(tokens);
   const ids = { token_ids: said.map(({ id }) => id), prompt_token_ids: prompt, prompt_logprobs: null };
   const choice = { index: 0, text: textOf(tokens), logprobs: textLogprobs(said, 0), finish_reason: 'length', stop_reason: null, ...ids };
   return json({ ...textHead, choices: [choice], service_tier: null, system_fingerprint: FINGERPRINT, usage: { ...usageOf(prompt.length, tokens), ...NO_DETAILS }, kv_transfer_params: null });
 }
 
-export function streamedText(tokens: number): StreamParts {
-  const prompt = conversationIds(1);
+export function streamedText(tokens: number, prompt: number[]): StreamParts {
   return {
     opening: STREAM_HEAD,
     tokens: tokensTo(tokens).map((token, i) => textChunk(token, { prompt: i === 0 ? prompt : null, offset: textOf(i).length, isLast: i === tokens - 1 })),

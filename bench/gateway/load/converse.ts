@@ -2,7 +2,8 @@ import { createParser } from 'eventsource-parser';
 import { Pool } from 'undici';
 import type { Target } from '../cell.ts';
 import { body, FORMS, pathOf, question } from './bodies.ts';
-import { READINGS, type Reading, type Said, type Spoken } from './said.ts';
+import type { ProtocolName } from '../../../store/schema.ts';
+import { READINGS, type Reading, type Said } from './said.ts';
 import type { Line } from './wrk.ts';
 
 export type Talk = { line: Line; messages: string; turns: number };
@@ -10,18 +11,18 @@ export type Talk = { line: Line; messages: string; turns: number };
 export const openPool = (url: string, connections: number): Pool =>
   url.startsWith('unix:') ? new Pool('http://engine', { connections, socketPath: url.slice('unix:'.length), headersTimeout: 0, bodyTimeout: 0 }) : new Pool(url, { connections, headersTimeout: 0, bodyTimeout: 0 });
 
-type Asked = { protocol: Spoken; stream: boolean; tokens: number; signal: AbortSignal };
+type Asked = { protocol: ProtocolName; stream: boolean; tokens: number; signal: AbortSignal };
 
 /** Asks a real engine for the next turn of a conversation, always as many tokens. Returns how many came. */
 export async function nextTurn(pool: Pool, target: Target, talk: Talk, { protocol, stream, tokens, signal }: Asked): Promise<number> {
   const form = FORMS[protocol];
-  const asked = talk.messages + question(talk.line.name, ++talk.turns);
+  const asked = talk.messages + question(talk.line.name, ++talk.turns, form);
   const text = `{"ignore_eos":true,${body(asked, { stream, tokens, direct: target.direct }, form).slice(1)}`;
   const headers = { authorization: `Bearer ${talk.line.key}`, 'content-type': 'application/json' };
   const reply = await pool.request({ method: 'POST', path: pathOf(talk.line.path, form), headers, body: text, signal });
   if (reply.statusCode !== 200) throw new Error(`${target.name} answered ${reply.statusCode}: ${await reply.body.text()}`);
   const said = stream ? await readStream(reply.body, READINGS[protocol], form.end) : READINGS[protocol].whole(await reply.body.json());
-  talk.messages = `${asked},{"role":"assistant","content":${JSON.stringify(said.text)}},`;
+  talk.messages = asked + form.reply(said.text);
   return said.tokens;
 }
 

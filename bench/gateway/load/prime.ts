@@ -18,7 +18,7 @@ export async function prime(target: Target, lines: readonly Line[], { turns = 1,
       Array.from({ length: SIDE_BY_SIDE }, async () => {
         for (const line of left) {
           for (let turn = 1; turn <= turns; turn++) {
-            const text = body(conversation(line.name, turn, tokens), { stream: false, tokens, direct: target.direct }, form);
+            const text = body(conversation(line.name, turn, tokens, form), { stream: false, tokens, direct: target.direct }, form);
             await post(pool, line, text, signal);
           }
         }

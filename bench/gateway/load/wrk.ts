@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ProtocolName } from '../../../store/schema.ts';
-import { after, FORMS, pathOf, replyMessage } from './bodies.ts';
+import { textOf } from '../engine/replies.ts';
+import { after, FORMS, pathOf } from './bodies.ts';
 import type { Wrk } from './wrk-install.ts';
 
 const SCRIPT = fileURLToPath(new URL('wrk.lua', import.meta.url));
@@ -56,7 +57,7 @@ export async function runWrk(wrk: Wrk, job: WrkJob): Promise<WrkResult> {
   try {
     const file = join(folder, 'trials');
     writeFileSync(file, lines.map(({ path, key, name }) => `${pathOf(path, form)} ${key} ${name}\n`).join(''));
-    const more = turns ? [replyMessage(tokens), turns.set, turns.had, turns.more] : [];
+    const more = turns ? [form.reply(textOf(tokens)), turns.set, turns.had, turns.more] : [];
     const args = ['-t1', `-c${connections}`, `-d${seconds}s`, '--timeout', '30s', '-s', SCRIPT, url, '--', form.before, after(form, { stream, tokens, direct }), form.question, file, headers, ...more];
     const child = spawn(wrk.file, args.map(String), { env: wrk.env, stdio: ['ignore', 'pipe', 'pipe'], detached: true });
     const end = () => void child.kill('SIGKILL');

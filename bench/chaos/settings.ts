@@ -1,0 +1,7 @@
+/** How runs under faults are set, in turns: strictly on-policy, and with weights that change under trials, some of which are late. */
+export const SETTINGS: Record<string, { max_staleness: number; group_quorum?: number; stragglers: 'wait' | 'cancel' | 'carry_over' }> = {
+  'on-policy': { max_staleness: 0, stragglers: 'wait' },
+  'carry-over': { max_staleness: 1, group_quorum: 3, stragglers: 'carry_over' },
+  cancel: { max_staleness: 1, group_quorum: 3, stragglers: 'cancel' },
+};
+export type Settings = keyof typeof SETTINGS;

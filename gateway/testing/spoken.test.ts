@@ -1,0 +1,18 @@
+import { expect, test } from 'vitest';
+import { isSpoken } from './spoken.ts';
+
+const CUT = { text: 'template ', calls: [], after: null };
+const tools = [{ type: 'function' }];
+
+test.each(['<', '<tool', '<tool_call'])('what a stream kept back as the beginning of a call (%s) counts as lost', (kept) => {
+  expect(isSpoken({ ...CUT, asked: { tools, stream: true } }, `template ${kept}`, { parses: true, within: false })).toBe(true);
+});
+
+test.each([
+  ['in a plain reply', { tools }, 'template <', true],
+  ['without tools', { stream: true }, 'template <', true],
+  ['where nothing takes calls out', { tools, stream: true }, 'template <', false],
+  ['that begins no call', { tools, stream: true }, 'template <to_', true],
+])('a text that was lost %s passes for kept back', (_, asked, whole, parses) => {
+  expect(isSpoken({ ...CUT, asked }, whole, { parses, within: false })).toBe(false);
+});
