@@ -26,8 +26,8 @@ def assert_typed(reply: dict, kind: type) -> None:
 client = TrialgateClient(url, admin_key)
 assert all(callable(getattr(client, name)) for name in json.loads(operations))
 
-session = client.open("led", budgets={"calls": 5})
-assert client.open("led") == session
+session = client.open("led", budgets={"calls": 5}, sampling={"temperature": 1, "top_p": {"default": 1}, "seed": "agent"})
+assert client.open("led", attempt=1) == session
 assert_typed(session, Opened)
 ask = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Say hello"}]}).encode()
 headers = {"Authorization": f"Bearer {session['api_key']}"}

@@ -10,7 +10,7 @@ Its models answer any OpenAI client at a session's `base_url` with its `api_key`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.client import HTTPResponse
 from typing import Any, Literal, TypedDict, cast
 from urllib.error import HTTPError
@@ -18,6 +18,15 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request, urlopen
 
 Outcome = Literal["scored", "truncated", "agent_error", "verifier_error", "infra_error", "cancelled"]
+
+
+class Budgets(TypedDict, total=False):
+    """`seconds` from the attempt's opening; `tokens` are sampled ones."""
+
+    calls: int
+    tokens: int
+    seconds: float
+    prompt_tokens: int
 
 
 class Opened(TypedDict):
@@ -141,9 +150,23 @@ class TrialgateClient:
         self._admin_key = admin_key
         self._timeout = timeout
 
-    def open(self, trial_id: str, **opening: Any) -> Opened:
-        """Opens a session, or its next attempt: `run_id`, `group_id`, `attempt`, `sampling`, `budgets`."""
-        return cast(Opened, self._json("POST", _session(trial_id), body=opening))
+    def open(
+        self,
+        trial_id: str,
+        *,
+        attempt: int | None = None,
+        run_id: str | None = None,
+        group_id: str | None = None,
+        sampling: Mapping[str, float | str | Mapping[str, float]] | None = None,
+        budgets: Budgets | None = None,
+    ) -> Opened:
+        """Opens a session, or its next attempt.
+
+        `sampling`: by name a number that is forced, `{"default": number}`, or "agent" to leave it to the agent.
+        """
+        opening = {"attempt": attempt, "run_id": run_id, "group_id": group_id, "sampling": sampling, "budgets": budgets}
+        given = {name: value for name, value in opening.items() if value is not None}
+        return cast(Opened, self._json("POST", _session(trial_id), body=given))
 
     def get(self, trial_id: str, attempt: int | None = None) -> Session:
         return cast(Session, self._json("GET", _session(trial_id), {"attempt": attempt}))
