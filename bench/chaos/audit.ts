@@ -34,9 +34,11 @@ async function recordedBeforeAnswered({ db, witnessed }: Audited): Promise<strin
   return witnessed.filter((id) => !recorded.has(id)).map((id) => `rule 1: an agent saw reply ${id} end, and it is not recorded`);
 }
 
-async function fencedAttempts({ db, runId }: Audited): Promise<string[]> {
+async function fencedAttempts({ db, runId, settings }: Audited): Promise<string[]> {
   const ofRun = eq(trials.runId, runId);
   const next = alias(attempts, 'next');
+  // A straggler may be cut while it waits for its next attempt.
+  const unlessCut = hasStragglers(settings) ? sql`not (${trials.outcome} = 'cancelled' and ${attempts.outcome} = 'infra_error')` : undefined;
   const [orphans, overtaken, uncounted, open, unlike] = await Promise.all([
     db.select({ id: calls.id }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
       .leftJoin(attempts, and(eq(attempts.trialId, calls.trialId), eq(attempts.attempt, calls.attempt)))
@@ -50,7 +52,7 @@ async function fencedAttempts({ db, runId }: Audited): Promise<string[]> {
     db.select({ id: attempts.trialId }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId)).where(and(ofRun, isNull(attempts.endedAt))),
     db.select({ id: trials.id }).from(trials)
       .innerJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
-      .where(and(ofRun, sql`${attempts.outcome} is distinct from ${trials.outcome}`)),
+      .where(and(ofRun, sql`${attempts.outcome} is distinct from ${trials.outcome}`, unlessCut)),
   ]);
   return [
     ...orphans.map(({ id }) => `rule 5: call ${id} is of an attempt that was never opened`),
@@ -68,9 +70,7 @@ async function onlyTheVerifierGivesRewards({ db, runId, settings }: Audited): Pr
     .where(and(eq(trials.runId, runId), inArray(attempts.outcome, ['infra_error', 'cancelled']), eq(attempts.attempt, trials.attempt), isNotNull(trials.rewards)));
   const faults = ours.map(({ id }) => `rule 6: trial ${id} has a reward though its attempt failed for our reasons`);
   for (const { id, outcome, reason, rewards, attempt } of rows) {
-    // One that its group did not wait for.
-    const isLate = SETTINGS[settings]?.stragglers !== 'wait' && outcome === 'cancelled' && rewards === null;
-    if (isLate) continue;
+    if (hasStragglers(settings) && outcome === 'cancelled' && rewards === null) continue;
     if (outcome !== 'scored') {
       faults.push(`rule 6: trial ${id} ended as ${outcome}: ${reason}`);
       continue;
@@ -119,6 +119,9 @@ async function onePoolOneLabel({ db, runId, engine }: Audited): Promise<string[]
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), isNull(publications.version)));
   return [...faults, ...unconfirmed.map(({ id, version }) => `rule 11: call ${id} was sampled from version ${version}, which no replica confirmed`)];
 }
+
+/** Whether groups have trials that they do not wait for. */
+const hasStragglers = (settings: Settings): boolean => SETTINGS[settings]?.stragglers !== 'wait';
 
 const reply = z.object({ id: z.string() });
 const manifest = z.object({ checkpoint_sha256: z.string(), files: z.record(z.string(), z.string()) });

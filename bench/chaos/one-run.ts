@@ -44,6 +44,8 @@ const PAUSE_MS = 5_000;
 /** A run that finishes nothing for so long after a fault is given up. */
 const STUCK_MS = 300_000;
 const LOOK_MS = 250;
+/** Until a run's stragglers are cut, once it has ended. */
+const CUT_MS = 150_000;
 
 /** One training run under faults, to its end, and what is then found. */
 export async function oneRun(deployment: ChaosDeployment, { run, iterations, settings, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
@@ -98,12 +100,12 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, set
   const restarted = struck.some(({ fault }) => /kill (engine|supervisor)/.test(fault));
   let repeated: Repeated | null = null;
   try {
-    const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
-    broken.push(...(await auditChaos({ db, runId: run, iterations, settings, witnessed, engine, restarted })));
     await withDeployment(deployment.config, async (connected) => {
       broken.push(...(await leftRunning(connected, run)));
       repeated = await repeatedOf(connected, run);
     });
+    const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
+    broken.push(...(await auditChaos({ db, runId: run, iterations, settings, witnessed, engine, restarted })));
     broken.push(...(await leftSandboxes(deployment, run)));
   } catch (error) {
     signal.throwIfAborted();
@@ -151,10 +153,10 @@ async function resume({ config }: ChaosDeployment, run: string, signal: AbortSig
   }
 }
 
-/** A workflow may end a moment after its run. */
+/** A workflow may end after its run: what a worker that was killed did for a straggler is given up when its heartbeats are missed. */
 async function leftRunning({ client }: Connected, run: string): Promise<string[]> {
   let left: string[] = [];
-  for (let i = 0; i < 40; i++) {
+  for (const end = Date.now() + CUT_MS; Date.now() < end; ) {
     left = [];
     for await (const { workflowId } of client.workflow.list({ query: `WorkflowId STARTS_WITH "${run}" AND ExecutionStatus = "Running"` })) {
       if (workflowId === run || workflowId.startsWith(`${run}/`)) left.push(workflowId);
