@@ -1,7 +1,7 @@
-import { getExternalWorkflowHandle, upsertSearchAttributes } from '@temporalio/workflow';
+import { getExternalWorkflowHandle, patched, upsertSearchAttributes } from '@temporalio/workflow';
 import { gpu, store, STORE_SECONDS } from './activities.ts';
 import { phaseSignal } from './messages.ts';
-import { publish, PUBLICATION_SECONDS } from './publish-version.ts';
+import { enginesOf, publish } from './publish-version.ts';
 
 export type IterationInput = {
   runId: string;
@@ -28,8 +28,12 @@ export async function grpoIteration(input: IterationInput): Promise<number> {
   const { parentVersion } = batch;
   await store.recordVersion({ runId, iteration, take, version, parentVersion, batchSha256: batch.step.batch_sha256, step });
 
-  await enter('publish', `engines to confirm version ${version}`, PUBLICATION_SECONDS);
-  await timed('publish', () => publish({ runId, version, fallback: parentVersion }));
+  await enter('publish', ...enginesOf(version));
+  await timed('publish', () =>
+    publish({ runId, version, fallback: parentVersion }, async (waitsFor, atMost) => {
+      if (patched('waits-its-turn')) await run.signal(phaseSignal, { phase: 'publish', waitsFor, seconds: atMost });
+    }),
+  );
 
   await store.closeTake({ runId, iteration, take, seconds });
   return version;

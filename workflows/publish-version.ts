@@ -1,5 +1,5 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import { ApplicationFailure, CancellationScope, executeChild, ParentClosePolicy, sleep, workflowInfo } from '@temporalio/workflow';
+import { ApplicationFailure, CancellationScope, ParentClosePolicy, sleep, startChild, workflowInfo } from '@temporalio/workflow';
 import type { ReplicaReport } from '../activities/gpu-contract.ts';
 import { gpu, store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
@@ -19,34 +19,46 @@ export type Publication = {
   isMend?: boolean;
 };
 
+/** What a publication waits for, and for how many seconds at most: its turn, which has no bound of its own, then its engines. */
+type Tell = (waitsFor: string, seconds?: number) => unknown;
+export const enginesOf = (version: number) => [`engines to confirm version ${version}`, PUBLICATION_SECONDS] as const;
+const TURN = 'its turn at the engines, which an evaluation on demand or a mend has';
+
 /**
  * Publishes in a workflow of its own, one at a time for a run. It ends what it began though the run be terminated: no
- * pause of the engines outlives its owner.
+ * pause of the engines outlives its owner. `tell`: when it has to wait for its turn, and when it has that.
  */
-export async function publish(publication: Publication): Promise<void> {
+export async function publish(publication: Publication, tell: Tell): Promise<void> {
   const workflowId = poolHolder(publication.runId);
   if (workflowInfo().workflowId === workflowId) return void (await publishVersion(publication));
-  await inTurn(() =>
-    executeChild(publishVersion, {
+  const start = () =>
+    startChild(publishVersion, {
       workflowId,
       args: [publication],
       parentClosePolicy: ParentClosePolicy.ABANDON,
       searchAttributes: attributesOf({ ...publication, phase: 'publish' }),
       staticSummary: `policy ${publication.version}`,
-    }),
-  );
+    });
+  let waited = false;
+  const child = await inTurn(start, async () => {
+    waited = true;
+    await tell(TURN);
+  });
+  if (waited) await tell(...enginesOf(publication.version));
+  await child.result();
 }
 
 /** Whoever runs under this id decides which version the run's pool has: a publication, or an evaluation on demand. */
 export const poolHolder = (runId: string): string => `${runId}/publish`;
 
 /** Starts a child whose id one workflow has at a time as soon as it is free. Each holder of it is bounded. */
-export async function inTurn<T>(start: () => Promise<T>): Promise<T> {
+export async function inTurn<T>(start: () => Promise<T>, whenHeld: () => Promise<void> = () => Promise.resolve()): Promise<T> {
   for (let tried = 0; ; tried++) {
     try {
       return await start();
     } catch (error) {
       if (!(error instanceof WorkflowExecutionAlreadyStartedError)) throw error;
+      if (tried === 0) await whenHeld();
       await sleep(Math.min(30_000, 1000 * 2 ** tried));
     }
   }

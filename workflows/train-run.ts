@@ -21,7 +21,7 @@ import { grpoIteration } from './grpo-iteration.ts';
 import { careForPool } from './mend-pool.ts';
 import type { RunStatusReport } from './messages.ts';
 import { Operator } from './operator.ts';
-import { publish, PUBLICATION_SECONDS } from './publish-version.ts';
+import { enginesOf, publish } from './publish-version.ts';
 import { Rollouts } from './rollouts.ts';
 import { RunStatus } from './run-status.ts';
 
@@ -80,8 +80,9 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         const { train } = standing.config.deadlines;
         status.enter('publish', 'the trainer to load the model', train);
         if (policyVersion === 0) await loadBase(runId, train);
-        status.waitFor(`engines to confirm version ${policyVersion}`, Date.now() + PUBLICATION_SECONDS * 1000);
-        await publish({ runId, version: policyVersion });
+        const says = (waitsFor: string, atMost?: number) => status.waitFor(waitsFor, atMost === undefined ? null : Date.now() + atMost * 1000);
+        says(...enginesOf(policyVersion));
+        await publish({ runId, version: policyVersion }, says);
       });
     }
     if (iteration === 0 && standing.config.evaluation.before) await untilDone(() => watched(() => evaluate(standing, policyVersion)));

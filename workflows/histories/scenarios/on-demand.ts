@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import type { PlannedEvaluation } from '../../../activities/plan-evaluation-on-demand.ts';
 import { TASK_QUEUE } from '../../../cli/task-queue.ts';
+import type { RunStatusReport } from '../../messages.ts';
 import { FakeWorld } from '../../fake-activities.ts';
 import { hold, until, type Stage } from '../stage.ts';
 
@@ -32,6 +33,28 @@ export async function evaluated(stage: Stage): Promise<void> {
     await last.result().catch(() => {});
   };
   await stage.inMemory(world, body, own);
+}
+
+/** A publication that waits until an evaluation on demand is through with the engines. */
+export async function waited(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  world.config = stage.config({ iterations: 1, evaluation: { before: false, after: false } });
+  const own = { borrowPool: async () => ({ version: 0, published: true }), planEvaluationOnDemand: async (input: { runId: string; version: number }) => plan(input), returnPool: async () => {} };
+  const train = world.trainStep;
+  let free = (): void => {};
+  world.trainStep = async () => {
+    const evaluating = hold(world, /./);
+    free = evaluating.free;
+    await stage.client.workflow.start('evaluateRun', { workflowId: 'waited/evaluate', taskQueue: TASK_QUEUE, args: [{ runId: 'waited', version: 0 }] });
+    await until('it is evaluated', () => evaluating.held.size === 2);
+    return train();
+  };
+  await stage.inMemory(world, async () => {
+    const run = await stage.start('waited');
+    await until('it waits its turn', async () => (await run.query<RunStatusReport>('status')).waits_for?.startsWith('its turn') === true);
+    free();
+    await stage.ended('waited');
+  }, own);
 }
 
 /** A change during the last iteration, which asks for an evaluation after it, for which a pause ends; a trial of that is given more time than the evaluation has. */
