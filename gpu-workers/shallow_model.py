@@ -1,6 +1,6 @@
 """Cuts a model down to its first layers: an engine of the tests that answers the same way, only sooner.
 
-    python gpu-workers/shallow_model.py .trialgate/models/SmolLM2-135M-Instruct shallow --layers 4
+python gpu-workers/shallow_model.py .trialgate/models/SmolLM2-135M-Instruct shallow --layers 4
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-import { ApplicationFailure, condition, getExternalWorkflowHandle, setHandler } from '@temporalio/workflow';
+import { ApplicationFailure, condition, getExternalWorkflowHandle, patched, setHandler } from '@temporalio/workflow';
 import type { RunConfig } from '../activities/run-config.ts';
 import { store } from './activities.ts';
 import { configureUpdate, extendSignal, extendUpdate, pauseUpdate, resumeUpdate, skipSignal, skipUpdate, stopUpdate } from './messages.ts';
@@ -16,7 +16,7 @@ export class Operator {
   #isBlocked = false;
   readonly #status: RunStatus;
 
-  constructor(runId: string, status: RunStatus, pausedUntil: number) {
+  constructor(runId: string, status: RunStatus, pausedUntil: number, onChange: () => void) {
     this.#status = status;
     this.pausedUntil = pausedUntil;
     const { report } = status;
@@ -36,6 +36,7 @@ export class Operator {
     });
     setHandler(configureUpdate, async (changes) => {
       this.changed = await store.configureRun({ runId, changes });
+      if (patched('change-is-looked-at')) onChange();
       return `run ${runId} has ${Object.keys(changes).join(', ')} changed, from the next use on`;
     });
     setHandler(skipUpdate, async ({ trial }) => {

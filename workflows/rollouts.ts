@@ -39,6 +39,11 @@ export class Rollouts {
 
   ended(id: string): void {
     this.#running.delete(id);
+    this.lookAgain();
+  }
+
+  /** What groups there is room for may be others now. */
+  lookAgain(): void {
     this.#isDirty = true;
   }
 

@@ -51,7 +51,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   let { extendedUntil = 0 } = progress;
   const status = new RunStatus(runId, (id) => rollouts?.ended(id), (until) => void (extendedUntil = Math.max(extendedUntil, until)));
   const { report } = status;
-  const operator = new Operator(runId, status, progress.pausedUntil ?? 0);
+  const operator = new Operator(runId, status, progress.pausedUntil ?? 0, () => rollouts?.lookAgain());
   // A reset replays what this execution was started with: then the take is another.
   const { runId: executionId, firstExecutionRunId } = workflowInfo();
   const isResumed = progress.resume === true && executionId === firstExecutionRunId;

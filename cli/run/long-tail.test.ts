@@ -224,14 +224,23 @@ test('a paused run trains, never goes on by itself, or not when told to', async 
 });
 
 test('a run takes a bad setting, or forgets a good one in its next iteration', async () => {
-  await run({ iterations: 3 }, /0\.1-0-0$/, async (handle, id, free, world) => {
+  await run({ iterations: 3 }, /0\.1-(0-0|2-1)$/, async (handle, id, free, world) => {
     await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
     const refused: unknown = await handle.executeUpdate('configure', { args: [{ group_size: 'many' }] }).catch((error: unknown) => error);
     expect(refused).toMatchObject({ cause: { cause: { message: expect.stringContaining('group_size') } } });
-    await handle.executeUpdate('configure', { args: [{ group_size: 2, iterations: 2 }] });
+    await handle.executeUpdate('configure', { args: [{ group_size: 2, iterations: 2, max_staleness: 1, deadlines: { trial: 777 } }] });
+    // A group of the next iteration has room beside this one's trials at once.
+    await until(() => world.count(`agent ${id}-0.1-2-1`) === 1);
+    expect(await isDone(id, 0)).toBe(false);
+    const secondsOf = async (group: string, member: number) => {
+      const { trials: members } = await environment.client.workflow.getHandle(group).query<GroupReport>('status');
+      return (Date.parse(members[member]?.until ?? '') - Date.now()) / 1000;
+    };
+    expect(await secondsOf(`${id}/0.1/0`, 0)).toBeLessThanOrEqual(600);
+    expect(await secondsOf(`${id}/0.1/2`, 1)).toBeGreaterThan(600);
     free();
     await environment.client.workflow.getHandle(id).result();
-    expect(world.log.filter((entry) => entry.startsWith(`agent ${id}-1.1`))).toHaveLength(4);
+    expect(world.log.filter((entry) => entry.startsWith(`agent ${id}-1.1`))).toHaveLength(2);
     expect(await isDone(id, 1)).toBe(true);
     expect(await db.select().from(runs).where(eq(runs.id, id))).toMatchObject([{ status: 'completed', config: { group_size: 2, iterations: 2 } }]);
   });

@@ -171,7 +171,7 @@ test('a person cannot change, cut or look into a run that is under way', async (
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('optim.lr') });
   expect(await deployment.trialgate('configure', 'operated', 'iterations=1', 'optim.lr=1e-4', 'evaluation.samples=1')).toContain('changed');
   const record = await until('operated', (each) => each.status === 'completed');
-  expect(record.iterations).toMatchObject([{ iteration: 0, status: 'done', trained_version: 1, batch: { trials: 7 } }]);
+  expect(record.iterations).toMatchObject([{ iteration: 0, status: 'done', trained_version: 1, batch: { trials: 7 }, metrics: { 'actor/lr': 1e-4 } }]);
   expect(record.config).toMatchObject({ iterations: 1, optim: { lr: 1e-4 }, evaluation: { samples: 1 } });
   expect((await db.select().from(trials).where(eq(trials.id, skipped)))[0]).toMatchObject({ outcome: 'cancelled', reason: 'skipped by a person' });
   expect(await failureOf(deployment.trialgate('skip', 'operated', skipped))).toMatchObject({ code: 2, stderr: expect.stringContaining('run operated is not under way') });

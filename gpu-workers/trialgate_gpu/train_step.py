@@ -88,6 +88,7 @@ class Trainer:
             if metrics["actor/updates"] == 0:
                 # The base model's file may spell the same tensors in another order.
                 weights_sha256 = parent.weights_sha256
+            metrics["actor/lr"] = settings.optim.lr
             metrics["seconds/total"] = time.perf_counter() - started
             metrics |= {f"seconds/{part}": seconds for part, seconds in progress.seconds.items()}
             manifest = Manifest(
@@ -100,13 +101,17 @@ class Trainer:
                 checkpoint_sha256=checkpoint_sha256,
                 weights_sha256=weights_sha256,
                 optimizer_steps=state.optimizer.steps,
-                metrics={name: round(value, 6) for name, value in metrics.items()},
+                metrics={name: _rounded(value) for name, value in metrics.items()},
                 canary=canary.to_json(),
             )
             manifest.write(draft)
         self._state_sha256 = checkpoint_sha256
         prune(home, manifest.run_id, settings.keep_checkpoints, {folder, parent_folder.resolve(), parent_folder})
         return _result(folder, manifest, reused=False)
+
+
+def _rounded(value: float) -> float:
+    return value if isinstance(value, int) else float(f"{value:.6g}")
 
 
 def _result(folder: Path, manifest: Manifest, *, reused: bool) -> dict[str, Any]:
