@@ -47,3 +47,8 @@ test.each([{}, { reward: 2 }, { reward: -0.1 }, { reward: '1' }, { reward: 1, mo
   const trial = await gateway.trial();
   expect(await report(trial.id, trial.key, body)).toEqual([400, 'invalid_request']);
 });
+
+test('a reward is read as long as its agent writes it', async () => {
+  const trial = await gateway.trial();
+  expect(await report(trial.id, trial.key, `{"reward": 1${' '.repeat(8192)}}`)).toEqual([413, 'request_too_large']);
+});

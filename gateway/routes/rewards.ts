@@ -8,6 +8,9 @@ import { parseBody } from '../json.ts';
 import { patiently } from '../patiently.ts';
 import { readBody } from '../read-body.ts';
 
+/** Of a body that says one number. */
+const MAX_BYTES = 4096;
+
 /**
  * What agents outside any run say of themselves. The trial's own key suffices while its attempt is open: who scores itself
  * must not need the key that opens all sessions.
@@ -18,7 +21,7 @@ export function rewardRoutes(deps: GatewayDeps): Hono {
     const { headers } = c.req.raw;
     const trialId = c.req.param('trial');
     const attempt = holdsAdminKey(deps, headers) ? undefined : (await openTrialOf(deps, trialId, headers, { keyed: true })).attempt;
-    const { reward } = check(reported, parseBody(await readBody(c.req.raw, deps.settings.maxBodyBytes)));
+    const { reward } = check(reported, parseBody(await readBody(c.req.raw, MAX_BYTES)));
     const trial = await patiently(deps, () => reportReward(deps.db, { trialId, attempt, reward }));
     return c.json({ session_id: trial.id, attempt: trial.attempt, reported_reward: reward });
   });
