@@ -13,10 +13,11 @@
  *
  * A minute a run, --beside 2 at a time. --faults is how many a run has; --settings 'carry-over|cancel' takes the runs' settings whose
  * names match, in turns (bench/chaos/settings.ts); --only 'kill (gateway|engine)' takes the faults whose names match, --logs FOLDER
- * keeps the logs of runs where something does not hold. Results of fewer runs than 50 are printed and not kept. Ctrl-C ends what it started.
+ * keeps the logs of runs where something does not hold. Results of fewer runs than 50, or of a part, are printed and not kept. Ctrl-C ends what it started.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { report } from '../cli/exit.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { Random, seedOf } from '../gateway/testing/fuzz/random.ts';
@@ -49,7 +50,7 @@ if (refusal !== null) console.log(`no disk can be full here: ${refusal}`);
 const faults = faultsOf({ disks: refusal === null }).filter((fault) => new RegExp(only).test(nameOf(fault)));
 const dealt = dealTogether(faults, new Random(seed));
 const names = Object.keys(SETTINGS).filter((name) => new RegExp(settings).test(name));
-if (names.length === 0) throw new TrialgateError('bad_input', `--settings ${settings} matches none of ${Object.keys(SETTINGS).join(', ')}`);
+if (names.length === 0) process.exit(report(new TrialgateError('bad_input', `--settings ${settings} matches none of ${Object.keys(SETTINGS).join(', ')}`)));
 const plans = Array.from({ length: count }, (_, i) => ({ run: `chaos-${i + 1}`, settings: names[i % names.length] ?? '', faults: Array.from({ length: perRun }, () => dealt.next().value) }));
 const outcomes: Outcome[] = [];
 const left: string[] = [];
@@ -90,7 +91,7 @@ const text = [
   `${elapsed()} in all`,
 ].join('\n');
 console.log(`\n${text}`);
-if (!signal.aborted && count >= KEPT) {
+if (!signal.aborted && count >= KEPT && only === '' && settings === '') {
   const folder = join(REPOSITORY, 'bench/results');
   mkdirSync(folder, { recursive: true });
   writeFileSync(join(folder, 'chaos.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);

@@ -9,6 +9,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { report } from '../cli/exit.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
@@ -29,23 +30,23 @@ console.log(`seed ${seed}`);
 /** How much the memory of a process that keeps nothing may differ, in bytes: of fewer calls the growth says nothing. */
 const NOISE = 48 * 2 ** 20;
 
-const runtimes: Record<string, () => Promise<{ start: FuzzOptions['start']; remove?: () => Promise<void> }>> = {
-  node: async () => ({ start: startGateway }),
+await using stack = new AsyncDisposableStack();
+const runtimes: Record<string, () => Promise<FuzzOptions['start']>> = {
+  node: async () => startGateway,
   workerd: async () => {
     const bundle = await bundleWorker();
-    const start: FuzzOptions['start'] = async (asked) => {
+    stack.defer(bundle.remove);
+    return async (asked) => {
       const gateway = await startWorkerGateway(bundle, asked);
       return { ...gateway, inUse: () => residentMiB(gateway.pid ?? 0) * 2 ** 20 };
     };
-    return { start, remove: bundle.remove };
   },
 };
 const open = runtimes[runtime];
-if (!open) throw new TrialgateError('bad_input', `--runtime is node or workerd, not ${runtime}`);
-const { start, remove } = await open();
+if (!open) process.exit(report(new TrialgateError('bad_input', `--runtime is node or workerd, not ${runtime}`)));
+const start = await open();
 const { rounds, faults, statuses, growth, traffic } = await fuzzGateway({ seed, rounds: options.rounds, start, signal });
 const document = await fuzzDocument({ seed, examples: options.examples, start, signal });
-await remove?.();
 const text = [
   ...Object.entries(provenance()).map(([name, value]) => `${name}: ${value}`),
   `seed: ${seed}`,

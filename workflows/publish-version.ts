@@ -20,9 +20,9 @@ export type Publication = {
 };
 
 /** What a publication waits for, and for how many seconds at most: its turn, which has no bound of its own, then its engines. */
-type Tell = (waitsFor: string, seconds?: number) => unknown;
+type Tell = (waitsFor: string, seconds?: number) => Promise<void>;
 export const enginesOf = (version: number) => [`engines to confirm version ${version}`, PUBLICATION_SECONDS] as const;
-const TURN = 'its turn at the engines, which an evaluation on demand or a mend has';
+const TURN = 'its turn at the engines: an evaluation on demand, a mend or an earlier publication has them';
 
 /**
  * Publishes in a workflow of its own, one at a time for a run. It ends what it began though the run be terminated: no
@@ -44,8 +44,10 @@ export async function publish(publication: Publication, tell: Tell): Promise<voi
     waited = true;
     await tell(TURN);
   });
-  if (waited) await tell(...enginesOf(publication.version));
-  await child.result();
+  const done = child.result();
+  // Whatever becomes of what is told: a publication that has begun is waited for.
+  if (waited) await Promise.allSettled([tell(...enginesOf(publication.version)), done]);
+  await done;
 }
 
 /** Whoever runs under this id decides which version the run's pool has: a publication, or an evaluation on demand. */

@@ -38,7 +38,7 @@ const REASONS: Record<Cut, string> = {
   dropped: 'enough trials of the group had ended',
   stale: 'older than the run allows',
   skipped: 'skipped by a person',
-  run: 'the run was cancelled',
+  run: 'the run ended or was cancelled',
 };
 
 /**

@@ -80,8 +80,8 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         const { train } = standing.config.deadlines;
         status.enter('publish', 'the trainer to load the model', train);
         if (policyVersion === 0) await loadBase(runId, train);
-        const says = (waitsFor: string, atMost?: number) => status.waitFor(waitsFor, atMost === undefined ? null : Date.now() + atMost * 1000);
-        says(...enginesOf(policyVersion));
+        const says = async (waitsFor: string, atMost?: number) => status.waitFor(waitsFor, atMost === undefined ? null : Date.now() + atMost * 1000);
+        await says(...enginesOf(policyVersion));
         await publish({ runId, version: policyVersion }, says);
       });
     }

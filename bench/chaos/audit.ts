@@ -10,15 +10,15 @@ import type { Database } from '../../store/database.ts';
 import { attempts, batches, calls, policyVersions, publications, trials } from '../../store/schema.ts';
 import { markOf } from './answers.ts';
 import type { EngineEntry } from './engine-log.ts';
-import { SETTINGS, type Settings } from './settings.ts';
+import { hasStragglers, type Settings } from './settings.ts';
 
 export type Audited = { db: Database; runId: string; iterations: number; settings: Settings; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
 
 /** Rules 1, 5, 6, 7 and 11 of a run that ended, asked of the store, of the files, and of what its engine and an agent outside saw. Empty: all hold. */
 export async function auditChaos(run: Audited): Promise<string[]> {
-  const { db, runId, iterations, restarted } = run;
+  const { db, runId, iterations, settings, restarted } = run;
   const found = await Promise.all([
-    auditRun(db, runId, iterations, { restarted }),
+    auditRun(db, runId, iterations, { restarted, stragglers: hasStragglers(settings) }),
     recordedBeforeAnswered(run),
     fencedAttempts(run),
     onlyTheVerifierGivesRewards(run),
@@ -37,8 +37,8 @@ async function recordedBeforeAnswered({ db, witnessed }: Audited): Promise<strin
 async function fencedAttempts({ db, runId, settings }: Audited): Promise<string[]> {
   const ofRun = eq(trials.runId, runId);
   const next = alias(attempts, 'next');
-  // A straggler may be cut while it waits for its next attempt.
-  const unlessCut = hasStragglers(settings) ? sql`not (${trials.outcome} = 'cancelled' and ${attempts.outcome} = 'infra_error')` : undefined;
+  // A straggler may be cut while it waits for its next attempt, or by the run's end.
+  const unlessCut = hasStragglers(settings) ? sql`not (${attempts.outcome} in ('infra_error', 'cancelled') and coalesce(${trials.outcome}, 'cancelled') = 'cancelled')` : undefined;
   const [orphans, overtaken, uncounted, open, unlike] = await Promise.all([
     db.select({ id: calls.id }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
       .leftJoin(attempts, and(eq(attempts.trialId, calls.trialId), eq(attempts.attempt, calls.attempt)))
@@ -70,7 +70,7 @@ async function onlyTheVerifierGivesRewards({ db, runId, settings }: Audited): Pr
     .where(and(eq(trials.runId, runId), inArray(attempts.outcome, ['infra_error', 'cancelled']), eq(attempts.attempt, trials.attempt), isNotNull(trials.rewards)));
   const faults = ours.map(({ id }) => `rule 6: trial ${id} has a reward though its attempt failed for our reasons`);
   for (const { id, outcome, reason, rewards, attempt } of rows) {
-    if (hasStragglers(settings) && outcome === 'cancelled' && rewards === null) continue;
+    if (hasStragglers(settings) && rewards === null && isCut({ outcome, reason })) continue;
     if (outcome !== 'scored') {
       faults.push(`rule 6: trial ${id} ended as ${outcome}: ${reason}`);
       continue;
@@ -120,8 +120,9 @@ async function onePoolOneLabel({ db, runId, engine }: Audited): Promise<string[]
   return [...faults, ...unconfirmed.map(({ id, version }) => `rule 11: call ${id} was sampled from version ${version}, which no replica confirmed`)];
 }
 
-/** Whether groups have trials that they do not wait for. */
-const hasStragglers = (settings: Settings): boolean => SETTINGS[settings]?.stragglers !== 'wait';
+/** A straggler that its group or its run did not wait for; what the run's end cut has no outcome, for a resume to try it again. */
+const isCut = ({ outcome, reason }: { outcome: string | null; reason: string | null }): boolean =>
+  outcome === null || (outcome === 'cancelled' && (reason === 'enough trials of the group had ended' || reason === 'older than the run allows'));
 
 const reply = z.object({ id: z.string() });
 const manifest = z.object({ checkpoint_sha256: z.string(), files: z.record(z.string(), z.string()) });

@@ -19,7 +19,7 @@ import { readEngineLog } from './engine-log.ts';
 import { namesOf, strikeTogether, type Fault, type Struck } from './faults.ts';
 import { progressOf } from './progress.ts';
 import { repeatedOf, type Repeated } from './repeated.ts';
-import { SETTINGS, type Settings } from './settings.ts';
+import { hasStragglers, SETTINGS, type Settings } from './settings.ts';
 
 export type Outcome = {
   run: string;
@@ -44,8 +44,8 @@ const PAUSE_MS = 5_000;
 /** A run that finishes nothing for so long after a fault is given up. */
 const STUCK_MS = 300_000;
 const LOOK_MS = 250;
-/** Until a run's stragglers are cut, once it has ended. */
-const CUT_MS = 150_000;
+/** Until a run's workflows have ended once it has, and until its stragglers are cut. */
+const [LEFT_MS, CUT_MS] = [20_000, 150_000];
 
 /** One training run under faults, to its end, and what is then found. */
 export async function oneRun(deployment: ChaosDeployment, { run, iterations, settings, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
@@ -101,7 +101,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, set
   let repeated: Repeated | null = null;
   try {
     await withDeployment(deployment.config, async (connected) => {
-      broken.push(...(await leftRunning(connected, run)));
+      broken.push(...(await leftRunning(connected, run, hasStragglers(settings) ? CUT_MS : LEFT_MS)));
       repeated = await repeatedOf(connected, run);
     });
     const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
@@ -154,9 +154,9 @@ async function resume({ config }: ChaosDeployment, run: string, signal: AbortSig
 }
 
 /** A workflow may end after its run: what a worker that was killed did for a straggler is given up when its heartbeats are missed. */
-async function leftRunning({ client }: Connected, run: string): Promise<string[]> {
+async function leftRunning({ client }: Connected, run: string, withinMs: number): Promise<string[]> {
   let left: string[] = [];
-  for (const end = Date.now() + CUT_MS; Date.now() < end; ) {
+  for (const end = Date.now() + withinMs; Date.now() < end; ) {
     left = [];
     for await (const { workflowId } of client.workflow.list({ query: `WorkflowId STARTS_WITH "${run}" AND ExecutionStatus = "Running"` })) {
       if (workflowId === run || workflowId.startsWith(`${run}/`)) left.push(workflowId);

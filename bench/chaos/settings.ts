@@ -5,3 +5,6 @@ export const SETTINGS: Record<string, { max_staleness: number; group_quorum?: nu
   cancel: { max_staleness: 1, group_quorum: 3, stragglers: 'cancel' },
 };
 export type Settings = keyof typeof SETTINGS;
+
+/** Whether groups have trials that they do not wait for. */
+export const hasStragglers = (settings: Settings): boolean => SETTINGS[settings]?.stragglers !== 'wait';

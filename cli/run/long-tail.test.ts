@@ -225,12 +225,12 @@ test('a paused run trains, never goes on by itself, or not when told to', async 
 
 test('a run takes a bad setting, or forgets a good one in its next iteration', async () => {
   await run({ iterations: 3 }, /0\.1-(0-0|2-1)$/, async (handle, id, free, world) => {
-    await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
+    await until(async () => (await statusOf(handle)).waits_for?.endsWith('3 are there, 1 groups run') === true);
     const refused: unknown = await handle.executeUpdate('configure', { args: [{ group_size: 'many' }] }).catch((error: unknown) => error);
     expect(refused).toMatchObject({ cause: { cause: { message: expect.stringContaining('group_size') } } });
     await handle.executeUpdate('configure', { args: [{ group_size: 2, iterations: 2, max_staleness: 1, deadlines: { trial: 777 } }] });
-    // A group of the next iteration has room beside this one's trials at once.
-    await until(() => world.count(`agent ${id}-0.1-2-1`) === 1);
+    // A group of the next iteration has room beside this one's trials now, not a minute from now.
+    await until(() => world.count(`agent ${id}-0.1-2-1`) === 1, 30_000);
     expect(await isDone(id, 0)).toBe(false);
     const secondsOf = async (group: string, member: number) => {
       const { trials: members } = await environment.client.workflow.getHandle(group).query<GroupReport>('status');

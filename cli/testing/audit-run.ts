@@ -1,4 +1,4 @@
-import { and, asc, eq, isNotNull, notInArray, sql } from 'drizzle-orm';
+import { and, asc, eq, isNotNull, isNull, notInArray, sql } from 'drizzle-orm';
 import { readRun } from '../../activities/read-run.ts';
 import { versionLabel } from '../../activities/label.ts';
 import { readEngineLabel } from '../../activities/engine-label.ts';
@@ -7,9 +7,10 @@ import { attempts, calls, groups, iterations, policyVersions, publications, repl
 
 /**
  * What must hold of a run that ended, whatever was killed meanwhile (rules 1, 5, 7 and 11), asked of the store. Empty: all holds.
- * `restarted`: engines may have been started anew since the last publication; they then say `default`.
+ * `restarted`: engines may have been started anew since the last publication; they then say `default`. `stragglers`: the run's end may
+ * have cut some, whose attempt has ended then.
  */
-export async function auditRun(db: Database, runId: string, expectedIterations: number, { restarted = false } = {}): Promise<string[]> {
+export async function auditRun(db: Database, runId: string, expectedIterations: number, { restarted = false, stragglers = false } = {}): Promise<string[]> {
   const faults: string[] = [];
   const check = (holds: boolean, fault: string) => void (holds || faults.push(fault));
 
@@ -57,7 +58,11 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), isForeign));
   check(mislabelled.length === 0, `calls under a label that the pool did not have: ${JSON.stringify(mislabelled.slice(0, 3))}`);
 
-  const unfinished = await db.select().from(trials).where(and(eq(trials.runId, runId), sql`${trials.outcome} is null`));
+  const unfinished = await db
+    .select({ id: trials.id })
+    .from(trials)
+    .innerJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
+    .where(and(eq(trials.runId, runId), isNull(trials.outcome), stragglers ? isNull(attempts.endedAt) : undefined));
   check(unfinished.length === 0, `trials without an outcome: ${unfinished.map((row) => row.id)}`);
 
   const newest = versions.at(-1)?.version ?? 0;

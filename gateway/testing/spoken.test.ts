@@ -13,6 +13,12 @@ test.each([
   ['without tools', { stream: true }, 'template <', true],
   ['where nothing takes calls out', { tools, stream: true }, 'template <', false],
   ['that begins no call', { tools, stream: true }, 'template <to_', true],
+  ['before another call', { tools, stream: true }, 'template <tool_call>{"name": "ls", "arguments": {}}</tool_call><', true],
 ])('a text that was lost %s passes for kept back', (_, asked, whole, parses) => {
   expect(isSpoken({ ...CUT, asked }, whole, { parses, within: false })).toBe(false);
+});
+
+test('a call that is streamed as text passes for one', () => {
+  const whole = 'so <tool_call>{"name": "ls", "arguments": {}}</tool_call>';
+  expect(isSpoken({ ...CUT, text: whole, asked: { tools, stream: true } }, whole, { parses: true, within: false })).toBe(false);
 });

@@ -11,14 +11,17 @@ const TOKEN = 24;
 export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
   const whole = stopped(said, step.asked.stop)?.text ?? said;
   if (parses && step.asked.tools && /<tool_call>(?![^]*<\/tool_call>)/.test(whole) && !shows(step.text, whole, within)) return isCutCall(step, whole, within);
-  if (parses && step.asked.tools && step.asked.stream === true && step.calls.length === 0 && step.text === withoutOpening(whole)) return true;
+  if (parses && step.asked.tools && step.asked.stream === true && isKeptBack(step, whole)) return true;
   const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
   const seen = step.calls.map(({ function: { name, arguments: given } }): Call => ({ name, arguments: parsed(given) }));
   return shows(step.text, text, within) && isDeepStrictEqual(seen, calls);
 }
 
 /** A stream keeps back what may become a call (vLLM's hermes parser); one that is cut there never brings it. */
-const withoutOpening = (whole: string): string => whole.replace(/<(t(o(o(l(_(c(a(ll?)?)?)?)?)?)?)?)?$/, '');
+function isKeptBack({ text, calls }: Step, whole: string): boolean {
+  const kept = /<(t(o(o(l(_(c(a(ll?)?)?)?)?)?)?)?)?$/.exec(whole);
+  return kept !== null && calls.length === 0 && !whole.includes('<tool_call>') && text === whole.slice(0, kept.index);
+}
 
 /** What a reply's ids say before the stop string that ended it, and after it: a token may go on. Null: none ended it. */
 export function stopped(whole: string, stop: unknown): { text: string; stop: string; rest: string } | null {

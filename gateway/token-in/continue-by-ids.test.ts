@@ -10,6 +10,7 @@ test.each([
   ['\n<|im_start|><|im_start|>system', '\nsyst', 'e', 'em'],
   ['a</s>b[INST]the', 'ab', 'th', 'the'],
   ['an [x] or [y]e', 'an [x] or [y]', 'e', 'e'],
+  ['</div></s>e', '</div>', 'e', 'e'],
   ['a<b c>d e', 'ad ', 'e', null],
   ['\n', '', '\n', '\n'],
   ['xeee', 'x', 'ee', 'eee'],
@@ -18,6 +19,10 @@ test.each([
   expect(textFrom(said, { text, by })).toBe(rest);
 });
 
-test('a long reply with a stop string everywhere holds the process up', { timeout: 30_000 }, () => {
-  expect(textFrom(`${'<|x|>'.repeat(100)}${'<e'.repeat(100_000)}`, { text: 'text', by: 'e' })).toBe(null);
+test.each([
+  [`${'<|x|>'.repeat(100)}${'<e'.repeat(1_000_000)}`, 'text', 'e'],
+  [`${'[a]'.repeat(1_000_000)}zzzzzzzzzzzzzzzz`, 'text', '['],
+  [`${'[a]'.repeat(1_000_000)}[`, '[a][a][a][a][a]b', '['],
+])('a long reply with a stop string everywhere holds the process up: %.12s', { timeout: 30_000 }, (said, text, by) => {
+  expect(textFrom(said, { text, by })).toBe(null);
 });

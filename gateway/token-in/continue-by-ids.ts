@@ -79,30 +79,44 @@ async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: 
   return typeof said?.prompt === 'string' ? textFrom(said.prompt, stopped) : null;
 }
 
-/** Characters of the text, and of what is said with special tokens among them. */
-const [ENOUGH, MUCH] = [16, 512];
+/** Characters: of the text, of what is said with special tokens among them, of the tokens sampled last. */
+const [ENOUGH, MUCH, LAST] = [16, 512, 256];
 
 /** From the stop string on that follows the text. Special tokens, which the text left out, may stand in what is said. */
 export function textFrom(said: string, { text, by }: { text: string; by: string }): string | null {
   const before = text.slice(-ENOUGH);
-  for (let at = said.indexOf(by); at >= 0; at = said.indexOf(by, at + 1)) if (endsAs(said.slice(Math.max(0, at - MUCH), at), before)) return said.slice(at);
+  // What stopped it ended in what was sampled last.
+  for (let at = said.indexOf(by, said.length - by.length - LAST); at >= 0; at = said.indexOf(by, at + 1)) {
+    if (endsAs(said.slice(Math.max(0, at - MUCH), at), before)) return said.slice(at);
+  }
   return null;
 }
 
-/** As vocabularies write them: `<|im_start|>`, `</s>`, `[INST]`. */
-const SPECIAL = /(?:<[^<>\s]+>|\[[^[\]\s]+\])$/;
-
 /** Whether `said` ends with `text`, but for special tokens. */
 function endsAs(said: string, text: string): boolean {
-  let same = 0;
-  while (same < text.length && said.at(-1 - same) === text.at(-1 - same)) same++;
-  if (same === text.length) return true;
-  for (let after = same; after >= 0; after--) {
-    const before = said.slice(0, said.length - after);
-    const special = SPECIAL.exec(before);
-    if (special && endsAs(before.slice(0, special.index), text.slice(0, text.length - after))) return true;
-  }
-  return false;
+  const tried = new Set<number>();
+  const fits = (end: number, left: number): boolean => {
+    const state = end * (ENOUGH + 1) + left;
+    if (left === 0 || tried.has(state)) return left === 0;
+    tried.add(state);
+    if (end > 0 && said[end - 1] === text[left - 1] && fits(end - 1, left - 1)) return true;
+    const special = specialBefore(said, end);
+    return special > 0 && fits(end - special, left);
+  };
+  return fits(said.length, text.length);
+}
+
+const LONGEST = 64;
+const OPENINGS: Record<string, string> = { '>': '<', ']': '[' };
+
+/** How long the special token is that ends there, as vocabularies write them (`<|im_start|>`, `</s>`, `[INST]`); 0: none does. */
+function specialBefore(said: string, end: number): number {
+  const closing = said[end - 1] ?? '';
+  const opening = OPENINGS[closing];
+  if (opening === undefined) return 0;
+  const at = said.lastIndexOf(opening, end - 1);
+  const within = at < 0 || end - at > LONGEST ? '' : said.slice(at + 1, end - 1);
+  return within === '' || within.includes(closing) || /\s/.test(within) ? 0 : end - at;
 }
 
 /** What the engine answers to a question within a call; null when it has no such route or refuses. */

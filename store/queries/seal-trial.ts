@@ -1,8 +1,8 @@
 import { and, eq } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { TrialgateError } from '../errors.ts';
-import { attempts, runs, trials, type Outcome } from '../schema.ts';
-import { lockTrial, type Transaction, type Trial } from './transaction.ts';
+import { attempts, trials, type Outcome } from '../schema.ts';
+import { lockTrial, type Trial } from './transaction.ts';
 
 export type Sealing = {
   trialId: string;
@@ -24,11 +24,11 @@ const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
 
 /**
  * Ends an attempt, and the trial with it, unless the outcome is `infra_error` or `cancelled`: then the attempt alone ends, its
- * late calls are refused, and the trial waits for the next attempt; one that is cancelled after its run was completed does not. Sealing twice returns what stands.
+ * late calls are refused, and the trial waits for the next attempt. Sealing twice returns what stands.
  * Throws `attempt_closed` for any attempt but the current one.
  */
 export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
-  const { trialId, outcome, rewards, reason, seconds, host } = input;
+  const { trialId, outcome, rewards, reason, seconds, host, final = false } = input;
   return db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
@@ -39,7 +39,6 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     }
     const thisAttempt = and(eq(attempts.trialId, trialId), eq(attempts.attempt, attempt));
     const [row] = await tx.select().from(attempts).where(thisAttempt);
-    const final = input.final === true || (outcome === 'cancelled' && (await isOver(tx, trial.runId)));
     if (trial.outcome || (row?.endedAt && !final)) return trial;
     const now = new Date();
     // Between two attempts the trial alone ends.
@@ -49,11 +48,4 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     const [after] = await tx.update(trials).set(sealed).where(eq(trials.id, trialId)).returning();
     return after ?? trial;
   });
-}
-
-/** Whether a trial's run is completed. One that is being completed is waited for, and waits for this. */
-async function isOver(tx: Transaction, runId: string | null): Promise<boolean> {
-  if (runId === null) return false;
-  const [run] = await tx.select({ status: runs.status }).from(runs).where(eq(runs.id, runId)).for('share');
-  return run?.status === 'completed';
 }
