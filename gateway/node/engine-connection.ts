@@ -2,6 +2,8 @@ import { Pool, type Dispatcher } from 'undici';
 import type { EngineConnection, EngineReply, EngineRequest } from '../engines/connection.ts';
 
 const CONNECT_MS = 10_000;
+/** vLLM's server closes what is idle for 5 s: a request that is sent just then is lost, and this process may be late by seconds. */
+const KEPT_MS = 2_000;
 const MAX_QUESTIONS = 4;
 /** What a reply may hold in memory of what nobody has read yet. */
 const MAX_UNREAD = 256 * 1024;
@@ -49,6 +51,7 @@ function openPool(url: string, connections: number | null): Pool {
   return new Pool(socketPath === undefined ? new URL(url).origin : 'http://engine', {
     connections,
     pipelining: 1,
+    keepAliveTimeout: KEPT_MS,
     headersTimeout: 0,
     bodyTimeout: 0,
     connect: { timeout: CONNECT_MS, socketPath },
