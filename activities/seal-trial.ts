@@ -19,7 +19,7 @@ export type Sealing = {
   unopened?: { group: GroupPlan; member: number };
 };
 
-/** Ends an attempt. An `infra_error` leaves the trial open to the next one; every other outcome is final. */
+/** Ends an attempt. An `infra_error`, and a `cancelled` that is not `final`, leaves the trial open to the next one. */
 export const sealTrial = (deps: Pick<Deps, 'db'>) => async ({ unopened, ...input }: Sealing): Promise<void> => {
   try {
     await seal(deps.db, input);

@@ -226,6 +226,8 @@ test('a paused run trains, never goes on by itself, or not when told to', async 
 test('a run takes a bad setting, or forgets a good one in its next iteration', async () => {
   await run({ iterations: 3 }, /0\.1-(0-0|2-1)$/, async (handle, id, free, world) => {
     await until(async () => (await statusOf(handle)).waits_for?.endsWith('3 are there, 1 groups run') === true);
+    // A group's end is heard twice, and looked at as often.
+    await delay(5_000);
     const refused: unknown = await handle.executeUpdate('configure', { args: [{ group_size: 'many' }] }).catch((error: unknown) => error);
     expect(refused).toMatchObject({ cause: { cause: { message: expect.stringContaining('group_size') } } });
     await handle.executeUpdate('configure', { args: [{ group_size: 2, iterations: 2, max_staleness: 1, deadlines: { trial: 777 } }] });
