@@ -22,3 +22,11 @@ test('a call that is streamed as text passes for one', () => {
   const whole = 'so <tool_call>{"name": "ls", "arguments": {}}</tool_call>';
   expect(isSpoken({ ...CUT, text: whole, asked: { tools, stream: true } }, whole, { parses: true, within: false })).toBe(false);
 });
+
+test.each([
+  ['crab\n🌱 bubble + Detenta', '\uFFFD\uFFFD bubble + Detenta \uFFFD', true],
+  ['crab\n🌱 bubble + Deten', '\uFFFD\uFFFD bubble + Detenta \uFFFD', false],
+  ['crab\n🌱 bubble + Detenta', '\uFFFD\uFFFD bubble + Detenta ', false],
+])('of a reply that begins and ends within characters, seen as %j, its ids %j: %s', (text, whole, isSaid) => {
+  expect(isSpoken({ ...CUT, text, asked: {} }, whole, { parses: true, within: true })).toBe(isSaid);
+});

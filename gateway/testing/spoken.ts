@@ -62,13 +62,14 @@ function parsed(text: string): unknown {
 }
 
 /**
- * A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun.
+ * A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun, with the
+ * space that may stand first in that.
  * `within`: its prompt ended within a character. What an engine shows of that beginning is the engine's own; the rest must be there.
  */
 function shows(seen: string, recorded: string, within: boolean): boolean {
   if (seen === recorded) return true;
   const [whole, rest] = [seen.replace(/\uFFFD+$/, ''), within ? recorded.replace(/^\uFFFD+/, '') : recorded];
   const end = rest.replace(/\uFFFD+$/, '');
-  if (within && (seen.endsWith(rest) || whole.endsWith(end))) return true;
+  if (within && (seen.endsWith(rest) || whole.endsWith(end) || (end !== rest && whole.endsWith(end.replace(/ $/, ''))))) return true;
   return rest.endsWith('\uFFFD') && rest.startsWith(whole) && rest.length - whole.length <= TOKEN;
 }
