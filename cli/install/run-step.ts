@@ -45,6 +45,12 @@ export async function runLogged(
   return { code, text };
 }
 
+/** A step that must succeed. @throws TrialgateError that says why it did not. */
+export async function mustRun(step: string, log: string, command: string[], options: { signal?: AbortSignal; cwd?: string } = {}): Promise<void> {
+  const output = await runLogged(log, command, options);
+  if (output.code !== 0) throw failure(step, output, log);
+}
+
 /** The package or file that pip is at. */
 function shorten(line: string): string {
   const known = /^(Collecting|Downloading|Using cached|Building wheel for|Installing collected packages|Resolved|Prepared|Installed)\b:?\s*(\S+)?(.*)$/.exec(line);

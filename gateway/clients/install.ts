@@ -1,13 +1,12 @@
-import { execFile } from 'node:child_process';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { promisify } from 'node:util';
 import { INSTALLS, REPOSITORY } from '../../cli/folders.ts';
+import { mustRun } from '../../cli/install/run-step.ts';
 import { awaitLock } from '../../cli/supervisor/lock.ts';
 import { CLIENTS } from './all.ts';
 import type { Client } from './client.ts';
 
-const run = promisify(execFile);
+const LOG = join(INSTALLS.root, 'logs/clients.log');
 
 /** All that come this way, one after another; what does not install is left out. */
 export async function installClients(how: 'npm' | 'pip', signal: AbortSignal): Promise<void> {
@@ -36,11 +35,11 @@ export async function install({ name, install: from }: Pick<Client, 'name' | 'in
 async function npm(folder: string, wanted: string, signal: AbortSignal): Promise<void> {
   // Their own steps after the install put the program into its place.
   await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, allowScripts: { [wanted.replace(/@[^@]*$/, '')]: true } }));
-  await run('npm', ['install', '--no-audit', '--no-fund', '--prefix', folder, wanted], { signal });
+  await mustRun(`installing ${wanted}`, LOG, ['npm', 'install', '--no-audit', '--no-fund', '--prefix', folder, wanted], { signal });
 }
 
 /** By our own environment's pip; what a client imports is compiled when it first does. */
 async function pip(folder: string, wanted: readonly string[], signal: AbortSignal): Promise<void> {
-  await run(INSTALLS.python, ['-m', 'venv', '--without-pip', folder], { signal });
-  await run(INSTALLS.python, ['-m', 'pip', '--python', join(folder, 'bin/python'), 'install', '--quiet', '--no-compile', ...wanted], { signal });
+  await mustRun('making an environment', LOG, [INSTALLS.python, '-m', 'venv', '--without-pip', folder], { signal });
+  await mustRun(`installing ${wanted.join(' ')}`, LOG, [INSTALLS.python, '-m', 'pip', '--python', join(folder, 'bin/python'), 'install', '--quiet', '--no-compile', ...wanted], { signal });
 }

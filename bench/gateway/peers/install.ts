@@ -2,7 +2,7 @@ import { existsSync, mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { INSTALLS } from '../../../cli/folders.ts';
 import { findPython } from '../../../cli/install/python.ts';
-import { failure, runLogged } from '../../../cli/install/run-step.ts';
+import { mustRun } from '../../../cli/install/run-step.ts';
 
 const ROOT = join(INSTALLS.root, 'peers');
 const LOG = join(INSTALLS.root, 'logs/peers.log');
@@ -15,8 +15,8 @@ export async function fromPyPI(requirement: string, program: string, signal: Abo
   if (existsSync(file)) return file;
   mkdirSync(ROOT, { recursive: true });
   const python = join(VENV, 'bin/python');
-  if (!existsSync(python)) await must('making an environment', [findPython(undefined).path, '-m', 'venv', VENV], signal);
-  await must(`installing ${requirement}`, [python, '-m', 'pip', 'install', '--no-input', requirement], signal);
+  if (!existsSync(python)) await mustRun('making an environment', LOG, [findPython(undefined).path, '-m', 'venv', VENV], { signal });
+  await mustRun(`installing ${requirement}`, LOG, [python, '-m', 'pip', 'install', '--no-input', requirement], { signal });
   return file;
 }
 
@@ -25,11 +25,6 @@ export async function fromNpm(name: string, version: string, file: string, signa
   const path = join(NPM, 'node_modules', name, file);
   if (existsSync(path)) return path;
   mkdirSync(NPM, { recursive: true });
-  await must(`installing ${name}`, ['npm', 'install', '--no-audit', '--no-fund', '--ignore-scripts', '--prefix', NPM, `${name}@${version}`], signal);
+  await mustRun(`installing ${name}`, LOG, ['npm', 'install', '--no-audit', '--no-fund', '--ignore-scripts', '--prefix', NPM, `${name}@${version}`], { signal });
   return path;
-}
-
-async function must(step: string, command: string[], signal: AbortSignal): Promise<void> {
-  const output = await runLogged(LOG, command, { signal });
-  if (output.code !== 0) throw failure(step, output, LOG);
 }

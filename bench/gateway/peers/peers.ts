@@ -2,7 +2,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { environment } from '../../../cli/supervisor/component.ts';
-import { LOOPBACK } from '../../../cli/supervisor/plan.ts';
+import { LOOPBACK } from '../../../cli/supervisor/gateways.ts';
 import { freePort } from '../../../cli/supervisor/ports.ts';
 import { plainTarget, type Target } from '../cell.ts';
 import { startChild, type Child } from '../parts/child.ts';

@@ -1,0 +1,30 @@
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { until } from '../../store/testing/until.ts';
+import { mustRun } from './run-step.ts';
+
+let folder: string;
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), 'trialgate-step-'));
+});
+afterAll(() => rmSync(folder, { recursive: true }));
+
+it('what an interrupted step has started itself goes on, as pip does under another Python', async () => {
+  const [log, said] = [join(folder, 'log'), join(folder, 'pid')];
+  const interrupted = new AbortController();
+  const running = mustRun('installing', log, ['sh', '-c', `sleep 300 & echo $! > ${said}.new && mv ${said}.new ${said}; wait`], { signal: interrupted.signal });
+  await until(() => existsSync(said));
+  const stateOf = (pid: string) => (existsSync(`/proc/${pid}/stat`) ? readFileSync(`/proc/${pid}/stat`, 'latin1').split(' ')[2] : 'gone');
+  const pid = readFileSync(said, 'utf8').trim();
+  expect(stateOf(pid)).toBe('S');
+  interrupted.abort();
+  await expect(running).rejects.toThrow('abort');
+  await until(() => ['gone', 'Z'].includes(stateOf(pid) ?? ''));
+});
+
+it('a step that fails passes, or hides what it said', async () => {
+  const log = join(folder, 'log');
+  await expect(mustRun('installing', log, ['sh', '-c', 'echo all is lost >&2; exit 3'])).rejects.toThrow(`installing failed: all is lost (all output: ${log})`);
+});
