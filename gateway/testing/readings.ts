@@ -8,6 +8,8 @@ import { decode, encode, END, template, type ToyMessage } from './toy-tokenizer.
 export type Reading = {
   /** Whether it takes tool calls out of the text. */
   parses: boolean;
+  /** Whether it shows a prompt of ids that ends within a character again before its reply (vllm#48853). */
+  repeats: boolean;
   /** Ids as text, without special tokens. */
   decode: (ids: number[]) => string | Promise<string>;
   /** What was shown, without special tokens: with tools at hand, some engines show them. */
@@ -18,6 +20,7 @@ export type Reading = {
 
 export const readingOfToy = (parses: boolean): Reading => ({
   parses,
+  repeats: false,
   decode,
   plain: (shown) => shown,
   written({ prompt, messages, tools }, after) {
@@ -33,6 +36,7 @@ const SYSTEM = '<|im_start|>system\nYou are a helpful AI assistant named SmolLM,
 /** The small model's template names no tools, and writes of a message its role and its text. */
 export const readingOfSmallModel = (engine: EngineConnection, signal: AbortSignal): Reading => ({
   parses: true,
+  repeats: true,
   decode: (ids) => (ids.length === 0 ? '' : detokenize(engine, ids, signal)),
   plain: withoutSpecial,
   written({ prompt, messages }, after) {

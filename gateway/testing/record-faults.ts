@@ -5,7 +5,7 @@ import type { Step } from './converse.ts';
 import { same, type Took } from './generated.ts';
 import { textOf, type Reading } from './readings.ts';
 import { sampleFaults } from './sample-faults.ts';
-import { isSpoken, stopped } from './spoken.ts';
+import { isSpoken, showsPrompt, stopped } from './spoken.ts';
 
 const ids = z.array(z.number());
 const turn = z
@@ -60,8 +60,16 @@ async function replyFault(step: Step, { completion_text, tool_calls, prompt, com
   }
   const whole = await decode(completion);
   const said = { ...step, text: reading.plain(step.text) };
-  const isShown = isSpoken(said, whole, { parses, within: false }) || ((await decode(prompt)).endsWith('\uFFFD') && isSpoken(said, whole, { parses, within: true }));
+  const isShown =
+    isSpoken(said, whole, { parses, within: false }) || ((await decode(prompt)).endsWith('\uFFFD') && isSpoken(said, whole, { parses, within: true })) || (await repeatsPrompt(said, { prompt, completion }, reading));
   return isShown ? null : `was seen as ${JSON.stringify([step.text, seen])}, and its ids say ${JSON.stringify(whole)}`;
+}
+
+/** What stops it in the prompt does so with the token that ends the character, before which nothing is shown. */
+async function repeatsPrompt(step: Step, { prompt, completion }: Pick<Turn, 'prompt' | 'completion'>, { repeats, decode }: Reading): Promise<boolean> {
+  if (!repeats || !(await decode(prompt)).endsWith('\uFFFD')) return false;
+  const [before, both] = [await decode([...prompt, ...completion.slice(0, -1)]), await decode([...prompt, ...completion])];
+  return (before.endsWith('\uFFFD') || stopped(before, step.asked.stop) === null) && showsPrompt(step, both);
 }
 
 type All = { steps: Step[]; turns: Turn[]; reading: Reading };
@@ -82,7 +90,10 @@ async function promptFault(all: All, i: number): Promise<string | null> {
   const from = turns.findIndex(({ call_id }) => call_id === each.parent_call_id);
   const before = turns[from];
   const past = before ? [...before.prompt, ...before.completion] : [];
-  if (each.continuation !== 'clean' || !before || !startsWith(each.prompt, past)) return `is ${each.continuation}`;
+  if (each.continuation !== 'clean' || !before || !startsWith(each.prompt, past)) {
+    const [other, said] = [steps[after.step], await reading.decode(turns[after.step]?.completion ?? [])];
+    return `is ${each.continuation}: it asks ${JSON.stringify(asked)} after ${JSON.stringify([other?.asked, other?.text])}, whose ids say ${JSON.stringify(said)}`;
+  }
   const added = await addedTo(all, step, from);
   if (added === null) return `goes on from turn ${from}, and its agent from turn ${after.step}`;
   return (await reads(each.prompt.slice(past.length), added, reading)) ? null : 'has another prompt than its agent went on with';
@@ -94,8 +105,10 @@ const stopOf = async ({ steps, turns, reading }: All, at: number) => stopped(awa
 async function mayDrift(all: All, { asked, after }: Step): Promise<boolean> {
   if (typeof asked.prompt !== 'string') return all.reading.parses && asked.stop !== undefined;
   const at = after?.step ?? -1;
-  const found = await stopOf(all, at);
-  return found !== null && (found.rest !== '' || found.text !== all.steps[at]?.text);
+  const [found, step, before] = [await stopOf(all, at), all.steps[at], all.turns[at]];
+  if (!step || !before) return false;
+  const said = { ...step, text: all.reading.plain(step.text) };
+  return found ? found.rest !== '' || found.text !== said.text : repeatsPrompt(said, before, all.reading);
 }
 
 /** What a step adds to a turn, or null where it does not go on from what that one said. */

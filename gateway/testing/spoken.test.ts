@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { isSpoken } from './spoken.ts';
+import { isSpoken, showsPrompt } from './spoken.ts';
 
 const CUT = { text: 'template ', calls: [], after: null };
 const tools = [{ type: 'function' }];
@@ -29,4 +29,16 @@ test.each([
   ['crab\n🌱 bubble + Detenta', '\uFFFD\uFFFD bubble + Detenta ', false],
 ])('of a reply that begins and ends within characters, seen as %j, its ids %j: %s', (text, whole, isSaid) => {
   expect(isSpoken({ ...CUT, text, asked: {} }, whole, { parses: true, within: true })).toBe(isSaid);
+});
+
+test.each([
+  ['t', 'e', true],
+  ['', 't', true],
+  ['', 'e', false],
+  ['text', 'e', false],
+  ['', undefined, false],
+  ['text 0: サク', undefined, true],
+  ['0: サク', undefined, false],
+])('a prompt that vLLM shows again before its reply, seen as %j until %j: %s', (text, stop, isShown) => {
+  expect(showsPrompt({ text, asked: { stop } }, 'text 0: サク')).toBe(isShown);
 });

@@ -17,6 +17,12 @@ export function isSpoken(step: Step, said: string, { parses, within }: { parses:
   return shows(step.text, text, within) && isDeepStrictEqual(seen, calls);
 }
 
+/**
+ * Where a prompt of ids ends within a character, vLLM shows the whole prompt again before its reply, and looks there for what stops
+ * that (https://github.com/vllm-project/vllm/issues/48853). `both`: what the ids of the prompt and the reply say together.
+ */
+export const showsPrompt = ({ text, asked }: Pick<Step, 'text' | 'asked'>, both: string): boolean => text === (stopped(both, asked.stop)?.text ?? both);
+
 /** A stream keeps back what may become a call (vLLM's hermes parser); one that is cut there never brings it. */
 function isKeptBack({ text, calls }: Step, whole: string): boolean {
   const kept = /<(t(o(o(l(_(c(a(ll?)?)?)?)?)?)?)?)?$/.exec(whole);

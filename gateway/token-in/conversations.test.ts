@@ -64,3 +64,9 @@ test('a text completion goes on from a shorter prompt than it could', async () =
   const { parent } = await conversations.find({ trialId: 'trial', attempt: 1, recorded: 3 }, conversationOf({ prompt: 'once upon a time there' }));
   expect(parent?.text).toBe('once upon a time');
 });
+
+test('tools that are an empty list make the same prompt as none', () => {
+  const contextOf = (tools: unknown) => conversationOf({ messages: [user('a')], tools });
+  expect(contextOf(null)).toEqual(contextOf(undefined));
+  expect(contextOf([])).not.toEqual(contextOf(undefined));
+});

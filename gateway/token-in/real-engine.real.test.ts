@@ -10,7 +10,7 @@ test('a conversation with a real engine drifts, or its record differs from what 
   const faults = await withTemporaryStack(async ({ plan }) => {
     const engine = new UndiciConnection(plan.engines[0] ?? '');
     // This engine has no parser. What it is given and gives, the benchmark and the test below hear.
-    const place = onSmallModel({ url: plan.gatewayUrl, adminKey: plan.adminKey }, engine, () => true, signal);
+    const place = onSmallModel({ url: plan.gatewayUrls[0] ?? '', adminKey: plan.adminKey }, engine, () => true, signal);
     const plain = { ...place, reading: { ...place.reading, parses: false } };
     const conversations = Array.from({ length: 16 }, async (_, i) => (await exactTrial(plain, `real-${i}`, { seed: i + 1, tools: false, steps: 8 })).faults);
     return Promise.all(conversations).finally(() => engine.close());
