@@ -11,12 +11,12 @@ export function attemptKey(secret: string, trialId: string, attempt: number): st
   return named(trialId, attempt, proofOf(secret, trialId, attempt));
 }
 
-/** The attempt that `key` proves for this trial, or null when it proves none. Constant-time. A key may leave the trial out. */
+/** The attempt that `key` proves for this trial, or null when it proves none. The proof is compared in constant time. A key may leave the trial out. */
 export function attemptOfKey(secret: string, trialId: string, key: string): number | null {
   const attempt = Number(/^tg-(\d{1,9})-/.exec(key)?.[1] ?? 0);
-  if (attempt === 0) return null;
-  const proof = proofOf(secret, trialId, attempt);
-  return sameText(key, named(trialId, attempt, proof)) || sameText(key, `tg-${attempt}-${proof}`) ? attempt : null;
+  const name = key.slice(0, -PROOF_LENGTH);
+  if (attempt === 0 || (name !== `tg-${attempt}-` && name !== named(trialId, attempt, ''))) return null;
+  return sameText(key.slice(-PROOF_LENGTH), proofOf(secret, trialId, attempt)) ? attempt : null;
 }
 
 /** The trial that a key names and proves, or null. */

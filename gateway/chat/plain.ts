@@ -20,7 +20,7 @@ export async function plainReply(call: Call, answer: Answer): Promise<Response> 
     choices: choices.map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: typeof choice.finish_reason === 'string' ? choice.finish_reason : null })),
     counted: completionCount(body.usage),
     // Its ids have columns of their own.
-    reply: hide(body, { ...wants, tokenIds: false }),
+    reply: wants.tokenIds ? hide(body, { ...wants, tokenIds: false }) : shown,
   });
   call.checkPrompt(prompt);
   await call.complete();

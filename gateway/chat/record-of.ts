@@ -42,8 +42,8 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     const { completion, logprobs, finishReason } = choice;
     const spans = trial.runId === null || (lease && isAdapter(lease)) ? null : knownSpans(choice, trial.runId);
     return {
-      completionTokenIds: completion && Int32Array.from(completion),
-      logprobs: logprobs && Float32Array.from(logprobs),
+      completionTokenIds: completion && new Int32Array(completion),
+      logprobs: logprobs && new Float32Array(logprobs),
       finishReason,
       policyVersion: spans ? Math.min(...spans.map((span) => span.version)) : version,
       versionSpans: spans && spans.length > 1 ? spans : null,
@@ -63,7 +63,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     idempotencyKey: request.retry.key,
     request: request.outline,
     response: reply,
-    promptTokenIds: prompt && Int32Array.from(prompt),
+    promptTokenIds: prompt && new Int32Array(prompt),
     base: request.past.base,
     known: request.past.known,
     size: heldBytes(request.size, ending),

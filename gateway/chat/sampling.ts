@@ -39,7 +39,12 @@ const RECORDED = ['temperature', ...Object.keys(NEUTRAL), 'max_tokens', 'min_tok
 
 /** The numbers in force, for the record. What else was asked for stands in the request. */
 export function samplingOf(body: Record<string, unknown>): Record<string, number> {
-  return Object.fromEntries(RECORDED.flatMap((key) => (typeof body[key] === 'number' ? [[key, body[key]]] : [])));
+  const numbers: Record<string, number> = {};
+  for (const key of RECORDED) {
+    const value = body[key];
+    if (typeof value === 'number') numbers[key] = value;
+  }
+  return numbers;
 }
 
 const GRAMMARS = ['structured_outputs', 'guided_json', 'guided_regex', 'guided_choice', 'guided_grammar', 'structural_tag'];

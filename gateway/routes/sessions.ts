@@ -2,7 +2,7 @@ import { Hono } from 'hono';
 import { attemptKey } from '../../store/keys.ts';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { deleteTrial } from '../../store/queries/delete-trial.ts';
-import { findTrial } from '../../store/queries/find-trials.ts';
+import { readTrial } from '../../store/queries/find-trials.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
@@ -40,7 +40,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono {
   /** The trial, and the attempt that `?attempt=` names, else its current one. */
   const sessionOf = async (trialId: string, query: Record<string, string>) => {
     const { attempt: asked } = check(attemptQuery, query);
-    const trial = isTrialId(trialId) && (await patiently(deps, () => findTrial(deps.db, trialId)));
+    const trial = isTrialId(trialId) && (await patiently(deps, () => readTrial(deps.db, trialId)));
     if (!trial) throw sessionNotFound();
     return { trial, at: { trialId, attempt: asked === undefined ? trial.attempt : Number(asked) } };
   };

@@ -24,7 +24,10 @@ export function conversationOf(body: JsonObject): Conversation | null {
 }
 
 /** By content: the store gives a request's fields back in another order than its agent sent them. */
-const contextKey = (value: unknown): string => (Array.isArray(value) ? value.map((item) => contentOf(item).digest).join('+') : contentOf(value ?? null).digest);
+function contextKey(value: unknown): string {
+  if (value === undefined || value === null) return '';
+  return Array.isArray(value) ? `[${value.map((item) => contentOf(item).digest).join('+')}]` : contentOf(value).digest;
+}
 
 /**
  * Role, text and tool calls. Left out: reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop.

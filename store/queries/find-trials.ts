@@ -1,12 +1,29 @@
-import { and, getTableColumns, ne, sql } from 'drizzle-orm';
+import { and, eq, ne, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { trials } from '../schema.ts';
 import type { Trial } from './transaction.ts';
 
-/** `seconds`: since the current attempt was opened. */
-export type TrialNow = Trial & { seconds: number };
+/** What is needed of a trial to answer its calls. */
+const needed = {
+  id: trials.id,
+  runId: trials.runId,
+  attempt: trials.attempt,
+  status: trials.status,
+  outcome: trials.outcome,
+  sampling: trials.sampling,
+  budgets: trials.budgets,
+  recorded: trials.recorded,
+  usedCalls: trials.usedCalls,
+  usedTokens: trials.usedTokens,
+  reserved: trials.reserved,
+  exhausted: trials.exhausted,
+  attemptOpenedAt: trials.attemptOpenedAt,
+};
+const now = { ...needed, seconds: sql<number>`extract(epoch from now() - ${trials.attemptOpenedAt})`.mapWith(Number) };
 
-const now = { ...getTableColumns(trials), seconds: sql<number>`extract(epoch from now() - ${trials.attemptOpenedAt})`.mapWith(Number) };
+/** `seconds`: since the current attempt was opened. */
+export type TrialNow = Pick<Trial, keyof typeof needed> & { seconds: number };
+
 const prepare = (db: Database) =>
   db.select(now).from(trials).where(and(sql`${trials.id} = any(${sql.placeholder('ids')}::text[])`, ne(trials.status, 'deleted'))).prepare('find_trials');
 const prepared = new WeakMap<Database, ReturnType<typeof prepare>>();
@@ -20,5 +37,11 @@ export async function findTrials(db: Database, ids: readonly string[]): Promise<
 
 export async function findTrial(db: Database, id: string): Promise<TrialNow | undefined> {
   const [trial] = await findTrials(db, [id]);
+  return trial;
+}
+
+/** The whole of one. */
+export async function readTrial(db: Database, trialId: string): Promise<Trial | undefined> {
+  const [trial] = await db.select().from(trials).where(and(eq(trials.id, trialId), ne(trials.status, 'deleted')));
   return trial;
 }
