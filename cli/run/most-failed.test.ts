@@ -1,4 +1,4 @@
-import { eq } from 'drizzle-orm';
+import { eq, isNotNull } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { runConfig } from '../../activities/run-config.ts';
 import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
@@ -23,9 +23,15 @@ test('a run whose trials fail for one cause burns its tasks, hides the cause, or
   const tasks = await Promise.all([1, 2].map(async () => (await taskWith(folder.home, 'true')).folder));
   const world = new FakeWorld();
   let isMended = false;
+  let failing = 0;
   world.runAgent = async ({ trialId, attempt }) => {
     world.log.push(`agent ${trialId}`);
-    if (!isMended && !trialId.endsWith('-0-0')) return { outcome: 'infra_error', reason: 'no space left on device', seconds: {} };
+    if (!isMended && !trialId.endsWith('-0-0')) {
+      // All of them after the good one has ended: a group that fails before the iteration's others have is replaced.
+      failing += 1;
+      await until(async () => failing >= 5 && (await db.select().from(trials).where(isNotNull(trials.outcome))).length > 0);
+      return { outcome: 'infra_error', reason: 'no space left on device', seconds: {} };
+    }
     await recordCalls(db, [callRecord({ trialId, attempt, choice: { policyVersion: 0 } })]);
     return { outcome: null, seconds: {} };
   };

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
-import { findTrial } from '../../store/queries/find-trials.ts';
+import { readTrial } from '../../store/queries/find-trials.ts';
 import { ADMIN_KEY, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
@@ -17,13 +17,13 @@ test('an agent that scores itself cannot do so, or changes its mind', async () =
   expect(await report(trial.id, trial.key, { reward: 0.75 })).toEqual(done);
   expect(await report(trial.id, trial.key, { reward: 0.75 })).toEqual(done);
   expect(await report(trial.id, ADMIN_KEY, { reward: 1 })).toEqual([409, 'reward_refused']);
-  expect(await findTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: 0.75, rewards: null, outcome: null });
+  expect(await readTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: 0.75, rewards: null, outcome: null });
 });
 
 test('an agent of a run gives itself a reward', async () => {
   const trial = await gateway.trial({ runId: 'run', groupId: 'run/0.1/0' });
   for (const key of [trial.key, ADMIN_KEY]) expect(await report(trial.id, key, { reward: 1 })).toEqual([409, 'reward_refused']);
-  expect(await findTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: null, rewards: null });
+  expect(await readTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: null, rewards: null });
 });
 
 test('a key of another trial, of an old attempt or of one that has ended gives a reward', async () => {
@@ -40,7 +40,7 @@ test('a new attempt begins with the reward of the old one', async () => {
   const trial = await gateway.trial();
   await report(trial.id, trial.key, { reward: 1 });
   await gateway.trial({ trialId: trial.id, attempt: 2 });
-  expect(await findTrial(gateway.db, trial.id)).toMatchObject({ attempt: 2, reportedReward: null });
+  expect(await readTrial(gateway.db, trial.id)).toMatchObject({ attempt: 2, reportedReward: null });
 });
 
 test.each([{}, { reward: 2 }, { reward: -0.1 }, { reward: '1' }, { reward: 1, more: 1 }, 'null', ''])('a bad reward is taken: %j', async (body) => {
