@@ -18,7 +18,7 @@ export type Bench = {
   report: Report;
   /** When something was measured. */
   windows: Window[];
-  startGateway: (engine?: string) => Promise<BenchGateway>;
+  startGateway: (options?: { engine?: string; processes?: number }) => Promise<BenchGateway>;
   /** With `--peers`: other gateways in front of the same engine. */
   startPeers: (stream: boolean) => Promise<Target[]>;
   signal: AbortSignal;
@@ -32,6 +32,8 @@ export type Target = AsyncDisposable & {
   url: string;
   /** Its first process; null for the engine itself. */
   pid: number | null;
+  /** Processes beside the first one, which get their part of the load. */
+  more?: { pid: number; url: string }[];
   /** Whether the client itself must ask for ids and log-probabilities. */
   direct: boolean;
   headers?: string;
@@ -66,6 +68,7 @@ export const gatewayTarget = (gateway: BenchGateway): Target => ({
   name: 'trialgate',
   url: gateway.url,
   pid: gateway.pid,
+  more: gateway.more,
   direct: false,
   gateway,
   lines: async (count) => (await gateway.openTrials(count)).map(({ id, path, key }) => ({ path, key, name: id })),

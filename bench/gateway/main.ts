@@ -14,6 +14,7 @@ import { growthTokens } from './cells/growth-tokens.ts';
 import { growthTrials } from './cells/growth-trials.ts';
 import { growthTurns } from './cells/growth-turns.ts';
 import { paced } from './cells/paced.ts';
+import { processes } from './cells/processes.ts';
 import { protocols } from './cells/protocols.ts';
 import { rate } from './cells/rate.ts';
 import { tokenIn } from './cells/token-in.ts';
@@ -27,7 +28,7 @@ import { startPostgres } from './parts/postgres.ts';
 import { selfTimes } from './profile.ts';
 import { Report } from './report.ts';
 
-const CELLS: Cell[] = [calls, streams, protocols, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens, vllm];
+const CELLS: Cell[] = [calls, streams, processes, protocols, tokenIn, firstToken, paced, rate, growthTurns, growthTrials, growthTokens, vllm];
 
 const HELP = `What the gateway costs: it, a fake engine and PostgreSQL (fsync on) are processes of their own on this machine.
 Each cell also measures the engine alone, in the same repeat.
@@ -93,7 +94,7 @@ async function main(): Promise<void> {
     report,
     windows: [],
     signal,
-    startGateway: (url = engine.url) => startGateway({ postgres, engine: url, signal, ...(options.profile ? { profileTo: (profile) => profiles.push(profile) } : {}) }),
+    startGateway: (asked) => startGateway({ postgres, engine: engine.url, ...asked, signal, ...(options.profile ? { profileTo: (profile) => profiles.push(profile) } : {}) }),
     startPeers: async (stream) => (options.peers ? startPeers(engine.url, stream, report, signal) : []),
   };
   for (const cell of options.cells) {

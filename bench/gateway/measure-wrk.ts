@@ -28,9 +28,24 @@ export const FAULT_COLUMNS: Column[] = [
 
 /** One run of wrk against a target: its times, what each part used for a call, and whether all that it saw end is recorded. */
 export async function measureWrk(bench: Bench, target: Target, job: Omit<WrkJob, 'url' | 'headers' | 'direct' | 'signal'>): Promise<Figures> {
-  const { url, headers, direct } = target;
-  const figures = await measured(bench, target, async () => ofWrk(await runWrk(bench.wrk, { ...job, url, headers, direct, signal: bench.signal })));
+  const { headers, direct } = target;
+  const urls = [target, ...(target.more ?? [])].map(({ url }) => url);
+  const [lines, connections] = [job.lines.length, job.connections].map((all) => Math.ceil(all / urls.length)) as [number, number];
+  const load = (url: string, i: number) =>
+    runWrk(bench.wrk, { ...job, url, connections, lines: job.lines.slice(i * lines, (i + 1) * lines), headers, direct, signal: bench.signal });
+  const figures = await measured(bench, target, async () => together((await Promise.all(urls.map(load))).map(ofWrk)));
   return perCall(compared(figures, figures.seen ?? 0));
+}
+
+/** Of runs side by side: what they did, added up, the mean of their medians and the worst of the rest. */
+function together(runs: Figures[]): Figures {
+  const all = (key: string) => runs.map((run) => run[key] ?? 0);
+  const sum = (key: string) => all(key).reduce((a, b) => a + b, 0);
+  const [first = {}] = runs;
+  if (runs.length === 1) return first;
+  const means = Object.fromEntries(['meanMs', 'p50Ms'].map((key) => [key, sum(key) / runs.length]));
+  const sums = Object.fromEntries(['requests', 'seen', 'perSecond', 'errors', 'bytes', 'connect', 'read', 'write', 'status', 'timeout'].map((key) => [key, sum(key)]));
+  return { ...Object.fromEntries(Object.keys(first).map((key) => [key, Math.max(...all(key))])), ...sums, ...means };
 }
 
 /** wrk counts every reply, also one that is an error. */

@@ -7,7 +7,7 @@ export type Figures = Partial<Record<string, number>>;
 
 /** Runs `load` and says what it cost: cores of each part (of the target's own process and its children), and its peak of memory. */
 export async function measured(bench: Bench, target: Target, load: () => Promise<Figures>): Promise<Figures> {
-  const own = target.pid === null ? [] : treeOf(target.pid);
+  const own = target.pid === null ? [] : [target.pid, ...(target.more ?? []).map(({ pid }) => pid)].flatMap(treeOf);
   const pids = { own, engine: treeOf(bench.engine.pid), load: [process.pid] };
   const read = () => ({
     at: performance.now(),
@@ -43,9 +43,9 @@ export async function measured(bench: Bench, target: Target, load: () => Promise
 /** Until no call is under way: those whose client was cut off at the end of its time are recorded too. */
 async function settled({ gateway }: Target, signal: AbortSignal): Promise<void> {
   if (!gateway) return;
+  const isIdle = async ({ url }: { url: string }) => /^trialgate_calls_in_flight 0$/m.test(await (await fetch(`${url}/metrics`, { signal })).text());
   for (let tries = 0; tries < 200; tries++) {
-    const metrics = await (await fetch(`${gateway.url}/metrics`, { signal })).text();
-    if (/^trialgate_calls_in_flight 0$/m.test(metrics)) return;
+    if ((await Promise.all([gateway, ...gateway.more].map(isIdle))).every(Boolean)) return;
     await sleep(50, signal);
   }
   throw new Error('calls are still under way after 10 s without a client');

@@ -1,6 +1,7 @@
 import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
+import { startForwarder } from '../parts/forwarder.ts';
 import { measureSync } from '../parts/fsync.ts';
 import type { Column } from '../report.ts';
 
@@ -23,16 +24,17 @@ const COLUMNS: Column[] = [
   ...FAULT_COLUMNS,
 ];
 
-export const calls: Cell = { name: 'calls', about: `whole replies of ${TOKENS} tokens with log-probabilities, ordinary route`, run: (bench) => compare(bench, calls, false) };
-export const streams: Cell = { name: 'streams', about: `the same as streams, which the engine sends in one write`, run: (bench) => compare(bench, streams, true) };
+export const calls: Cell = { name: 'calls', about: `whole replies of ${TOKENS} tokens with log-probabilities, ordinary route; forwards only: the gateway's own libraries (Hono, undici), which hand replies on`, run: (bench) => compare(bench, calls, false) };
+export const streams: Cell = { name: 'streams', about: `the same as streams, which the engine sends in one write; forwards only: as in calls`, run: (bench) => compare(bench, streams, true) };
 
 async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void> {
   await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
   await using stack = new AsyncDisposableStack();
+  const forwarder = stack.use(await startForwarder(bench.engine.url, bench.signal));
   const peers = (await bench.startPeers(stream)).map((peer) => stack.use(peer));
   for (const connections of CONCURRENCIES) {
     await using gateway = await bench.startGateway();
-    const targets = [directTarget(bench.engine), gatewayTarget(gateway), ...peers];
+    const targets = [directTarget(bench.engine), gatewayTarget(gateway), forwarder, ...peers];
     for (const target of targets) await once(bench, target, { connections: WARM_CONNECTIONS, stream, seconds: WARM_SECONDS });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       const syncMs = connections === 1 ? measureSync(bench.postgres.data, SYNC_SECONDS).medianMs : 0;

@@ -1,7 +1,9 @@
-import { directTarget, gatewayTarget, rotated, type Bench, type Cell, type Target } from '../cell.ts';
+import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
+import type { ProtocolName } from '../../../store/schema.ts';
+import { PROTOCOLS } from './protocols.ts';
 
 const TOKENS = [64, 256, 1024, 4096, 16_384];
 const WARM_SECONDS = 1;
@@ -20,32 +22,35 @@ const COLUMNS: Column[] = [
 
 export const growthTokens: Cell = {
   name: 'growth-tokens',
-  about: 'replies of many tokens, c=1',
+  about: "replies of many tokens, c=1, in each protocol beside the engine's own chat route",
   async run(bench) {
     for (const stream of [false, true]) {
       for (const tokens of TOKENS) {
         await bench.engine.set({ tokens, paceMs: 0 });
-        await using gateway = await bench.startGateway();
-        const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
-        for (const target of targets) await once(bench, target, { stream, tokens, seconds: WARM_SECONDS });
-        for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
-          const found = new Map<string, Figures>();
-          for (const target of rotated(targets, repeat)) found.set(target.name, await once(bench, target, { stream, tokens, seconds: bench.options.seconds }));
-          for (const [target, figures] of withAdded(found)) {
-            const what = `${stream ? 'stream' : 'call'} ${tokens}`;
-            bench.report.add({ cell: growthTokens.name, case: what, target, repeat, figures }, ['perSecond', 'p50Ms', 'peakMiB', 'errors', 'lost']);
-          }
-        }
+        for (const protocol of PROTOCOLS) await compare(bench, protocol, { stream, tokens });
       }
     }
     bench.report.summarise(growthTokens.name, growthTokens.about, COLUMNS);
   },
 };
 
-type Shape = { stream: boolean; tokens: number; seconds: number };
+type Shape = { stream: boolean; tokens: number };
 
-async function once(bench: Bench, target: Target, { stream, tokens, seconds }: Shape): Promise<Figures> {
+/** In a process of its own: another protocol's load would have left its memory. */
+async function compare(bench: Bench, protocol: ProtocolName, shape: Shape): Promise<void> {
+  await using gateway = await bench.startGateway();
+  const spoken = speakers(bench, gateway, [protocol]);
+  for (const each of spoken) await once(bench, each, shape, WARM_SECONDS);
+  for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
+    const found = new Map<string, Figures>();
+    for (const each of rotated(spoken, repeat)) found.set(each.target.name, await once(bench, each, shape, bench.options.seconds));
+    const what = `${shape.stream ? 'stream' : 'call'} ${shape.tokens}, ${protocol}`;
+    for (const [target, figures] of withAdded(found)) bench.report.add({ cell: growthTokens.name, case: what, target, repeat, figures }, ['perSecond', 'p50Ms', 'peakMiB', 'errors', 'lost']);
+  }
+}
+
+async function once(bench: Bench, { target, protocol }: Speaker, { stream, tokens }: Shape, seconds: number): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND));
-  const figures = await measureWrk(bench, target, { lines, connections: 1, seconds, stream, tokens });
+  const figures = await measureWrk(bench, target, { lines, connections: 1, seconds, stream, tokens, protocol });
   return target.pid === null ? figures : { ...figures, ownTokenMicros: (figures.ownMicros ?? 0) / tokens };
 }

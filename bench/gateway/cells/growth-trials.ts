@@ -1,9 +1,11 @@
-import { directTarget, gatewayTarget, type Bench, type Cell, type Target } from '../cell.ts';
+import { speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
 import { prime } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, withAdded } from '../measure-wrk.ts';
 import { residentMiB } from '../parts/usage.ts';
 import type { Column } from '../report.ts';
+import type { ProtocolName } from '../../../store/schema.ts';
+import { PROTOCOLS } from './protocols.ts';
 
 const TOKENS = 64;
 const OPEN = [1, 100, 1000, 5000];
@@ -30,20 +32,27 @@ export const growthTrials: Cell = {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       for (const open of OPEN) {
-        await using gateway = await bench.startGateway();
-        const target = gatewayTarget(gateway);
-        await load(bench, target, WARM_SECONDS);
-        await prime(target, await target.lines(open), { turns: TURNS, signal: bench.signal });
-        const idle = { idleMiB: residentMiB(gateway.pid) };
-        const found = new Map<string, Figures>();
-        found.set('direct', await load(bench, directTarget(bench.engine), bench.options.seconds));
-        found.set('trialgate', { ...(await load(bench, target, bench.options.seconds)), ...idle });
-        for (const [name, figures] of withAdded(found)) bench.report.add({ cell: growthTrials.name, case: `${open} open`, target: name, repeat, figures }, ['idleMiB', 'perSecond', 'p50Ms', 'peakMiB', 'lost']);
+        for (const protocol of PROTOCOLS) {
+          const found = await beside(bench, open, protocol);
+          for (const [target, figures] of withAdded(found)) bench.report.add({ cell: growthTrials.name, case: `${open} open, ${protocol}`, target, repeat, figures }, ['idleMiB', 'perSecond', 'p50Ms', 'peakMiB', 'lost']);
+        }
       }
     }
     bench.report.summarise(growthTrials.name, growthTrials.about, COLUMNS);
   },
 };
 
-const load = async (bench: Bench, target: Target, seconds: number): Promise<Figures> =>
-  measureWrk(bench, target, { lines: await target.lines(seconds * TRIALS_A_SECOND), connections: CONNECTIONS, seconds, stream: false });
+/** In a process of its own: another protocol's trials would stay open. */
+async function beside(bench: Bench, open: number, protocol: ProtocolName): Promise<Map<string, Figures>> {
+  await using gateway = await bench.startGateway();
+  const spoken = speakers(bench, gateway, [protocol]);
+  for (const each of spoken) await load(bench, each, WARM_SECONDS);
+  for (const { target } of spoken) if (!target.direct) await prime(target, await target.lines(open), { turns: TURNS, protocol, signal: bench.signal });
+  const idleMiB = residentMiB(gateway.pid);
+  const found = new Map<string, Figures>();
+  for (const each of spoken) found.set(each.target.name, { ...(await load(bench, each, bench.options.seconds)), ...(each.target.direct ? {} : { idleMiB }) });
+  return found;
+}
+
+const load = async (bench: Bench, { target, protocol }: Speaker, seconds: number): Promise<Figures> =>
+  measureWrk(bench, target, { lines: await target.lines(seconds * TRIALS_A_SECOND), connections: CONNECTIONS, seconds, stream: false, protocol });

@@ -1,11 +1,12 @@
 import { Pool } from 'undici';
-import { directTarget, gatewayTarget, type Bench, type Cell, type Target } from '../cell.ts';
-import { body, conversation } from '../load/bodies.ts';
+import { speakers, type Bench, type Cell, type Speaker, type Target } from '../cell.ts';
+import { body, conversation, FORMS, pathOf } from '../load/bodies.ts';
 import { post } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
 import { withAdded } from '../measure-wrk.ts';
 import { cpuSeconds, residentMiB } from '../parts/usage.ts';
 import { median, type Column } from '../report.ts';
+import { PROTOCOLS } from './protocols.ts';
 
 const TOKENS = 64;
 const TRIALS = 4;
@@ -22,6 +23,7 @@ const COLUMNS: Column[] = [
   { key: 'bodyKiB', title: 'request KiB', digits: 1 },
   { key: 'residentMiB', title: 'resident MiB' },
   { key: 'storedKiB', title: 'stored KiB/call', digits: 1 },
+  { key: 'unclean', title: 'not by ids', sum: true },
 ];
 
 /** Long conversations, one call at a time. */
@@ -31,28 +33,31 @@ export const growthTurns: Cell = {
   async run(bench) {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
-      await using gateway = await bench.startGateway();
-      const found = new Map<string, Map<number, Figures>>();
-      for (const target of [directTarget(bench.engine), gatewayTarget(gateway)]) found.set(target.name, await converse(bench, target));
-      for (const mark of MARKS) {
-        const figures = new Map([...found].map(([name, marks]) => [name, marks.get(mark) ?? {}]));
-        for (const [target, each] of withAdded(figures)) bench.report.add({ cell: growthTurns.name, case: `turn ${mark}`, target, repeat, figures: each }, ['p50Ms', 'residentMiB', 'storedKiB']);
+      for (const protocol of PROTOCOLS) {
+        await using gateway = await bench.startGateway();
+        const found = new Map<string, Map<number, Figures>>();
+        for (const each of speakers(bench, gateway, [protocol])) found.set(each.target.name, await converse(bench, each));
+        for (const mark of MARKS) {
+          const figures = new Map([...found].map(([name, marks]) => [name, marks.get(mark) ?? {}]));
+          for (const [target, each] of withAdded(figures)) bench.report.add({ cell: growthTurns.name, case: `turn ${mark}, ${protocol}`, target, repeat, figures: each }, ['p50Ms', 'residentMiB', 'storedKiB', 'unclean']);
+        }
       }
     }
     bench.report.summarise(growthTurns.name, growthTurns.about, COLUMNS);
   },
 };
 
-async function converse(bench: Bench, target: Target): Promise<Map<number, Figures>> {
+async function converse(bench: Bench, { target, protocol }: Speaker): Promise<Map<number, Figures>> {
   const pool = new Pool(target.url, { connections: 1 });
+  const form = FORMS[protocol];
   const say = (line: Parameters<typeof post>[1], turn: number) => {
-    const text = body(conversation(line.name, turn, TOKENS), { stream: false, tokens: TOKENS, direct: target.direct });
-    return post(pool, line, text, bench.signal).then((ms) => ({ ms, bytes: text.length }));
+    const text = body(conversation(line.name, turn, TOKENS, form), { stream: false, tokens: TOKENS, direct: target.direct }, form);
+    return post(pool, { ...line, path: pathOf(line.path, form) }, text, bench.signal).then((ms) => ({ ms, bytes: text.length }));
   };
   try {
     for (const line of await target.lines(WARM_TRIALS)) for (let turn = 1; turn <= WARM_TURNS; turn++) await say(line, turn);
     const lines = await target.lines(TRIALS);
-    const before = await target.gateway?.stored();
+    const [before, rows] = [await target.gateway?.stored(), await target.gateway?.recorded()];
     const marks = new Map<number, Figures>();
     let times: number[] = [];
     let cpu = 0;
@@ -71,7 +76,9 @@ async function converse(bench: Bench, target: Target): Promise<Map<number, Figur
       if (turn !== mark) continue;
       const own = target.pid === null ? {} : { ownMicros: ((ownCpu(target) - cpu) * 1e6) / times.length, residentMiB: residentMiB(target.pid) };
       const stored = target.gateway && before !== undefined ? { storedKiB: ((await target.gateway.stored()) - before) / 1024 / (turn * TRIALS) } : {};
-      marks.set(turn, { p50Ms: median(times), bodyKiB: bytes / 1024, ...own, ...stored });
+      const now = await target.gateway?.recorded();
+      const unclean = rows && now ? { unclean: now.completed - now.clean - (rows.completed - rows.clean) - TRIALS } : {};
+      marks.set(turn, { p50Ms: median(times), bodyKiB: bytes / 1024, ...own, ...stored, ...unclean });
     }
     return marks;
   } finally {

@@ -1,7 +1,9 @@
-import { directTarget, gatewayTarget, type Bench, type Cell, type Target } from '../cell.ts';
+import type { ProtocolName } from '../../../store/schema.ts';
+import { speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import type { Column } from '../report.ts';
 import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
+import { PROTOCOLS } from './protocols.ts';
 
 const STREAMS = 256;
 const SLOWEST = 2000;
@@ -19,30 +21,34 @@ export const rate: Cell = {
   name: 'rate',
   about: `the highest rate of tokens, each written alone, in ${STREAMS} streams: ${100 * KEPT} % of it come, none lost, with a delay of at most ${LATE_MS} ms at p99`,
   async run(bench) {
-    for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
-      await using gateway = await bench.startGateway();
-      const add = (what: string, target: string, figures: Figures) => bench.report.add({ cell: rate.name, case: what, target, repeat, figures }, SHOWN);
-      let held: Figures | null = null;
-      for (let asked = SLOWEST; asked <= FASTEST; asked *= FASTER) {
-        const figures = await at(bench, gatewayTarget(gateway), asked);
-        const holds = figures.errors === 0 && figures.lost === 0 && (figures.delayP99Ms ?? 0) <= LATE_MS && (figures.tokensPerSecond ?? 0) >= KEPT * asked;
-        if (held) add(holds ? 'below' : 'held', 'trialgate', held);
-        if (!holds) add('missed', 'trialgate', figures);
-        held = holds ? figures : null;
-        if (!holds) break;
-      }
-      if (held) add('held', 'trialgate', held);
-      const best = bench.report.rows.find((row) => row.cell === rate.name && row.case === 'held' && row.repeat === repeat);
-      if (best) add('held', 'direct', await at(bench, directTarget(bench.engine), best.figures.asked ?? SLOWEST));
-    }
-    bench.report.summarise(rate.name, rate.about, COLUMNS, (row) => row.case !== 'below');
+    for (let repeat = 1; repeat <= bench.options.repeats; repeat++) for (const protocol of PROTOCOLS) await raise(bench, protocol, repeat);
+    bench.report.summarise(rate.name, rate.about, COLUMNS, (row) => !row.case.endsWith('below'));
   },
 };
 
-async function at(bench: Bench, target: Target, asked: number): Promise<Figures> {
+async function raise(bench: Bench, protocol: ProtocolName, repeat: number): Promise<void> {
+  await using gateway = await bench.startGateway();
+  const [direct, spoken] = speakers(bench, gateway, [protocol]);
+  if (!direct || !spoken) return;
+  const add = (what: string, target: string, figures: Figures) => bench.report.add({ cell: rate.name, case: `${protocol} ${what}`, target, repeat, figures }, SHOWN);
+  let held: Figures | null = null;
+  for (let asked = SLOWEST; asked <= FASTEST; asked *= FASTER) {
+    const figures = await at(bench, spoken, asked);
+    const holds = figures.errors === 0 && figures.lost === 0 && (figures.delayP99Ms ?? 0) <= LATE_MS && (figures.tokensPerSecond ?? 0) >= KEPT * asked;
+    if (holds && held) add('below', 'trialgate', held);
+    if (!holds) add('missed', 'trialgate', figures);
+    if (!holds) break;
+    held = figures;
+  }
+  if (!held) return;
+  add('held', 'trialgate', held);
+  add('held', 'direct', await at(bench, direct, held.asked ?? SLOWEST));
+}
+
+async function at(bench: Bench, { target, protocol }: Speaker, asked: number): Promise<Figures> {
   const paceMs = (STREAMS * 1000) / asked;
   await bench.engine.set({ tokens: TOKENS, paceMs });
   const length = TOKENS * paceMs;
-  const job = { protocol: 'chat_completions' as const, streams: STREAMS, tokens: TOKENS, spreadMs: length, warmMs: length + 500, forMs: length + 500 + 1000 * bench.options.seconds };
+  const job = { protocol, streams: STREAMS, tokens: TOKENS, spreadMs: length, warmMs: length + 500, forMs: length + 500 + 1000 * bench.options.seconds };
   return { ...(await timedStreams(bench, target, job, 4)), asked };
 }

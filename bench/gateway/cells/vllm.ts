@@ -6,7 +6,7 @@ import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
 import { PROTOCOLS } from './protocols.ts';
 
-const TOKENS = 64;
+const TOKENS = 32;
 const TALKS = 32;
 const TURNS = 2;
 
@@ -32,7 +32,7 @@ export const vllm: Cell = {
   async run(bench) {
     await using engine = await startVllm(bench.signal);
     const onVllm: Bench = { ...bench, engine };
-    await using gateway = await bench.startGateway(engine.url);
+    await using gateway = await bench.startGateway({ engine: engine.url });
     const spoken = speakers(onVllm, gateway, PROTOCOLS);
     for (const each of spoken) await talk(onVllm, each, { continues: true, stream: true });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {

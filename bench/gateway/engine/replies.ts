@@ -73,8 +73,18 @@ export function chatChunk(token: Token, isLast: boolean): string {
 }
 
 const textHead = { id: 'cmpl-b559c4e431e86a05', object: 'text_completion', created: CREATED, model: 'policy' };
+/** Where each token's text begins. */
+function offsetsOf(said: Token[], from: number): number[] {
+  let next = from;
+  return said.map(({ text }) => {
+    const at = next;
+    next += text.length;
+    return at;
+  });
+}
+
 const textLogprobs = (said: Token[], from: number) => ({
-  text_offset: said.map((_, i) => said.slice(0, i).reduce((sum, { text }) => sum + text.length, from)),
+  text_offset: offsetsOf(said, from),
   token_logprobs: said.map(({ logprob }) => logprob),
   tokens: said.map(({ text }) => text),
   top_logprobs: said.map(({ text, logprob }) => ({ [text]: logprob })),
@@ -88,9 +98,11 @@ export function wholeText(tokens: number, prompt: number[]): Buffer {
 }
 
 export function streamedText(tokens: number, prompt: number[]): StreamParts {
+  const said = tokensTo(tokens);
+  const offsets = offsetsOf(said, 0);
   return {
     opening: STREAM_HEAD,
-    tokens: tokensTo(tokens).map((token, i) => textChunk(token, { prompt: i === 0 ? prompt : null, offset: textOf(i).length, isLast: i === tokens - 1 })),
+    tokens: said.map((token, i) => textChunk(token, { prompt: i === 0 ? prompt : null, offset: offsets[i] ?? 0, isLast: i === tokens - 1 })),
     ending: event({ ...textHead, choices: [], usage: usageOf(prompt.length, tokens) }) + END,
   };
 }

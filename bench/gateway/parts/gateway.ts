@@ -10,7 +10,7 @@ import { attemptKey } from '../../../store/keys.ts';
 import { openAttempt } from '../../../store/queries/open-attempt.ts';
 import { replicas } from '../../../store/schema.ts';
 import { ENGINE_LABEL } from '../engine/label.ts';
-import { startChild } from './child.ts';
+import { startChild, type Child } from './child.ts';
 import type { BenchPostgres } from './postgres.ts';
 
 /** A trial that is open: where its agent sends calls, and the key that proves it. */
@@ -20,6 +20,8 @@ export type Recorded = { completed: number; failed: number; cancelled: number; c
 export type BenchGateway = AsyncDisposable & {
   pid: number;
   url: string;
+  /** More processes of it, with the same database. */
+  more: { pid: number; url: string }[];
   openTrials: (count: number) => Promise<OpenTrial[]>;
   /** Rows of the table of calls so far, by how they ended; `clean`: those that went on from recorded ids. */
   recorded: () => Promise<Recorded>;
@@ -28,7 +30,7 @@ export type BenchGateway = AsyncDisposable & {
   tail: () => string;
 };
 
-type Options = { postgres: BenchPostgres; engine: string; profileTo?: (profile: string) => void; signal: AbortSignal };
+type Options = { postgres: BenchPostgres; engine: string; processes?: number; profileTo?: (profile: string) => void; signal: AbortSignal };
 
 const SECRET = 'the secret of a benchmark';
 const OPENERS = 8;
@@ -39,14 +41,14 @@ let databases = 0;
 let trials = 0;
 
 /** A gateway as deployed: `trialgate gateway`, a process and a database of its own, its engine's pool in the hands of a run. */
-export async function startGateway({ postgres, engine, profileTo, signal }: Options): Promise<BenchGateway> {
+export async function startGateway({ postgres, engine, processes = 1, profileTo, signal }: Options): Promise<BenchGateway> {
   await using stack = new AsyncDisposableStack();
   const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-gateway-'));
   stack.defer(() => rmSync(home, { recursive: true, force: true }));
   const database = stack.use(await postgres.database(`cell_${++databases}`));
   const profile = profileTo ? ['--cpu-prof', '--cpu-prof-dir', home] : [];
   const settings = { port: 0, home, engine, 'database-url': database.url, secret: SECRET, 'admin-key': 'benchmark' };
-  const child = await startChild({
+  const launch = {
     name: 'the gateway',
     file: process.execPath,
     args: [...GATEWAY_HEAP, ...profile, join(REPOSITORY, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
@@ -54,12 +56,15 @@ export async function startGateway({ postgres, engine, profileTo, signal }: Opti
     cwd: home,
     ready: /listening on (http[^\s,]+)/,
     signal,
-  });
+  };
+  const child = await startChild(launch);
   stack.defer(async () => {
     await child.stop();
     const file = readdirSync(home).find((name) => name.endsWith('.cpuprofile'));
     if (file) profileTo?.(readFileSync(join(home, file), 'utf8'));
   });
+  const more: Child[] = [];
+  while (more.length < processes - 1) more.push(stack.use(await startChild(launch)));
   const db = openDatabase(database.url, { maxConnections: 1 });
   stack.defer(() => db.$client.end());
   await db.update(replicas).set({ runId: RUN, label: ENGINE_LABEL, inRotation: true, updatedAt: new Date() });
@@ -67,6 +72,7 @@ export async function startGateway({ postgres, engine, profileTo, signal }: Opti
   return {
     pid: child.pid,
     url: child.said,
+    more: more.map(({ pid, said }) => ({ pid, url: said })),
     tail: child.tail,
     openTrials: (count) => openTrials(database.url, count),
     async recorded() {

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { postgresHome } from '../../../cli/supervisor/components/postgres-home.ts';
-import { LOOPBACK } from '../../../cli/supervisor/plan.ts';
+import { LOOPBACK } from '../../../cli/supervisor/gateways.ts';
 import { freePort } from '../../../cli/supervisor/ports.ts';
 import { startChild } from './child.ts';
 
