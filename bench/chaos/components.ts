@@ -9,7 +9,8 @@ import { gateway } from '../../cli/supervisor/components/gateway.ts';
 import { postgres } from '../../cli/supervisor/components/postgres.ts';
 import { temporal } from '../../cli/supervisor/components/temporal.ts';
 import { gpuWorker, worker } from '../../cli/supervisor/components/workers.ts';
-import { LOOPBACK, type Plan } from '../../cli/supervisor/plan.ts';
+import { LOOPBACK } from '../../cli/supervisor/gateways.ts';
+import type { Plan } from '../../cli/supervisor/plan.ts';
 
 /** Where the links listen that can be cut, and what stands outside the deployment's folder. */
 export const wiring = z.object({ postgres: z.number(), temporal: z.number(), engine: z.string(), engineLog: z.string() });
@@ -25,7 +26,7 @@ export const chaosComponents =
       smallEngine(wires),
       store,
       temporal(plan),
-      gateway(through),
+      ...plan.gateways.map((own) => gateway(through, own)),
       worker(through, 'workflows'),
       worker(through, 'activities'),
       gpuWorker(through),

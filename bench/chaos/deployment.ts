@@ -8,7 +8,7 @@ import { resolveConfig } from '../../cli/config/resolve.ts';
 import type { Deployment } from '../../cli/config/schema.ts';
 import { homeFolders, INSTALLS, REPOSITORY } from '../../cli/folders.ts';
 import { down } from '../../cli/supervisor/down.ts';
-import { LOOPBACK } from '../../cli/supervisor/plan.ts';
+import { LOOPBACK } from '../../cli/supervisor/gateways.ts';
 import { freePort } from '../../cli/supervisor/ports.ts';
 import { ON_SHARED_CORES } from '../../cli/testing/temporary-deployment.ts';
 import { isAlive, type ProcessId } from '../../cli/supervisor/processes.ts';

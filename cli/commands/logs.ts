@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('logs'), ['home'])
-    .argument('[component]', 'postgres, temporal, vllm, gateway, …, supervisor, install; all without it')
+    .argument('[component]', 'postgres, temporal, vllm, gateway (all of several; gateway-2: that one), …, supervisor, install; all without it')
     .description("print the components' logs")
     .addOption(new Option('-n, --lines <count>', 'lines of each log to begin with').default('40'))
     .option('-f, --follow', 'go on until interrupted')

@@ -1,5 +1,5 @@
 import { TrialgateError } from '../../store/errors.ts';
-import { LOOPBACK } from '../supervisor/plan.ts';
+import { gatewayPorts, isGateway, LOOPBACK, reachableAt } from '../supervisor/gateways.ts';
 import { readState, type StackState } from '../supervisor/state.ts';
 import type { Deployment } from './schema.ts';
 import { readSecrets } from './secrets.ts';
@@ -34,10 +34,13 @@ export function connectionsOf(config: Deployment): Connections {
       return config.temporal_address ?? `${LOOPBACK}:${port(state, 'temporal', config)}`;
     },
     get gatewayUrl() {
-      return config.gateway_url?.[0] ?? `http://${LOOPBACK}:${port(state, 'gateway', config)}`;
+      return this.gatewayUrls[0] ?? missing('the gateway', config);
     },
     get gatewayUrls() {
-      return config.gateway_url ?? [this.gatewayUrl];
+      if (config.gateway_url) return config.gateway_url;
+      const started = Object.entries(state?.ports ?? {}).flatMap(([name, each]) => (isGateway(name) ? [each] : []));
+      const ports = started.length > 0 ? started : gatewayPorts(config).map(({ name, wanted }) => wanted || missing(`${name}'s port`, config));
+      return ports.map((each) => reachableAt(config.gateway_host, each));
     },
     get engines() {
       return config.engines.length ? config.engines : (state?.engines ?? []);
@@ -51,7 +54,7 @@ export function connectionsOf(config: Deployment): Connections {
   };
 }
 
-function port(state: StackState | null, name: 'postgres' | 'temporal' | 'gateway', config: Deployment): number {
+function port(state: StackState | null, name: 'postgres' | 'temporal', config: Deployment): number {
   return state?.ports[name] ?? (config[`${name}_port`] || missing(`${name}'s port`, config));
 }
 

@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { TrialgateError } from '../../store/errors.ts';
+import { gatewayPorts } from '../supervisor/gateways.ts';
 import { deployment, type Deployment } from './schema.ts';
 import { SETTING_KEYS, settingOf, type SettingKey } from './settings.ts';
 import { defaults, fromEnvironment, fromFile, fromFlags, type Given, type Source } from './sources.ts';
@@ -24,6 +25,7 @@ export function resolveConfig(
   const values = Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.value]));
   const config = deployment.parse(values);
   config.home = path.resolve(cwd, config.home);
+  gatewayPorts(config);
   return { config, origins: Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.from])) };
 }
 

@@ -27,6 +27,7 @@ export const deployment = z.strictObject({
   gateway_url: z.preprocess((value) => (typeof value === 'string' ? [value] : value), z.array(httpUrl, 'a URL, or a list of them').min(1, 'at least one URL')).optional(),
   gateway_host: text,
   gateway_port: port,
+  gateways: z.int('a whole number').min(1, 'at least 1').max(64, 'at most 64'),
   temporal_port: port,
   temporal_ui_port: port.min(1, 'a port (1 to 65535)').optional(),
   postgres_port: port,

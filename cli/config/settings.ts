@@ -20,6 +20,7 @@ export const SETTINGS = {
   gateway_url: { about: 'where agents reach the gateway, when not at its host and port; of several, each attempt gets one that answers', placeholder: 'URL,URL', from: 'list' },
   gateway_host: { about: 'address that the gateway listens on', placeholder: 'HOST', default: '127.0.0.1' },
   gateway_port: { about: 'port of the gateway; 0: any free one', placeholder: 'PORT', default: 8700, from: 'number' },
+  gateways: { about: 'gateway processes of a deployment, on gateway_port and those after it; each fills a processor core', placeholder: 'N', default: 1, from: 'number' },
   temporal_port: { about: 'port of Temporal; 0: any free one', placeholder: 'PORT', default: 7233, from: 'number' },
   temporal_ui_port: { about: "port of Temporal's web page; absent: no page", placeholder: 'PORT', from: 'number' },
   postgres_port: { about: 'port of PostgreSQL; 0: any free one', placeholder: 'PORT', default: 5433, from: 'number' },

@@ -9,7 +9,8 @@ import { freeGigabytes, NEEDED_GB, openSteps } from '../install/install.ts';
 import { findPython } from '../install/python.ts';
 import { reaches } from '../supervisor/components/postgres-home.ts';
 import { deviceOf } from '../supervisor/device.ts';
-import { LOOPBACK, socketFolder } from '../supervisor/plan.ts';
+import { gatewayPorts, LOOPBACK } from '../supervisor/gateways.ts';
+import { socketFolder } from '../supervisor/plan.ts';
 import { requireFree } from '../supervisor/ports.ts';
 import { livingState } from '../supervisor/state.ts';
 import type { SettingKey } from '../config/settings.ts';
@@ -88,10 +89,12 @@ function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Omit<Finding
   return ok(device === 'cuda' ? 'an NVIDIA GPU is used' : wanted === 'cpu' ? 'not used, as asked' : 'none found, the CPU is used');
 }
 
+type Wanted = [SettingKey, string, number, string, boolean];
+
 async function ports(config: Deployment): Promise<Omit<Finding, 'check'>> {
   if (livingState(config.home)) return ok('in use by this deployment, which is up');
-  const wanted: [SettingKey, string, number, string, boolean][] = [
-    ['gateway_port', 'the gateway', config.gateway_port, config.gateway_host, true],
+  const wanted: Wanted[] = [
+    ...gatewayPorts(config).map(({ name, wanted: port }): Wanted => ['gateway_port', `the ${name}`, port, config.gateway_host, true]),
     ['temporal_port', 'Temporal', config.temporal_port, LOOPBACK, !config.temporal_address],
     ['postgres_port', 'PostgreSQL', config.postgres_port, LOOPBACK, !config.database_url],
   ];

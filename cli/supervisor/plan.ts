@@ -5,6 +5,7 @@ import path from 'node:path';
 import type { Deployment } from '../config/schema.ts';
 import { secretsOf } from '../config/secrets.ts';
 import { homeFolders } from '../folders.ts';
+import { gatewayPorts, LOOPBACK, reachableAt, type OwnGateway } from './gateways.ts';
 import { HeldPorts } from './ports.ts';
 import { readState } from './state.ts';
 
@@ -12,7 +13,8 @@ import { readState } from './state.ts';
 export type Plan = {
   config: Deployment;
   folders: ReturnType<typeof homeFolders>;
-  ports: { postgres: number; temporal: number; gateway: number };
+  /** By component. */
+  ports: { postgres: number; temporal: number; [gateway: string]: number };
   /** What was chosen here stays ours until its component starts. */
   held: HeldPorts;
   postgresPassword: string;
@@ -20,16 +22,13 @@ export type Plan = {
   secret: string;
   databaseUrl: string;
   temporalAddress: string;
-  /** Our own gateway's address, or the first that the configuration names. */
-  gatewayUrl: string;
-  /** Those that agents may be given. */
+  gateways: OwnGateway[];
+  /** Those that agents may be given: our own, or what the configuration names. */
   gatewayUrls: string[];
   /** Our own vLLM's socket. */
   engineSocket: string;
   engines: string[];
 };
-
-export const LOOPBACK = '127.0.0.1';
 
 export async function makePlan(config: Deployment): Promise<Plan> {
   const folders = homeFolders(config.home);
@@ -37,14 +36,17 @@ export async function makePlan(config: Deployment): Promise<Plan> {
   const secrets = secretsOf(config.home);
   const kept = readState(config.home)?.ports ?? {};
   const held = new HeldPorts();
-  const ports = {
+  const ports: Plan['ports'] = {
     postgres: await held.choose(config.postgres_port, kept['postgres'], LOOPBACK),
     temporal: await held.choose(config.temporal_port, kept['temporal'], LOOPBACK),
-    gateway: await held.choose(config.gateway_port, kept['gateway'], config.gateway_host),
   };
+  const gateways: OwnGateway[] = [];
+  for (const { name, wanted } of gatewayPorts(config)) {
+    const port = await held.choose(wanted, kept[name], config.gateway_host);
+    ports[name] = port;
+    gateways.push({ name, port, url: reachableAt(config.gateway_host, port) });
+  }
   const engineSocket = path.join(socketFolder(config.home), 'engine.sock');
-  const reachable = ['0.0.0.0', '::'].includes(config.gateway_host) ? LOOPBACK : config.gateway_host;
-  const ownGateway = `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${ports.gateway}`;
   return {
     config,
     folders,
@@ -56,8 +58,8 @@ export async function makePlan(config: Deployment): Promise<Plan> {
     databaseUrl:
       config.database_url ?? `postgres://trialgate:${secrets.postgres_password}@${LOOPBACK}:${ports.postgres}/trialgate`,
     temporalAddress: config.temporal_address ?? `${LOOPBACK}:${ports.temporal}`,
-    gatewayUrl: config.gateway_url?.[0] ?? ownGateway,
-    gatewayUrls: config.gateway_url ?? [ownGateway],
+    gateways,
+    gatewayUrls: config.gateway_url ?? gateways.map(({ url }) => url),
     engineSocket,
     engines: config.engines.length ? config.engines : [`unix:${engineSocket}`],
   };

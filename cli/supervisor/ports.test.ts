@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
-import { LOOPBACK } from './plan.ts';
+import { LOOPBACK } from './gateways.ts';
 import { freePort, HeldPorts } from './ports.ts';
 
 const take = (port: number): Promise<string> =>

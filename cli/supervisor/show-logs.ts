@@ -4,6 +4,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError } from '../../store/errors.ts';
 import { homeFolders } from '../folders.ts';
+import { isGateway } from './gateways.ts';
 import { lastLines } from './logs.ts';
 
 export type LogOptions = { component?: string; lines: string; follow: boolean };
@@ -39,7 +40,7 @@ function logFiles(home: string, component: string | undefined): string[] {
   } catch {
     // No folder, no logs.
   }
-  const wanted = component === undefined ? names : names.filter((name) => name === `${component}.log`);
+  const wanted = component === undefined ? names : names.filter((name) => name === `${component}.log` || (component === 'gateway' && isGateway(path.basename(name, '.log'))));
   if (wanted.length) return wanted.map((name) => path.join(logs, name));
   const there = names.map((name) => path.basename(name, '.log')).join(', ');
   throw new TrialgateError('bad_input', component === undefined ? `no logs in ${logs} yet` : `no log of ${component} in ${logs}; there are: ${there || 'none'}`);

@@ -5,6 +5,7 @@ import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { connectionsOf } from '../config/connections.ts';
 import { resolveConfig } from '../config/resolve.ts';
 import { until } from '../../store/testing/until.ts';
 import type { ComponentName } from './components/all.ts';
@@ -105,6 +106,25 @@ function supervise(home: string): ChildProcess {
     setInterval(() => {}, 1000);`;
   return spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
 }
+
+it('a deployment of several gateways starts one, on a port that the workers do not know, or another when that dies', async () => {
+  const stack = await start('gateways', ['postgres', 'gateway'], { gateways: '3', engines: 'http://127.0.0.1:9' });
+  const config = configIn(path.join(folder, 'gateways'), { gateways: '3' });
+  const answering = async () => Promise.all(connectionsOf(config).gatewayUrls.map(async (url) => (await fetch(`${url}/health`)).status));
+  try {
+    expect(stack.plan.gatewayUrls).toEqual(connectionsOf(config).gatewayUrls);
+    expect(new Set(stack.plan.gatewayUrls).size).toBe(3);
+    expect(await answering()).toEqual([200, 200, 200]);
+    const before = componentOf(stack.state(), 'gateway-2');
+    process.kill(before?.process?.pid ?? 0, 'SIGKILL');
+    await until(() => componentOf(stack.state(), 'gateway-2')?.restarts === 1 && componentOf(stack.state(), 'gateway-2')?.status === 'ready');
+    expect(componentOf(stack.state(), 'gateway-2')?.address).toBe(before?.address);
+    expect(stack.state().components.map(({ name, restarts }) => `${name} ${restarts}`)).toEqual(['postgres 0', 'gateway 0', 'gateway-2 1', 'gateway-3 0']);
+    expect(await answering()).toEqual([200, 200, 200]);
+  } finally {
+    await stack.stop();
+  }
+});
 
 it('lets two supervisors of one deployment run', async () => {
   const stack = await start('locked', []);

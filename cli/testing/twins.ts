@@ -9,8 +9,7 @@ import { environment, type Component } from '../supervisor/component.ts';
 import { healthOf } from '../supervisor/components/engine.ts';
 import { gateway } from '../supervisor/components/gateway.ts';
 import { gpuWorker, worker } from '../supervisor/components/workers.ts';
-import { LOOPBACK, type Plan } from '../supervisor/plan.ts';
-import { freePort } from '../supervisor/ports.ts';
+import type { Plan } from '../supervisor/plan.ts';
 import { startStack } from '../supervisor/stack.ts';
 import { ComponentProcess } from './component-process.ts';
 import { temporaryDeployment } from './temporary-deployment.ts';
@@ -38,27 +37,25 @@ export async function startTwins(settings: Record<string, string>): Promise<Twin
   await chmod(folder, 0o755);
   const model = join(folder, 'model');
   writeTinyModel(model);
-  const ports = [await freePort(LOOPBACK), await freePort(LOOPBACK)] as const;
-  const gatewayUrls = [`http://${LOOPBACK}:${ports[0]}`, `http://${LOOPBACK}:${ports[1]}`] as const;
   const engines = [join(folder, 'engine-a'), join(folder, 'engine-b')] as const;
   const deployment = await temporaryDeployment({
     TRIALGATE_DEVICE: 'cpu',
     TRIALGATE_ENGINES: JSON.stringify(engines.map((path) => `unix:${path}.sock`)),
-    TRIALGATE_GATEWAY_PORT: String(ports[0]),
-    TRIALGATE_GATEWAY_URL: gatewayUrls.join(','),
+    TRIALGATE_GATEWAYS: '2',
     ...settings,
   });
   const { config } = deployment;
   const stack = await startStack({ config, only: ['postgres', 'temporal'] }, new AbortController().signal);
   const { plan } = stack;
-  const elsewhere: Plan = { ...plan, ports: { ...plan.ports, gateway: ports[1] }, gatewayUrl: gatewayUrls[1] };
+  const [first, second] = plan.gateways;
+  if (!first || !second) throw new Error('the plan has no two gateways');
   const pair = (name: string, a: Component, b: Component): Pair => [
     new ComponentProcess(a, join(folder, `${name}-a.log`)),
     new ComponentProcess(b, join(folder, `${name}-b.log`)),
   ];
   const pairs = {
     engine: pair('engine', engine(engines[0]), engine(engines[1])),
-    gateway: pair('gateway', gateway(plan), gateway(elsewhere)),
+    gateway: pair('gateway', gateway(plan, first), gateway(plan, second)),
     workflows: pair('workflows', worker(plan, 'workflows'), worker(plan, 'workflows')),
     activities: pair('activities', worker(plan, 'activities'), worker(plan, 'activities')),
     gpu: pair('gpu', gpuWorker(plan), gpuWorker(plan)),
@@ -73,7 +70,7 @@ export async function startTwins(settings: Record<string, string>): Promise<Twin
   const sampled = () => engines.map((path) => readEngineLog(`${path}.jsonl`).filter((entry) => entry.serial !== undefined).length);
   try {
     await Promise.all(all.map((each) => each.start()));
-    return { config, plan, model, gatewayUrls, ...pairs, sampled, remove };
+    return { config, plan, model, gatewayUrls: [first.url, second.url], ...pairs, sampled, remove };
   } catch (error) {
     await remove();
     throw error;

@@ -15,21 +15,21 @@ export type Components = { components: Component[]; notes: string[] };
 export function componentsOf(plan: Plan, only: readonly ComponentName[] = COMPONENTS): Components {
   const { config } = plan;
   const notes: string[] = [];
-  const make: Record<ComponentName, () => Component | null> = {
-    vllm: () => (config.engines.length ? null : engine(plan)),
+  const make: Record<ComponentName, () => Component | Component[]> = {
+    vllm: () => (config.engines.length ? [] : engine(plan)),
     postgres: () => {
-      if (config.database_url) return null;
+      if (config.database_url) return [];
       const { note, ...component } = postgres(plan);
       if (note) notes.push(note);
       return component;
     },
-    temporal: () => (config.temporal_address ? null : temporal(plan)),
-    gateway: () => gateway(plan),
+    temporal: () => (config.temporal_address ? [] : temporal(plan)),
+    gateway: () => plan.gateways.map((own) => gateway(plan, own)),
     'workflow-worker': () => worker(plan, 'workflows'),
     'activity-worker': () => worker(plan, 'activities'),
     'gpu-worker': () => gpuWorker(plan),
   };
-  const components = COMPONENTS.filter((name) => only.includes(name)).flatMap((name) => make[name]() ?? []);
+  const components = COMPONENTS.filter((name) => only.includes(name)).flatMap((name) => make[name]());
   const present = new Set(components.map((component) => component.name));
   for (const component of components) component.needs = component.needs.filter((name) => present.has(name));
   return { components, notes };

@@ -1,18 +1,18 @@
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
+import type { OwnGateway } from '../gateways.ts';
 import type { Plan } from '../plan.ts';
 
 /** Node's default lets young objects take hundreds of megabytes; in MiB, of which V8 uses up to three times as many. */
 export const GATEWAY_HEAP = ['--max-semi-space-size=32'];
 
-export function gateway(plan: Plan): Component {
+export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component {
   const { gateway_host: host } = plan.config;
-  const port = plan.ports.gateway;
   return {
-    name: 'gateway',
-    address: plan.gatewayUrl,
+    name,
+    address: url,
     needs: ['postgres'],
-    prepare: () => plan.held.handOver(port, host, 'the gateway', 'gateway_port'),
+    prepare: () => plan.held.handOver(port, host, `the ${name}`, 'gateway_port'),
     launch: () => ({
       file: INSTALLS.node,
       args: [...GATEWAY_HEAP, INSTALLS.main, 'gateway'],
@@ -37,7 +37,7 @@ export function gateway(plan: Plan): Component {
       cwd: plan.folders.home,
     }),
     isReady: async (_pid, signal) => {
-      const reply = await fetch(`http://${host}:${port}/health`, { signal: AbortSignal.any([signal, AbortSignal.timeout(3000)]) });
+      const reply = await fetch(`${url}/health`, { signal: AbortSignal.any([signal, AbortSignal.timeout(3000)]) });
       await reply.body?.cancel();
       return reply.ok;
     },

@@ -6,7 +6,8 @@ import pg from 'pg';
 import { TrialgateError } from '../../../store/errors.ts';
 import { migrate } from '../../../store/queries/migrate.ts';
 import type { Component } from '../component.ts';
-import { LOOPBACK, type Plan } from '../plan.ts';
+import { LOOPBACK } from '../gateways.ts';
+import type { Plan } from '../plan.ts';
 import { endGroup, identify } from '../processes.ts';
 import { postgresHome, type PostgresHome } from './postgres-home.ts';
 
@@ -29,7 +30,7 @@ export function postgres(plan: Plan): Component & { note: string | null } {
     },
     launch: () => ({
       file: path.join(home.binaries, 'bin/postgres'),
-      args: ['-D', home.data, ...settings(port)],
+      args: ['-D', home.data, ...settings(port, plan.gateways.length)],
       env: { PATH: process.env['PATH'], LC_ALL: 'C.UTF-8', TZ: 'UTC' },
       cwd: home.data,
       user: home.user,
@@ -46,12 +47,13 @@ export function postgres(plan: Plan): Component & { note: string | null } {
   };
 }
 
-function settings(port: number): string[] {
+function settings(port: number, gateways: number): string[] {
   const values = {
     port,
     listen_addresses: LOOPBACK,
     unix_socket_directories: '',
-    max_connections: 200,
+    // Each gateway's pool, and what the rest of a deployment opens.
+    max_connections: 190 + 10 * gateways,
     // Under the data folder and cleared at each start; what a kill leaves in /dev/shm stays there.
     dynamic_shared_memory_type: 'mmap',
   };

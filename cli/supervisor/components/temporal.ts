@@ -3,7 +3,8 @@ import { promisify } from 'node:util';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import { TEMPORAL_POLLING } from '../../temporal-polling.ts';
-import { LOOPBACK, type Plan } from '../plan.ts';
+import { LOOPBACK } from '../gateways.ts';
+import type { Plan } from '../plan.ts';
 import { requireFree } from '../ports.ts';
 
 const run = promisify(execFile);
