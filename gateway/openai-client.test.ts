@@ -33,6 +33,7 @@ test('OpenAI’s client takes a stream that was cut for a whole one', async () =
 
 test.each(['an engine that fails', 'engines that get new weights'])('OpenAI’s client gives up on %s for a moment', async (cause) => {
   const isPaused = cause.startsWith('engines');
+  await gateway.restart({ settings: { holdMs: 400 } });
   if (isPaused) await gateway.givePool('run', 'run@1', false);
   else gateway.engine.fault = 'status_503';
   const trial = await gateway.trial(isPaused ? { runId: 'run' } : {});

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Fault } from '../testing/fake-engine.ts';
-import { ASK, readStream, useGateway } from '../testing/harness.ts';
+import { ASK, IMPATIENT, readStream, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 const STREAM = { ...ASK, stream: true };
@@ -14,6 +14,7 @@ test.each<[Fault, number, string]>([
   ['context_too_long', 400, 'context_length_exceeded'],
   ['refuse', 503, 'engine_unavailable'],
 ])('a plain call is lost, hangs or looks good when the engine does %s', async (fault, status, code) => {
+  if (fault === 'hang' || fault === 'refuse') await gateway.restart({ settings: IMPATIENT });
   gateway.engine.fault = fault;
   const trial = await gateway.trial();
   const reply = await trial.chat(ASK);
@@ -31,6 +32,7 @@ test.each<[Fault, string]>([
   ['hang', 'engine_timeout'],
   ['error_event', 'engine_error'],
 ])('a stream ends as if it were whole when the engine does %s', async (fault, code) => {
+  if (fault === 'hang') await gateway.restart({ settings: IMPATIENT });
   gateway.engine.fault = fault;
   const trial = await gateway.trial();
   const stream = await readStream(await trial.chat(STREAM));
@@ -97,15 +99,15 @@ test('the engine’s own words about a bad request do not reach the agent', asyn
 });
 
 test('a whole reply that takes longer than an engine may be silent is cut, though the engine is alive', async () => {
-  gateway.engine.delay = 200;
+  await gateway.restart({ settings: { idleMs: 2_000 } });
+  gateway.engine.delay = 500;
   const trial = await gateway.trial();
   expect((await trial.chat(ASK)).status).toBe(200);
 });
 
 test('a stream that brings nothing for long looks dead to its agent', async () => {
-  await gateway.gateway.close();
-  await gateway.start({ settings: { keepAliveMs: 50 } });
-  gateway.engine.delay = 150;
+  await gateway.restart({ settings: { keepAliveMs: 50 } });
+  gateway.engine.delay = 500;
   const trial = await gateway.trial();
   const text = await (await trial.chat(STREAM)).text();
   expect(text.match(/^: keep-alive$/gm)?.length).toBeGreaterThan(2);
@@ -113,7 +115,8 @@ test('a stream that brings nothing for long looks dead to its agent', async () =
 });
 
 test('slow but steady tokens count as silence', async () => {
-  gateway.engine.delay = 150;
+  await gateway.restart({ settings: { idleMs: 2_000 } });
+  gateway.engine.delay = 500;
   const trial = await gateway.trial();
   expect(await readStream(await trial.chat(STREAM))).toMatchObject({ done: true, broken: false });
 });

@@ -14,7 +14,7 @@ type Options = { parses: boolean };
 
 /** A trial of one recorded turn, and the request that goes on from it. */
 async function secondTurn({ parses }: Options) {
-  await context.serve({ parses }, { settings: { idleMs: 20_000, holdMs: 20_000 } });
+  await context.serve({ parses });
   // From the second turn of another trial the gateway learns what its engine can.
   const [another, trial] = [await context.trial(), await context.trial()];
   const turn = async (chat: typeof trial.chat, messages: unknown[]) => {

@@ -3,7 +3,7 @@ import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { isReproducible, sampledBody } from './sampling.ts';
 import { ASK, readStream, useGateway } from '../testing/harness.ts';
 
-const gateway = useGateway({ settings: { idleMs: 20_000 } });
+const gateway = useGateway();
 
 test('an agent’s own sampling reaches the engine in a training run', async () => {
   await gateway.givePool('run', 'run@3');
@@ -96,8 +96,7 @@ test('a budget is overrun, or the trial does not tell that it was', async () => 
 });
 
 test('an SDK tries again where a budget is used up', async () => {
-  await gateway.gateway.close();
-  await gateway.start({ settings: { budgetEnd: 'refuse' } });
+  await gateway.restart({ settings: { budgetEnd: 'refuse' } });
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   await trial.chat(ASK);
   const reply = await trial.chat(ASK);

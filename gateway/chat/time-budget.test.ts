@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { countersOf } from '../testing/counters-of.ts';
 import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
 
-const gateway = useGateway({ settings: { idleMs: 20_000, holdMs: 20_000 } });
+const gateway = useGateway();
 /** Time enough for the first tokens, after which the engine is silent. */
 const budgets = { seconds: 1.5 };
 const STREAM = { ...ASK, stream: true };
@@ -57,8 +57,7 @@ test.each([
 });
 
 test('an agent that is to be refused sees an end when its trial\'s time is up', async () => {
-  await gateway.gateway.close();
-  await gateway.start({ settings: { budgetEnd: 'refuse', idleMs: 20_000 } });
+  await gateway.restart({ settings: { budgetEnd: 'refuse' } });
   gateway.engine.fault = 'hang';
   const [plain, streaming] = [await gateway.trial({ budgets }), await gateway.trial({ budgets })];
   const [reply, stream] = await Promise.all([plain.chat(ASK), streaming.chat(STREAM).then(readStream)]);

@@ -31,6 +31,7 @@ test('a call under way when the next adapter comes is not trained on, or the nex
 });
 
 test('the base answers where the adapter is not loaded, or was lost', async () => {
+  await gateway.restart({ settings: { holdMs: 400 } });
   await gateway.givePool('run', 'run@3');
   const trial = await gateway.trial({ runId: 'run' });
   expect((await trial.chat(ASK)).status).toBe(503);

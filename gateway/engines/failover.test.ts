@@ -13,8 +13,7 @@ afterEach(async () => {
 /** A trial, and the engines in the order in which it prefers them. */
 async function trialBefore<T extends { url: string; stop: () => Promise<void> }>(engines: T[]) {
   started.push(...engines);
-  await gateway.gateway.close();
-  await gateway.start({ engines: engines.map(({ url }) => url) });
+  await gateway.restart({ engines: engines.map(({ url }) => url) });
   const trial = await gateway.trial();
   const [own, ...others] = preference(trial.id, engines);
   if (!own) throw new Error('no engine');
@@ -101,8 +100,7 @@ describe.each([false, true])('stream: %s', (stream) => {
 
 test('a stream whose engine dies after its head, before its first words, is lost though another would answer, or its agent waits for those in silence', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
-  await gateway.gateway.close();
-  await gateway.start({ engines: [own.url, ...others.map(({ url }) => url)], settings: { keepAliveMs: 100 } });
+  await gateway.restart({ engines: [own.url, ...others.map(({ url }) => url)], settings: { keepAliveMs: 100 } });
   own.fault = 'cut_head';
   const { done, text } = await readStream(await trial.chat({ ...ASK, stream: true }));
   expect([done, text.startsWith(':')]).toEqual([true, true]);

@@ -3,10 +3,12 @@ import { FakeEngine } from '../testing/fake-engine.ts';
 import { ASK, readStream, useGateway } from '../testing/harness.ts';
 import { preference } from './preference.ts';
 
-// Replies are held by the tests, and not for being idle.
-const gateway = useGateway({ settings: { idleMs: 20_000 } });
+const gateway = useGateway();
+/** Where calls wait in vain for an engine. */
+const refuseSoon = () => gateway.restart({ settings: { holdMs: 400 } });
 
 test('a run’s call goes to an engine that is not the run’s, or has other weights', async () => {
+  await refuseSoon();
   const trial = await gateway.trial({ runId: 'mine' });
   for (const [owner, inRotation, status, code] of [
     ['theirs', true, 503, 'engine_unavailable'],
@@ -33,6 +35,7 @@ test('a held call is not let go when its engine comes into rotation', async () =
 });
 
 test('an engine that restarts as another process passes for the run’s policy', async () => {
+  await refuseSoon();
   gateway.engine.label = 'run@1';
   await gateway.givePool('run', 'run@1');
   const trial = await gateway.trial({ runId: 'run' });
@@ -53,6 +56,7 @@ test('calls of an engine whose label is no text to a database cannot be sent, or
 });
 
 test('a call answered by a restarted engine is completed', async () => {
+  await refuseSoon();
   gateway.engine.label = 'run@1';
   await gateway.givePool('run', 'run@1');
   const trial = await gateway.trial({ runId: 'run' });
@@ -92,8 +96,7 @@ test('a call under way during a publication is trained on', async () => {
 
 test('the loss of one replica ends the calls that had not begun', async () => {
   const second = await new FakeEngine().start();
-  await gateway.gateway.close();
-  await gateway.start({ engines: [gateway.engine.url, second.url] });
+  await gateway.restart({ engines: [gateway.engine.url, second.url] });
   const trials = await Promise.all(Array.from({ length: 8 }, () => gateway.trial()));
   await second.stop();
   const replies = await Promise.all(trials.map((trial) => trial.chat(ASK)));

@@ -17,8 +17,7 @@ type Trial = Awaited<ReturnType<TestGateway['trial']>>;
 async function serve(count: number, settings = {}): Promise<{ first: FakeEngine; second: FakeEngine; trials: Trial[] }> {
   const [first, second] = await Promise.all([new FakeEngine().start(), new FakeEngine().start()]);
   engines = [first, second];
-  await gateway.gateway.close();
-  await gateway.start({ engines: engines.map(({ url }) => url), settings: { idleMs: 5_000, ...settings } });
+  await gateway.restart({ engines: engines.map(({ url }) => url), settings });
   const trials: Trial[] = [];
   while (trials.length < count) {
     const trial = await gateway.trial();
@@ -131,8 +130,7 @@ test('a call that ended counts as load for ever, or as less than none', async ()
     await eventually(async () => (await seenBy('calls_in_flight'))[0] === 0);
   }
   first.delay = 0;
-  await gateway.gateway.close();
-  await gateway.start({ engines: engines.map(({ url }) => url), settings: { strictModel: true } });
+  await gateway.restart({ engines: engines.map(({ url }) => url), settings: { strictModel: true } });
   expect((await trial.chat(ASK)).status).toBe(404);
   expect(await seenBy('calls_in_flight')).toEqual([0, 0]);
 });

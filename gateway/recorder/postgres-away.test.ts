@@ -36,6 +36,7 @@ test.each([false, true])('a call is lost while Postgres restarts (stream: %s)', 
 });
 
 test('an agent waits for ever when Postgres stays away, or sees an end that is not recorded', async () => {
+  await gateway.restart({ settings: { storeWaitMs: 1_500 } });
   const trial = await gateway.trial();
   gateway.engine.beforeEnd = () => gateway.postgres.stop();
   const stream = await readStream(await trial.chat(STREAM));

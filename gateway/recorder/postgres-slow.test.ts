@@ -4,7 +4,7 @@ import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
 import { countersOf } from '../testing/counters-of.ts';
 import { slowCommits } from '../testing/slow-commits.ts';
 
-const gateway = useGateway({ settings: { storeWaitMs: 1_000, idleMs: 10_000 } });
+const gateway = useGateway({ settings: { storeWaitMs: 1_000 } });
 afterEach(() => gateway.db.execute(sql`drop trigger if exists slow_disk on calls`));
 
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;

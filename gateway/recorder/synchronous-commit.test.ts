@@ -14,8 +14,7 @@ beforeAll(async () => {
 const OPTIONS = '?options=-c%20synchronous_commit%3Doff%20-c%20statement_timeout%3D55s';
 
 test.each(['', OPTIONS])('a reply ends before its call is on disk where that is the database’s default, or its URL’s (%j)', async (options) => {
-  await gateway.gateway.close();
-  await gateway.start({ databaseUrl: gateway.postgres.url + options });
+  await gateway.restart({ databaseUrl: gateway.postgres.url + options });
   const trial = await gateway.trial();
   await trial.chat(ASK);
   expect(await trial.calls()).toMatchObject([{ status: 'completed', reason: 'on' }]);

@@ -73,8 +73,7 @@ test.each([again(1), { 'idempotency-key': 'k' }])('a failed row of the same call
 test('a retry that reaches another gateway process than its first try is sampled again', async () => {
   const trial = await gateway.trial();
   const first = await trial.chat(ASK);
-  await gateway.gateway.close();
-  await gateway.start();
+  await gateway.restart();
   const second = await gateway.chat(trial.id, trial.key, ASK, { headers: headersOf(trial.key, again(2)) });
   expect(second.headers.get('x-trialgate-call')).toBe(first.headers.get('x-trialgate-call'));
   expect(sampled()).toBe(1);

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { ASK, eventually, useGateway } from '../testing/harness.ts';
 
-const gateway = useGateway({ settings: { idleMs: 10_000 } });
+const gateway = useGateway();
 const finishOf = async (reply: Response): Promise<unknown> => (await reply.json()).choices[0].finish_reason;
 
 test('a late call of the attempt before uses up the budget of this one', async () => {

@@ -138,8 +138,7 @@ const sendBody = (trial: { baseUrl: string; key: string }, body: BodyInit) =>
   fetch(`${trial.baseUrl}/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${trial.key}` }, body, duplex: 'half' } as RequestInit);
 
 test('a body without end fills the memory, whether it says its length or not', async () => {
-  await gateway.gateway.close();
-  await gateway.start({ settings: { maxBodyBytes: 1000 } });
+  await gateway.restart({ settings: { maxBodyBytes: 1000 } });
   const trial = await gateway.trial();
   const large = JSON.stringify({ ...ASK, padding: 'x'.repeat(2000) });
   for (const body of [large, new Blob([large]).stream()]) {
@@ -151,8 +150,7 @@ test('a body without end fills the memory, whether it says its length or not', a
 });
 
 test('bodies that are still coming do not count, and a trial has any number of them', async () => {
-  await gateway.gateway.close();
-  await gateway.start({ settings: { maxCallsInFlight: 2 } });
+  await gateway.restart({ settings: { maxCallsInFlight: 2 } });
   const trial = await gateway.trial();
   const slow = [slowBody(), slowBody(), slowBody()];
   const held = slow.map(({ body }) => sendBody(trial, body));
@@ -181,8 +179,7 @@ test('the models route shows paths of the engine', async () => {
 });
 
 test('a strict gateway answers for any model', async () => {
-  await gateway.gateway.close();
-  await gateway.start({ settings: { strictModel: true } });
+  await gateway.restart({ settings: { strictModel: true } });
   const trial = await gateway.trial();
   const reply = await trial.chat(ASK);
   expect(reply.status).toBe(404);

@@ -43,9 +43,11 @@ test.each(['limit=0', 'limit=x', 'limit=501', 'outcome=good', 'run_id=%00', 'cur
 });
 
 test('an export that the database leaves looks whole', async () => {
+  gateway.engine.label = 'cut@1';
+  await gateway.givePool('cut', 'cut@1');
   for (let i = 0; i < 60; i++) await openAttempt(gateway.db, { trialId: `cut-${i}`, runId: 'cut' });
   const trial = await gateway.trial({ trialId: 'cut-long', runId: 'cut' });
-  await trial.chat(ASK);
+  expect((await trial.chat(ASK)).status).toBe(200);
   const reply = await gateway.admin('GET', '/sessions/export?run_id=cut');
   const reader = reply.body?.getReader();
   await reader?.read();

@@ -5,15 +5,13 @@ import type { GatewaySettings } from '../deps.ts';
 import { ASK, eventually, readStream, TestGateway, useGateway } from '../testing/harness.ts';
 import { expireReservations } from '../../store/testing/expire-reservations.ts';
 
-/** Long enough for those that wait for a place. */
-const idleMs = 20_000;
-const gateway = useGateway({ settings: { idleMs } });
+const gateway = useGateway();
 let other: TestGateway;
 /** Another process, or in workerd another isolate. */
 const startOther = async (settings: Partial<GatewaySettings> = {}) => {
   const { postgres, db, engine } = gateway;
   other = Object.assign(new TestGateway(), { postgres, db, engine });
-  await other.start({ settings: { idleMs, ...settings } });
+  await other.start({ settings });
 };
 beforeEach(() => startOther());
 afterEach(() => other.gateway.close());
@@ -28,7 +26,7 @@ const session = async (id: string): Promise<unknown> => (await gateway.admin('GE
 
 test.each([{ budgetEnd: 'length' as const, end: 'length' }, { budgetEnd: 'refuse' as const, end: 429 }])('calls through two gateways together pass a budget of calls (end: $budgetEnd)', async ({ budgetEnd, end }) => {
   await Promise.all([gateway, other].map((each) => each.gateway.close()));
-  await gateway.start({ settings: { idleMs, budgetEnd } });
+  await gateway.start({ settings: { budgetEnd } });
   await startOther({ budgetEnd });
   const trial = await gateway.trial({ budgets: { calls: 3 } });
   const released = Promise.withResolvers<void>();
@@ -68,8 +66,7 @@ test('a call is cut short, or its trial ended, by tokens that another had reserv
 });
 
 test('a call that fails ends the trial of one that waits for its place', async () => {
-  await gateway.gateway.close();
-  await gateway.start();
+  await gateway.restart({ settings: { idleMs: 400 } });
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   gateway.engine.fault = 'hang';
   const first = await ask(gateway, trial, { stream: true });

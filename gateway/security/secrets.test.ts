@@ -1,15 +1,14 @@
 import { expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import type { Fault } from '../testing/fake-engine.ts';
-import { ADMIN_KEY, ASK, SECRET, useGateway } from '../testing/harness.ts';
+import { ADMIN_KEY, ASK, IMPATIENT, SECRET, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 const FAULTS: Fault[] = ['status_500', 'status_503', 'bad_request', 'cut', 'error_event', 'hang', 'not_json', 'no_ids', 'refuse'];
 
 test('a secret shows in a log, an error or the store after everything went wrong', async () => {
-  await gateway.gateway.close();
   const PASSWORD = 'the-database-password';
-  await gateway.start({ databaseUrl: gateway.postgres.url.replace('postgres@', `postgres:${PASSWORD}@`) });
+  await gateway.restart({ settings: IMPATIENT, databaseUrl: gateway.postgres.url.replace('postgres@', `postgres:${PASSWORD}@`) });
   const trial = await gateway.trial();
   const said: string[] = [];
   const hear = async (reply: Promise<Response>) => {

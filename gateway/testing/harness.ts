@@ -56,8 +56,14 @@ export class TestGateway {
       log: (line) => this.log.push(line),
       ...options,
       engines,
-      settings: { holdMs: 400, idleMs: 400, storeWaitMs: 1_500, ...options.settings },
+      settings: { idleMs: 20_000, ...options.settings },
     });
+  }
+
+  /** Another process of the same gateway. */
+  async restart(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
+    await this.gateway.close();
+    await this.start(options);
   }
 
   /** The engine's pool belongs to `runId` and is said to have `label`. */
@@ -108,6 +114,9 @@ export class TestGateway {
     return Object.fromEntries(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]));
   }
 }
+
+/** For tests of what a gateway does when its waits end. The others wait for what comes, however busy the machine is. */
+export const IMPATIENT = { holdMs: 400, idleMs: 400, storeWaitMs: 1_500 };
 
 export const ASK = { model: 'gpt-4o', messages: [{ role: 'user', content: 'Say hello' }] };
 

@@ -33,10 +33,8 @@ export class TokenGateway extends TestGateway {
     await this.start({ engines: [this.toy.url], ...options });
   }
 
-  /** Another process of the same gateway. */
-  async restart(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
-    await this.gateway.close();
-    await this.start({ engines: [this.toy.url], ...options });
+  override async restart(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
+    await super.restart({ engines: [this.toy.url], ...options });
   }
 
   async samplesOf(trialId: string) {

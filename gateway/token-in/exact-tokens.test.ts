@@ -134,11 +134,11 @@ test('an engine whose routes for ids fail answers no later turn at all', async (
 
 test('a stream that is longer than the engine may be silent is cut', async () => {
   await context.serve({ parses: false });
-  await context.restart({ settings: { idleMs: 150 } });
+  await context.restart({ settings: { idleMs: 1_000 } });
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello' }, { text: 'a reply of many tokens' }];
   const first = await (await trial.chat({ messages: [ask('one')] })).json();
-  context.toy.pace = 20;
+  context.toy.pace = 100;
   const stream = await readStream(await trial.chat({ messages: [ask('one'), first.choices[0].message, ask('two')], stream: true }));
   expect([stream.done, stream.broken]).toEqual([true, false]);
 });

@@ -8,8 +8,7 @@ afterEach(() => proxy.close());
 
 async function serveBehindCache(options: { spares?: RegExp } = {}): Promise<void> {
   proxy = await startCachingProxy(gateway.postgres.url, options);
-  await gateway.gateway.close();
-  await gateway.start({ databaseUrl: proxy.url });
+  await gateway.restart({ databaseUrl: proxy.url });
 }
 
 test('a Worker serves from a cache that was left on', async () => {
