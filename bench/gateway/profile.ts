@@ -15,6 +15,8 @@ export type Window = { from: number; to: number };
 export const profileClock = (): number => Number(process.hrtime.bigint() / 1000n);
 
 const IDLE = ['(idle)', '(root)'];
+/** V8 names a regular expression by all of it. */
+const LONGEST_NAME = 60;
 
 /** The functions, and the packages, in which a process was for longest within the windows, by its own time. */
 export function selfTimes(json: string, windows: readonly Window[], count = 25): string {
@@ -30,7 +32,7 @@ export function selfTimes(json: string, windows: readonly Window[], count = 25):
     const where = frames.get(id);
     if (!where || IDLE.includes(where.functionName) || !windows.some(({ from, to }) => at >= from && at <= to)) continue;
     total += delta;
-    add(functions, `${where.functionName || '(anonymous)'}\t${placeOf(where)}`, delta);
+    add(functions, `${where.functionName.slice(0, LONGEST_NAME) || '(anonymous)'}\t${placeOf(where)}`, delta);
     add(packages, packageOf(where), delta);
   }
   const share = (micros: number) => ((100 * micros) / total).toFixed(1);
