@@ -47,7 +47,7 @@ async function bundleWith(line: string, changed: string): Promise<Bundle> {
 test.each(files)('a change of the workflows breaks runs that are alive: $name', async (file) => {
   const failures = await broken(await workflowBundle(), file);
   expect(failures, failures.join('\n') + ADVICE).toEqual([]);
-}, 120_000);
+});
 
 test('an activity that is called in between goes unnoticed, or behind a patch is refused', async () => {
   const line = 'const limits = await store.openGroup(group);';
@@ -58,7 +58,7 @@ test('an activity that is called in between goes unnoticed, or behind a patch is
   expect(failures).not.toEqual([]);
   for (const failure of failures) expect(failure).toContain('DeterminismViolationError');
   expect(await broken(await bundleWith(line, `if (isNew('look-first')) ${call} ${line}`), file)).toEqual([]);
-}, 120_000);
+});
 
 test('a patch of the workflows is in no recording', () => {
   const sources = globSync('*.ts', { cwd: import.meta.dirname, exclude: ['*.test.ts'] }).map((file) => readFileSync(path.join(import.meta.dirname, file), 'utf8'));

@@ -1,6 +1,7 @@
 import { TestWorkflowEnvironment } from '@temporalio/testing';
 import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
 import path from 'node:path';
+import { askAgain } from '../cli/run/ask-again.ts';
 import { TEMPORAL_POLLING } from '../cli/temporal-polling.ts';
 import { workflowBundle } from '../cli/workflow-bundle.ts';
 
@@ -12,6 +13,7 @@ const temporalBinary = path.join(import.meta.dirname, '../.trialgate/venv/bin/te
 export async function startTemporal(): Promise<TestWorkflowEnvironment> {
   Runtime.install({ logger: new DefaultLogger('ERROR') });
   return TestWorkflowEnvironment.createLocal({
+    client: { interceptors: { workflow: [askAgain] } },
     server: {
       executable: { type: 'existing-path', path: temporalBinary },
       searchAttributes: [],

@@ -209,7 +209,7 @@ test('an engine that comes back in the middle of a rollout waits for the next pu
     await run.result();
   });
   expect(world.outcomes.size).toBe(4);
-}, 60_000);
+});
 
 test('a run that waits for a person fills its history with looks at its engines', async () => {
   const world = new FakeWorld();

@@ -1,4 +1,5 @@
 import { Context, sleep } from '@temporalio/activity';
+import { Client, ServiceError, type WorkflowClientInterceptor } from '@temporalio/client';
 import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
@@ -11,6 +12,7 @@ import { FakeWorld } from '../../workflows/fake-activities.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { startTemporal, withWorkers } from '../../workflows/testing.ts';
 import { INSTALLS, REPOSITORY } from '../folders.ts';
+import { askAgain } from './ask-again.ts';
 import { updateRun } from './update-run.ts';
 
 const execute = promisify(execFile);
@@ -99,6 +101,30 @@ test.each([
   const byUs = await ask(`${verb}-by-us`, (runId, trial) => updateRun(environment.client, runId, verb, argument(trial)));
   expect(byTemporal).toEqual(byUs);
   expect(byUs).toMatchObject(expected);
+});
+
+test.each([
+  ['unexpected workflow task failure', 2],
+  ['another cause', 1],
+])('an operator is told that his update failed on the way (%s: sent %d times), or it is heard as another', async (cause, times) => {
+  const ids: unknown[] = [];
+  const failsOnce: WorkflowClientInterceptor = {
+    startUpdate(input, next) {
+      ids.push(input.options.updateId);
+      if (ids.length > 1) return next(input);
+      const details = `Unable to perform workflow execution update due to ${cause}.`;
+      throw new ServiceError('Workflow Update failed', { cause: Object.assign(new Error(`9 FAILED_PRECONDITION: ${details}`), { code: 9, details, metadata: {} }) });
+    },
+  };
+  const client = new Client({ connection: environment.connection, interceptors: { workflow: [askAgain, failsOnce] } });
+  const runId = `let-go-${times}`;
+  await operated(runId, 'agent', async () => {
+    const asking = updateRun(client, runId, 'pause', { seconds: 1800 });
+    if (times === 1) await expect(asking).rejects.toThrow('Workflow Update failed');
+    else expect(await asking).toContain('no more groups');
+    await environment.client.workflow.getHandle(runId).executeUpdate('resume');
+  });
+  expect(ids).toEqual(Array(times).fill(ids[0]));
 });
 
 test('a run cannot be found in Temporal, or says there less than it knows', async () => {

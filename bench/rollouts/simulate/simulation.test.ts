@@ -88,7 +88,7 @@ test('the oracle does worse than the rules it is held to without knowing anythin
   expect(known.useful).toBeGreaterThan(blind.useful);
   expect(known.useful).toBeLessThan(ceiling(rules, true).useful);
   expect(blind.useful).toBeLessThan(ceiling(rules, false).useful);
-}, 120_000);
+});
 
 test('the oracle is asked about other trials than the policies ran', () => {
   const [grouped, single] = [new Durations(9, 16), oneByOne(new Durations(9, 16), 8)];

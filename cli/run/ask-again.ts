@@ -1,0 +1,26 @@
+import { isGrpcServiceError, ServiceError, type WorkflowClientInterceptor } from '@temporalio/client';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const FAILED_PRECONDITION = 9;
+const [TRIES, PAUSE_MS] = [20, 500];
+
+/**
+ * Sends an update again which Temporal's server let go of because the workflow task that carried it failed: the workflow has not
+ * accepted it then. By its id the server knows it, should it have heard it after all.
+ */
+export const askAgain: WorkflowClientInterceptor = {
+  async startUpdate(input, next) {
+    const options = { ...input.options, updateId: input.options.updateId ?? crypto.randomUUID() };
+    for (let tries = 1; ; tries++) {
+      try {
+        return await next({ ...input, options });
+      } catch (error) {
+        if (tries === TRIES || !isLetGo(error)) throw error;
+        await sleep(PAUSE_MS);
+      }
+    }
+  },
+};
+
+const isLetGo = (error: unknown): boolean =>
+  error instanceof ServiceError && isGrpcServiceError(error.cause) && error.cause.code === FAILED_PRECONDITION && error.cause.details.includes('unexpected workflow task failure');
