@@ -8,7 +8,7 @@ import { EXIT } from './exit.ts';
 import { INSTALLS } from './folders.ts';
 
 let postgres: TestPostgres;
-beforeAll(async () => void (postgres = await TestPostgres.create()), 60_000);
+beforeAll(async () => void (postgres = await TestPostgres.create()));
 afterAll(() => postgres.close());
 const rest = ['--secret', 'a secret of sixteen characters', '--engine', 'http://127.0.0.1:9'];
 

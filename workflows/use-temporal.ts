@@ -5,7 +5,7 @@ import { startTemporal, type Temporal } from './testing.ts';
 /** A Temporal server of this test file's own: there from its first test on. */
 export function useTemporal(): Temporal {
   let environment: TestWorkflowEnvironment | undefined;
-  beforeAll(async () => void (environment = await startTemporal()), 60_000);
+  beforeAll(async () => void (environment = await startTemporal()));
   afterAll(async () => environment?.teardown());
   const started = (): TestWorkflowEnvironment => {
     if (!environment) throw new Error('Temporal is there from the first test on');
