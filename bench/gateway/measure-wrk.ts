@@ -30,9 +30,10 @@ export const FAULT_COLUMNS: Column[] = [
 export async function measureWrk(bench: Bench, target: Target, job: Omit<WrkJob, 'url' | 'headers' | 'direct' | 'signal'>): Promise<Figures> {
   const { headers, direct } = target;
   const urls = [target, ...(target.more ?? [])].map(({ url }) => url);
-  const [lines, connections] = [job.lines.length, job.connections].map((all) => Math.ceil(all / urls.length)) as [number, number];
+  const share = (all: number) => Math.ceil(all / urls.length);
+  const lines = share(job.lines.length);
   const load = (url: string, i: number) =>
-    runWrk(bench.wrk, { ...job, url, connections, lines: job.lines.slice(i * lines, (i + 1) * lines), headers, direct, signal: bench.signal });
+    runWrk(bench.wrk, { ...job, url, connections: share(job.connections), lines: job.lines.slice(i * lines, (i + 1) * lines), headers, direct, signal: bench.signal });
   const figures = await measured(bench, target, async () => together((await Promise.all(urls.map(load))).map(ofWrk)));
   return perCall(compared(figures, figures.seen ?? 0));
 }

@@ -25,6 +25,7 @@ export function resolveConfig(
   const values = Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.value]));
   const config = deployment.parse(values);
   config.home = path.resolve(cwd, config.home);
+  // Refuses more gateways than there are ports.
   gatewayPorts(config);
   return { config, origins: Object.fromEntries(SETTING_KEYS.map((key) => [key, winners[key]?.from])) };
 }

@@ -72,7 +72,6 @@ export function chatChunk(token: Token, isLast: boolean): string {
   return event({ ...chatHead('chat.completion.chunk'), choices: [choice] });
 }
 
-const textHead = { id: 'cmpl-b559c4e431e86a05', object: 'text_completion', created: CREATED, model: 'policy' };
 /** Where each token's text begins. */
 function offsetsOf(said: Token[], from: number): number[] {
   let next = from;
@@ -83,6 +82,7 @@ function offsetsOf(said: Token[], from: number): number[] {
   });
 }
 
+const textHead = { id: 'cmpl-b559c4e431e86a05', object: 'text_completion', created: CREATED, model: 'policy' };
 const textLogprobs = (said: Token[], from: number) => ({
   text_offset: offsetsOf(said, from),
   token_logprobs: said.map(({ logprob }) => logprob),
