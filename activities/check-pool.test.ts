@@ -5,7 +5,7 @@ import { FakeEngine } from '../gateway/testing/fake-engine.ts';
 import { publications, replicas, runs } from '../store/schema.ts';
 import { runWithVersion } from '../store/testing/run-with-version.ts';
 import { useDatabase } from '../store/testing/use-database.ts';
-import { startTemporal } from '../workflows/testing.ts';
+import { startTemporal, stopTemporal } from '../workflows/testing.ts';
 import { hasLostReplica, missingVersion } from './check-pool.ts';
 import type { Deps } from './deps.ts';
 import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
@@ -24,7 +24,7 @@ beforeAll(async () => {
   deps = { db: store.db, temporal: environment.client, gatewayUrls: [], home: home.home, secret: '', hostQueue: '', sandboxes: new HostSandboxes(home.home, 1) };
 });
 afterAll(async () => {
-  await environment?.teardown();
+  await stopTemporal(environment);
   await home?.[Symbol.asyncDispose]();
 });
 afterEach(async () => {

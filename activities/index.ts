@@ -1,5 +1,6 @@
 import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
 import { assembleBatch } from './assemble-batch.ts';
+import { awaitClosed } from './await-closed.ts';
 import { awaitGroup } from './await-group.ts';
 import { checkEvaluation } from './check-evaluation.ts';
 import { awaitPool, hasLostReplica, missingVersion, poolHas } from './check-pool.ts';
@@ -31,6 +32,7 @@ import { verifyTrial } from './verify-trial.ts';
 export const createActivities = (deps: Deps) => ({
   acquirePool: acquirePool(deps),
   assembleBatch: assembleBatch(deps),
+  awaitClosed: awaitClosed(deps),
   awaitGroup: awaitGroup(deps),
   awaitPool: awaitPool(deps),
   beginPublication: beginPublication(deps),

@@ -20,6 +20,13 @@ export const waiting = (limit: string | number) =>
     retry: { initialInterval: '1s', maximumInterval: '5s' },
   });
 
+/** Waits for another workflow to close. A try ends after a minute and is made again: retries leave no event in the history. */
+export const closing = proxyActivities<Pick<Activities, 'awaitClosed'>>({
+  startToCloseTimeout: '90s',
+  scheduleToCloseTimeout: '7d',
+  retry: { initialInterval: '200ms', maximumInterval: '1s' },
+});
+
 /**
  * Trials wait in this queue until a host has room for their sandbox. An opening that has begun is waited for when it is
  * cancelled: what it opened would have nobody to close it.

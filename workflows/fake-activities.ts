@@ -21,6 +21,10 @@ export class FakeWorld {
   blockedReason = '';
   runAgent: (input: AgentInput) => Promise<Awaited<ReturnType<Activities['runAgent']>>> = async () => ({ outcome: null, seconds: {} });
   trainStep: () => Promise<void> = async () => {};
+  sealTrial = async ({ trialId, attempt, outcome }: { trialId: string; attempt: number; outcome: Outcome }): Promise<void> => {
+    this.log.push(`seal ${trialId} ${attempt} ${outcome}`);
+    if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);
+  };
   configureRun = async ({ changes }: { changes: Record<string, unknown> }) => (this.config = runConfig.parse({ ...this.config, ...changes }));
   publish: (input: PublishInput) => Partial<ReplicaReport> | Promise<Partial<ReplicaReport>> = () => ({});
 
@@ -82,10 +86,7 @@ export class FakeWorld {
         const [, groupId, member] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
         return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', member: Number(member) };
       },
-      sealTrial: async ({ trialId, attempt, outcome }: { trialId: string; attempt: number; outcome: Outcome }) => {
-        note(`seal ${trialId} ${attempt} ${outcome}`);
-        if (outcome !== 'infra_error') this.outcomes.set(trialId, outcome);
-      },
+      sealTrial: (input: { trialId: string; attempt: number; outcome: Outcome }) => this.sealTrial(input),
       poolHas: async () => true,
       missingVersion: async () => (this.poolWhole ? null : this.published),
       listRunningGroups: async () => [...this.planned].filter((id) => !this.ended.has(id)),

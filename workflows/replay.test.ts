@@ -1,4 +1,4 @@
-import { bundleWorkflowCode, DefaultLogger, Runtime, Worker, type WorkerOptions } from '@temporalio/worker';
+import { bundleWorkflowCode, DefaultLogger, Worker, type WorkerOptions } from '@temporalio/worker';
 import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -6,10 +6,11 @@ import { beforeAll, expect, test } from 'vitest';
 import { REPOSITORY } from '../cli/folders.ts';
 import { workflowBundle } from '../cli/workflow-bundle.ts';
 import { readHistories, type HistoryFile } from './histories/read-histories.ts';
+import { installRuntime } from './testing.ts';
 
 type Bundle = WorkerOptions['workflowBundle'];
 const files = readHistories();
-beforeAll(() => void Runtime.install({ logger: new DefaultLogger('ERROR') }));
+beforeAll(installRuntime);
 
 const ADVICE = `
 Runs that are alive would stand still with this change. Put it behind patched('name') and leave the recordings as they are. Record again

@@ -4,7 +4,7 @@ import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
 import { betweenLooks } from './between-looks.ts';
 import { cutSignal, staleSignal } from './messages.ts';
-import { startGroup } from './run-groups.ts';
+import { runGroup } from './run-groups.ts';
 
 /** A signal may be lost with a group's workflow, and what is written in the store not: it is asked again after so long. */
 const LOOK_AGAIN_MS = 60_000;
@@ -24,14 +24,17 @@ type Waiting = {
 /** The groups that a run has under way: those of its iteration, and those that run on from earlier ones. */
 export class Rollouts {
   readonly #take: TakeInput;
+  /** Groups that the store holds open. */
   #running = new Set<string>();
-  /** Whether the plans of what runs are known here. */
-  #isKnown = false;
-  readonly #started = new Set<string>();
+  /** What each group is started with. Empty until the first look. */
+  readonly #plans = new Map<string, GroupPlan>();
+  /** Groups whose workflow is followed to its end, by this execution. */
+  readonly #followed = new Map<string, Promise<void>>();
   readonly #failures = new Map<string, number>();
   readonly #outlived = new Set<string>();
   #isDirty = true;
   #looks = 0;
+  #hasLooked = false;
 
   constructor(take: TakeInput) {
     this.#take = take;
@@ -82,44 +85,47 @@ export class Rollouts {
   async #look(reopen: boolean, isOver: boolean): Promise<Rollout> {
     this.#isDirty = false;
     this.#looks++;
-    const rollout = await store.planGroups({ ...this.#take, reopen, isOver, known: this.#isKnown && !reopen });
-    this.#isKnown = true;
-    if (reopen) this.#started.clear();
+    const rollout = await store.planGroups({ ...this.#take, reopen, isOver, known: this.#hasLooked && !reopen });
+    this.#hasLooked = true;
+    if (reopen) for (const known of [this.#failures, this.#plans]) known.clear();
     this.#running = new Set(rollout.open);
     for (const id of rollout.outlived) this.#outlived.add(id);
-    for (const plan of rollout.plans) if (!this.#started.has(plan.id)) this.#start(plan);
+    for (const plan of rollout.plans) this.#plans.set(plan.id, plan);
+    for (const id of rollout.open) this.#follow(id);
     await Promise.all(rollout.stale.map(({ id, members }) => getExternalWorkflowHandle(id).signal(staleSignal, { members }).catch(() => {})));
     return rollout;
   }
 
-  #start(plan: GroupPlan): void {
-    this.#started.add(plan.id);
-    void this.#follow(plan);
+  /** Runs an open group and follows its workflow to its end. While the store holds it open after that, the next look runs it again. */
+  #follow(id: string): void {
+    const plan = this.#plans.get(id);
+    // A group whose workflow keeps failing leaves its row open: in the end the iteration's deadline ends the wait for it.
+    if (!plan || this.#followed.has(id) || (this.#failures.get(id) ?? 0) >= TRIES) return;
+    const failed = (): void => void this.#failures.set(id, (this.#failures.get(id) ?? 0) + 1);
+    const following = runGroup(plan).catch(failed).finally(() => {
+      this.#followed.delete(id);
+      this.ended(id);
+    });
+    this.#followed.set(id, following);
   }
 
-  async #follow(plan: GroupPlan): Promise<void> {
-    try {
-      // One that an earlier execution started is no child of this one: its end is a signal.
-      if (await startGroup(plan)) this.ended(plan.id);
-    } catch {
-      // A workflow that failed left its row open: it is tried again, and in the end the deadline ends the wait for it.
-      const failures = (this.#failures.get(plan.id) ?? 0) + 1;
-      this.#failures.set(plan.id, failures);
-      if (failures < TRIES) this.#start(plan);
-    }
+  /** Waits until the groups that were cancelled have closed: a run that is resumed starts them again under the same ids. */
+  async closed(): Promise<void> {
+    await CancellationScope.nonCancellable(() => Promise.all(this.#followed.values()));
   }
 
   /** What earlier executions started, of which a look tells no more than the step may need. */
   async #others(): Promise<string[]> {
-    if (this.#isKnown && !patched('cancel-what-no-look-tells')) return [];
+    if (this.#hasLooked && !patched('cancel-what-no-look-tells')) return [];
     return waiting('60s').listRunningGroups({ runId: this.#take.runId }).catch(() => []);
   }
 
   /** Ends all that runs: what this execution started is cancelled with its scope, the rest is told to. Bounded: hosts may be lost. */
   async cancelAll(): Promise<void> {
     const ids = [...new Set([...this.#running, ...(await this.#others())])];
-    const all = new Set([...ids, ...this.#started, ...this.#outlived]);
+    const all = new Set([...ids, ...this.#plans.keys(), ...this.#outlived]);
     await Promise.all([...all].map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
-    await CancellationScope.withTimeout(60_000, () => Promise.all(ids.map((id) => waiting('60s').awaitGroup({ id })))).catch(() => {});
+    const ended = () => Promise.all([...ids.map((id) => waiting('60s').awaitGroup({ id })), ...this.#followed.values()]);
+    await CancellationScope.withTimeout(60_000, ended).catch(() => {});
   }
 }

@@ -1,7 +1,8 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, condition, isCancellation, patched, setHandler, startChild } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/group-plan.ts';
-import { store, waiting } from './activities.ts';
+import { closing, store, waiting } from './activities.ts';
+import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';
 import { groupMovedSignal } from './messages.ts';
 import { careForPool } from './mend-pool.ts';
@@ -14,8 +15,9 @@ import { rolloutGroup } from './rollout-group.ts';
 export async function runGroups(runId: string, plans: GroupPlan[], deadlineSeconds: number): Promise<void> {
   const pool = careForPool(runId);
   try {
-    const groups = () => Promise.all(plans.map(runGroup));
-    await (patched('evaluation-moves') ? withinDeadline(deadlineSeconds, groups) : CancellationScope.withTimeout(deadlineSeconds * 1000, groups));
+    const groups = plans.map((plan) => () => runEvaluated(plan));
+    if (patched('evaluation-moves')) await withinDeadline(deadlineSeconds, () => allOrNone(groups));
+    else await CancellationScope.withTimeout(deadlineSeconds * 1000, () => Promise.all(groups.map((run) => run())));
   } catch (error) {
     // At the deadline the groups were cancelled and sealed what they had; a cancelled run goes on being cancelled.
     if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;
@@ -43,13 +45,27 @@ async function withinDeadline(seconds: number, work: () => Promise<unknown>): Pr
   }
 }
 
-async function runGroup(plan: GroupPlan): Promise<void> {
-  if (await startGroup(plan)) return;
-  await waiting('24h').awaitGroup({ id: plan.id });
+/** A group of an earlier try of the evaluation may still run, or be closing: it is run again after that, for trials that have no outcome yet. */
+async function runEvaluated(plan: GroupPlan): Promise<void> {
+  while (!(await startGroup(plan))) {
+    if (!patched('waits-for-closed')) return void (await waiting('24h').awaitGroup({ id: plan.id }));
+    await closing.awaitClosed({ workflowId: plan.id });
+  }
 }
 
-/** Runs a group in a workflow that may outlive this one. False: it runs already. */
-export async function startGroup(plan: GroupPlan): Promise<boolean> {
+/**
+ * Runs a group of a rollout to the end of its workflow, which may outlive this one. An earlier execution's workflow may still have the
+ * group's id: then this waits until that has closed. Whether the group is over is for the store to say.
+ */
+export async function runGroup(plan: GroupPlan): Promise<void> {
+  if (await startGroup(plan)) return;
+  // An execution that began before this release hears of such a group's end by its signal alone.
+  if (!patched('waits-for-closed')) await condition(() => false);
+  await closing.awaitClosed({ workflowId: plan.id });
+}
+
+/** Runs a group in a workflow that may outlive this one. False: another workflow has its id. */
+async function startGroup(plan: GroupPlan): Promise<boolean> {
   try {
     const child = await startChild(rolloutGroup, {
       workflowId: plan.id,

@@ -1,6 +1,8 @@
+import { IllegalStateError } from '@temporalio/common';
 import { TestWorkflowEnvironment } from '@temporalio/testing';
 import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
 import path from 'node:path';
+import { awaitClosed } from '../activities/await-closed.ts';
 import { askAgain } from '../cli/run/ask-again.ts';
 import { TEMPORAL_POLLING } from '../cli/temporal-polling.ts';
 import { workflowBundle } from '../cli/workflow-bundle.ts';
@@ -11,7 +13,7 @@ const temporalBinary = path.join(import.meta.dirname, '../.trialgate/venv/bin/te
 
 /** A real Temporal server without a file behind it, for one test file. */
 export async function startTemporal(): Promise<TestWorkflowEnvironment> {
-  Runtime.install({ logger: new DefaultLogger('ERROR') });
+  installRuntime();
   return TestWorkflowEnvironment.createLocal({
     client: { interceptors: { workflow: [askAgain] } },
     server: {
@@ -25,29 +27,56 @@ export async function startTemporal(): Promise<TestWorkflowEnvironment> {
   });
 }
 
+/** Installed once a process, which several test files share: a test that hangs keeps it, and the files after that find it. */
+export function installRuntime(): void {
+  try {
+    Runtime.install({ logger: new DefaultLogger('ERROR') });
+  } catch (error) {
+    if (!(error instanceof IllegalStateError)) throw error;
+  }
+}
+
+/** Workers that run, by their connection. Those that are left at the end of a test file belong to a test that hung. */
+const openWorkers = new Map<Temporal['nativeConnection'], Map<Worker, Promise<void>>>();
+
+/** Stops a server that `startTemporal` started, and first the workers of a test that hung: they hold its connection. */
+export async function stopTemporal(environment: TestWorkflowEnvironment): Promise<void> {
+  const left = openWorkers.get(environment.nativeConnection) ?? new Map<Worker, Promise<void>>();
+  for (const worker of left.keys()) if (worker.getState() === 'RUNNING') worker.shutdown();
+  await Promise.allSettled(left.values());
+  openWorkers.delete(environment.nativeConnection);
+  await environment.teardown();
+}
+
 /** The real workflows over activities made for a test, while `body` runs. */
 export async function withWorkers<T>(
-  { nativeConnection: connection }: Temporal,
+  { nativeConnection: connection, client }: Temporal,
   activities: Record<string, Record<string, (input: never) => Promise<unknown>>>,
   body: () => Promise<T>,
 ): Promise<T> {
+  const shared = { connection, shutdownForceTime: '10s' } as const;
+  // A fake world has no Temporal to ask.
+  const real = { awaitClosed: awaitClosed({ temporal: client }) };
   const workers = await Promise.all([
-    Worker.create({ connection, taskQueue: 'trialgate', workflowBundle: await workflowBundle() }),
+    Worker.create({ ...shared, taskQueue: 'trialgate', workflowBundle: await workflowBundle() }),
     ...Object.entries(activities).map(([taskQueue, each]) =>
       Worker.create({
-        connection,
+        ...shared,
         taskQueue,
-        activities: each,
+        activities: taskQueue === 'trialgate' ? { ...real, ...each } : each,
         maxHeartbeatThrottleInterval: '1s',
         defaultHeartbeatThrottleInterval: '1s',
       }),
     ),
   ]);
-  const running = workers.map((worker) => worker.run());
+  const open = openWorkers.get(connection) ?? new Map<Worker, Promise<void>>();
+  openWorkers.set(connection, open);
+  for (const worker of workers) open.set(worker, worker.run());
   try {
     return await body();
   } finally {
-    for (const worker of workers) worker.shutdown();
-    await Promise.all(running);
+    for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
+    await Promise.all(workers.map((worker) => open.get(worker)));
+    for (const worker of workers) open.delete(worker);
   }
 }

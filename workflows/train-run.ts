@@ -14,6 +14,7 @@ import {
 import type { RunStanding } from '../activities/prepare-run.ts';
 import type { RunConfig } from '../activities/run-config.ts';
 import { gpu, store, waiting } from './activities.ts';
+import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';
 import { describe } from './describe.ts';
 import { evaluatePolicy } from './evaluate-policy.ts';
@@ -21,7 +22,7 @@ import { grpoIteration } from './grpo-iteration.ts';
 import { careForPool } from './mend-pool.ts';
 import type { RunStatusReport } from './messages.ts';
 import { Operator } from './operator.ts';
-import { enginesOf, publish } from './publish-version.ts';
+import { enginesOf, inTurn, publish } from './publish-version.ts';
 import { Rollouts } from './rollouts.ts';
 import { RunStatus } from './run-status.ts';
 
@@ -118,14 +119,27 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         whilePaused: () => operator.whilePaused(),
         extendedUntil: () => extendedUntil,
       });
-    await watched(() => together(ready, evaluated));
+    await watched(() => allOrNone([ready, evaluated])).catch(closeRollouts);
     await operator.whilePaused();
-    return executeChild(grpoIteration, {
-      workflowId: `${runId}/${iteration}.${take}`,
-      args: [{ runId, iteration, take, trainSeconds: deadlines.train, seconds: { rollout: (Date.now() - start) / 1000 } }],
-      searchAttributes: attributesOf({ runId, iteration, version: policyVersion, phase: 'batch' }),
-      staticSummary: `iteration ${iteration}, take ${take}, from policy ${policyVersion}`,
-    });
+    const seconds = { rollout: (Date.now() - start) / 1000 };
+    const step = () =>
+      executeChild(grpoIteration, {
+        workflowId: `${runId}/${iteration}.${take}`,
+        args: [{ runId, iteration, take, trainSeconds: deadlines.train, seconds }],
+        searchAttributes: attributesOf({ runId, iteration, version: policyVersion, phase: 'batch' }),
+        staticSummary: `iteration ${iteration}, take ${take}, from policy ${policyVersion}`,
+      });
+    // The step of an execution that was terminated may still be closing.
+    return inTurn(step);
+  }
+
+  /** A failure cancelled the groups. The run is blocked only when they have closed, so that a resume can start them again. */
+  async function closeRollouts(error: unknown): Promise<never> {
+    if (rollouts && !isCancellation(error)) {
+      status.waitFor('cancelled groups to close');
+      await rollouts.closed();
+    }
+    throw error;
   }
 
   /** Trials need engines: those that were lost are looked for meanwhile. */
@@ -142,12 +156,15 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     if (Date.now() < operator.pausedUntil && patched('evaluation-waits')) await operator.whilePaused();
     const config = evaluatedBy(standing);
     if (config.evaluation.tasks.length === 0) return;
-    await executeChild(evaluatePolicy, {
-      workflowId: `${runId}/eval@${version}`,
-      args: [{ runId, policyVersion: version, deadlineSeconds: config.deadlines.iteration, groupSeconds: config.deadlines.group }],
-      searchAttributes: attributesOf({ runId, version, phase: 'evaluation' }),
-      staticSummary: `held-out tasks, policy ${version}`,
-    });
+    const evaluation = () =>
+      executeChild(evaluatePolicy, {
+        workflowId: `${runId}/eval@${version}`,
+        args: [{ runId, policyVersion: version, deadlineSeconds: config.deadlines.iteration, groupSeconds: config.deadlines.group }],
+        searchAttributes: attributesOf({ runId, version, phase: 'evaluation' }),
+        staticSummary: `held-out tasks, policy ${version}`,
+      });
+    // The evaluation of an execution that was terminated may still be closing.
+    await inTurn(evaluation);
   }
 
   async function finish(standing: RunStanding, version: number): Promise<RunStatusReport> {
@@ -197,19 +214,6 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         status.enter(before);
       }
     }
-  }
-}
-
-/** Both, or neither: when one fails the other is cancelled and waited for. */
-async function together(one: () => Promise<void>, other: () => Promise<void>): Promise<void> {
-  const scope = new CancellationScope();
-  const both = [scope.run(one), scope.run(other)];
-  try {
-    await Promise.all(both);
-  } catch (error) {
-    scope.cancel();
-    await Promise.allSettled(both);
-    throw error;
   }
 }
 

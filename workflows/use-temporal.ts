@@ -1,12 +1,12 @@
 import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { afterAll, beforeAll } from 'vitest';
-import { startTemporal, type Temporal } from './testing.ts';
+import { startTemporal, stopTemporal, type Temporal } from './testing.ts';
 
 /** A Temporal server of this test file's own: there from its first test on. */
 export function useTemporal(): Temporal {
   let environment: TestWorkflowEnvironment | undefined;
   beforeAll(async () => void (environment = await startTemporal()));
-  afterAll(async () => environment?.teardown());
+  afterAll(async () => void (environment && (await stopTemporal(environment))));
   const started = (): TestWorkflowEnvironment => {
     if (!environment) throw new Error('Temporal is there from the first test on');
     return environment;

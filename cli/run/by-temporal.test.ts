@@ -10,7 +10,7 @@ import { runConfig } from '../../activities/run-config.ts';
 import { until } from '../../store/testing/until.ts';
 import { FakeWorld } from '../../workflows/fake-activities.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
-import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { startTemporal, stopTemporal, withWorkers } from '../../workflows/testing.ts';
 import { INSTALLS, REPOSITORY } from '../folders.ts';
 import { askAgain } from './ask-again.ts';
 import { updateRun } from './update-run.ts';
@@ -29,7 +29,7 @@ beforeAll(async () => {
 afterAll(async () => {
   over.resolve();
   await working;
-  await environment?.teardown();
+  await stopTemporal(environment);
 });
 
 /** The right column of docs/operating.md's table, by what is asked for. */

@@ -1,3 +1,4 @@
+import type { Client } from '@temporalio/client';
 import proto from '@temporalio/proto';
 import { randomUUID } from 'node:crypto';
 import { and, desc, eq } from 'drizzle-orm';
@@ -6,32 +7,47 @@ import { iterations } from '../../store/schema.ts';
 import type { Connected } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 
-/**
- * Runs the last iteration again under a new take: what `temporal workflow reset --type FirstWorkflowTask
- * --reapply-exclude All` does to the run's newest execution. Old stop signals do not apply again.
- */
+/** Runs the last iteration again under a new take. */
 export async function redoRun({ client, db }: Connected, runId: string): Promise<void> {
   const description = await client.workflow.getHandle(runId).describe().catch((error: unknown) => {
     throw new TrialgateError('not_found', `Temporal knows no run ${runId}`, { cause: error });
   });
   const execution = { workflowId: runId, runId: description.runId };
-  const { namespace } = client.options;
-  const { history } = await client.workflowService.getWorkflowExecutionHistory({ namespace, execution });
-  const { EventType, ResetReapplyType, ResetReapplyExcludeType } = proto.temporal.api.enums.v1;
-  const first = history?.events?.find((event) => event.eventType === EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED);
-  if (!first?.eventId) throw new TrialgateError('bad_input', `run ${runId} has not begun: is a worker running?`);
+  const firstTask = await findFirstTask(client, execution);
   const [last] = await db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(desc(iterations.iteration)).limit(1);
   if (last) {
     const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, last.iteration));
     await db.update(iterations).set({ status: 'superseded' }).where(takes);
   }
   await markRunning(db, runId);
+  await resetTo(client, execution, firstTask);
+}
+
+type Execution = { workflowId: string; runId: string };
+
+/** Does what `temporal workflow reset --type FirstWorkflowTask --reapply-exclude All` does: old updates and signals do not apply again. */
+export async function resetRun(client: Client, execution: Execution): Promise<void> {
+  await resetTo(client, execution, await findFirstTask(client, execution));
+}
+
+/** @throws TrialgateError where no worker has begun the execution */
+async function findFirstTask(client: Client, execution: Execution) {
+  const { namespace } = client.options;
+  const { history } = await client.workflowService.getWorkflowExecutionHistory({ namespace, execution });
+  const { EVENT_TYPE_WORKFLOW_TASK_COMPLETED: completed } = proto.temporal.api.enums.v1.EventType;
+  const first = history?.events?.find((event) => event.eventType === completed);
+  if (!first?.eventId) throw new TrialgateError('bad_input', `run ${execution.workflowId} has not begun: is a worker running?`);
+  return first.eventId;
+}
+
+async function resetTo(client: Client, workflowExecution: Execution, workflowTaskFinishEventId: Awaited<ReturnType<typeof findFirstTask>>): Promise<void> {
+  const { ResetReapplyType, ResetReapplyExcludeType } = proto.temporal.api.enums.v1;
   await client.workflowService.resetWorkflowExecution({
-    namespace,
-    workflowExecution: execution,
+    namespace: client.options.namespace,
+    workflowExecution,
     reason: 'trialgate redo',
     requestId: randomUUID(),
-    workflowTaskFinishEventId: first.eventId,
+    workflowTaskFinishEventId,
     resetReapplyType: ResetReapplyType.RESET_REAPPLY_TYPE_NONE,
     resetReapplyExcludeTypes: [
       ResetReapplyExcludeType.RESET_REAPPLY_EXCLUDE_TYPE_SIGNAL,

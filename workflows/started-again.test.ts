@@ -1,0 +1,227 @@
+import { Context, sleep } from '@temporalio/activity';
+import { ApplicationFailure } from '@temporalio/common';
+import { expect, test as once } from 'vitest';
+import { resetRun } from '../cli/run/redo-run.ts';
+import { until } from '../store/testing/until.ts';
+import { FakeWorld } from './fake-activities.ts';
+import { reopening, TirelessAgents } from './fake-faults.ts';
+import type { RunProgress } from './train-run.ts';
+import { withWorkers } from './testing.ts';
+import { useTemporal } from './use-temporal.ts';
+
+/**
+ * Workflows that are started again under their id while the one before still closes: a resume, a redo, a publication, an evaluation.
+ * TRIALGATE_TEST_REPEATS=99 runs each test a hundred times in a row.
+ */
+const REPEATS = Number(process.env['TRIALGATE_TEST_REPEATS'] ?? 0);
+const test = (title: string, body: () => Promise<void>) => once(title, { repeats: REPEATS, timeout: (REPEATS + 1) * 180_000 }, body);
+
+const environment = useTemporal();
+let serial = 0;
+const newId = () => `again${++serial}`;
+
+type General = ReturnType<FakeWorld['general']>;
+type Own = Partial<{ [name in keyof General]: (input: never) => Promise<unknown> }>;
+const during = <T>(world: FakeWorld, own: Own, body: () => Promise<T>) =>
+  withWorkers(environment, { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
+const start = (id: string, progress: RunProgress = {}) => environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, progress] });
+const closed = (id: string) => environment.client.workflow.getHandle(id).result().catch(() => {});
+
+/** Agents work until they are stopped, while `isSlow` says so. */
+function workWhile(world: FakeWorld, isSlow: (trialId: string) => boolean): TirelessAgents {
+  const agents = new TirelessAgents();
+  world.runAgent = async ({ trialId }) => (isSlow(trialId) ? agents.run() : { outcome: null, seconds: {} });
+  // A trial that was cut has no outcome, and is tried again.
+  const { outcomes, log } = world;
+  world.sealTrial = async ({ trialId, attempt, outcome }) => {
+    log.push(`seal ${trialId} ${attempt} ${outcome}`);
+    if (outcome === 'scored') outcomes.set(trialId, outcome);
+  };
+  return agents;
+}
+
+/** A group's end is in the store at once, and its workflow closes later: when `isOver`, or after a while. */
+function slowlyClosing(world: FakeWorld, isOver: () => boolean): Own {
+  const { endGroup } = world.general();
+  return {
+    endGroup: async (input: { id: string }) => {
+      await endGroup(input);
+      for (let tick = 0; tick < 30 && !isOver(); tick++) await sleep(50);
+      // Whoever starts the group again has had its answer by then.
+      await sleep(300);
+    },
+  };
+}
+
+test('a run that is resumed while its cancelled groups close runs them again', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
+  const general = world.general();
+  let failures = 0;
+  let isReopened = false;
+  const agents = workWhile(world, (trialId) => failures === 0 && trialId.includes('-1.1-'));
+  const own: Own = {
+    ...slowlyClosing(world, () => isReopened),
+    planEvaluation: async (input: { runId: string; policyVersion: number }) => {
+      if (failures > 0) return general.planEvaluation(input);
+      await until(() => agents.started >= 4);
+      failures++;
+      throw ApplicationFailure.nonRetryable('the disk is full');
+    },
+    planGroups: async (input: Parameters<General['planGroups']>[0]) => {
+      isReopened ||= input.reopen;
+      return reopening(world, general.planGroups)(input);
+    },
+  };
+  await during(world, own, async () => {
+    const run = await start(newId());
+    await until(() => world.count('blocked') === 1);
+    await environment.client.workflow.getHandle(run.workflowId).executeUpdate('resume');
+    await run.result();
+  });
+  expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1', 'close 1.1']);
+  expect(world.outcomes.size).toBe(12);
+});
+
+test('a run that is started again while the groups of its cancelled execution close runs them again', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const id = newId();
+  let isReopened = false;
+  const agents = workWhile(world, () => !isReopened && agents.started < 4);
+  const general = world.general();
+  const own: Own = {
+    ...slowlyClosing(world, () => isReopened),
+    openTake: async () => ({ take: 1, superseded: [] }),
+    planGroups: async (input: Parameters<General['planGroups']>[0]) => {
+      isReopened ||= input.reopen;
+      return reopening(world, general.planGroups)(input);
+    },
+  };
+  await during(world, own, async () => {
+    const first = await start(id);
+    await until(() => agents.started === 4);
+    await first.cancel();
+    await closed(id);
+    await (await start(id, { resume: true })).result();
+  });
+  expect([...world.outcomes.values()]).toEqual(['scored', 'scored', 'scored', 'scored']);
+});
+
+test('a run that was terminated and is started again follows the groups that still run to their end', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const id = newId();
+  const free = Promise.withResolvers<void>();
+  let started = 0;
+  world.runAgent = async () => {
+    started++;
+    const beat = setInterval(() => Context.current().heartbeat(), 200);
+    await free.promise.finally(() => clearInterval(beat));
+    return { outcome: null, seconds: {} };
+  };
+  // The signal of a group's end reaches nobody while its run is not there.
+  await during(world, { openTake: async () => ({ take: 1, superseded: [] }) }, async () => {
+    const first = await start(id);
+    await until(() => started === 4);
+    await first.terminate();
+    const [again] = await Promise.all([start(id, { resume: true }), sleepThen(free.resolve)]);
+    await again.result();
+  });
+  expect(started).toBe(4);
+  expect(world.count('close 0.1')).toBe(1);
+});
+
+test('a redo that comes while an evaluation runs evaluates again when that has closed', async () => {
+  const world = new FakeWorld();
+  Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 1, before: true, every: null, after: false } });
+  const id = newId();
+  let isReset = false;
+  const agents = workWhile(world, (trialId) => !isReset && trialId.includes('eval'));
+  await during(world, slowlyClosing(world, () => false), async () => {
+    const run = await start(id);
+    await until(() => agents.started === 4);
+    isReset = true;
+    const { runId } = await run.describe();
+    await resetRun(environment.client, { workflowId: id, runId });
+    for (const ordinal of [0, 1]) await environment.client.workflow.getHandle(`${id}/eval@0/${ordinal}`).cancel();
+    await closed(id);
+  });
+  expect(world.count('blocked')).toBe(0);
+  expect([...world.outcomes.keys()].filter((trialId) => trialId.includes('eval'))).toHaveLength(4);
+  expect(world.count('completed')).toBe(1);
+});
+
+test('a run that was terminated in its train step makes the step when the one before has closed', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const id = newId();
+  let steps = 0;
+  world.trainStep = async () => {
+    if (steps++ > 0) return;
+    const beat = setInterval(() => Context.current().heartbeat(), 200);
+    await sleep('1h').finally(() => clearInterval(beat));
+  };
+  await during(world, { openTake: async () => ({ take: 1, superseded: [] }) }, async () => {
+    const first = await start(id);
+    await until(() => steps === 1);
+    await first.terminate();
+    await (await start(id, { resume: true })).result();
+  });
+  expect(world.count('blocked')).toBe(0);
+  expect(world.count('train 1')).toBe(1);
+});
+
+test('a publication waits for the one of an execution that was terminated, and comes after it', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const id = newId();
+  const publishing = Promise.withResolvers<void>();
+  const free = Promise.withResolvers<void>();
+  world.publish = async () => {
+    publishing.resolve();
+    await free.promise;
+    return {};
+  };
+  await during(world, { openTake: async () => ({ take: 1, superseded: [] }), poolHas: async () => false }, async () => {
+    const first = await start(id);
+    await publishing.promise;
+    await first.terminate();
+    const again = await start(id, { resume: true });
+    await until(async () => (await again.query<{ waits_for: string | null }>('status')).waits_for?.startsWith('its turn') === true);
+    free.resolve();
+    await again.result();
+  });
+  expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 0 1', 'publish 1 1']);
+});
+
+test('an evaluation on demand that is asked for again while a cancelled one closes has its turn after that', async () => {
+  const world = new FakeWorld();
+  const runId = newId();
+  const agents = workWhile(world, () => agents.started < 2);
+  let serialOfPlan = 0;
+  const own = {
+    ...slowlyClosing(world, () => false),
+    borrowPool: async () => ({ version: 0, published: true }),
+    planEvaluationOnDemand: async () => {
+      const group = { runId, kind: 'eval' as const, iteration: null, take: null, ordinal: 0, size: 2, task: 't', agent: 'a', policyVersion: 0 };
+      const n = ++serialOfPlan;
+      return { id: `eval@0.${n}`, plans: [{ ...group, id: `${runId}/eval@0.${n}/0`, trialPrefix: `${runId}-eval.0.${n}-0` }], deadlineSeconds: 600 };
+    },
+    returnPool: async () => void world.log.push('return'),
+  };
+  const evaluate = () => environment.client.workflow.start('evaluateRun', { workflowId: `${runId}/evaluate`, taskQueue: 'trialgate', args: [{ runId }], workflowIdConflictPolicy: 'TERMINATE_EXISTING' });
+  await during(world, own, async () => {
+    const first = await evaluate();
+    await until(() => agents.started === 2);
+    await first.cancel();
+    const again = await evaluate();
+    expect(await again.result()).toEqual({ runId, id: 'eval@0.2', version: 0 });
+  });
+  expect(world.log.filter((entry) => /^(return|end)/.test(entry))).toEqual([`end ${runId}/eval@0.1/0`, 'return', `end ${runId}/eval@0.2/0`, 'return']);
+});
+
+const sleepThen = async (work: () => void): Promise<void> => {
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  work();
+};
