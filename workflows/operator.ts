@@ -1,7 +1,7 @@
 import { ApplicationFailure, condition, getExternalWorkflowHandle, patched, setHandler } from '@temporalio/workflow';
 import type { RunConfig } from '../activities/run-config.ts';
 import { store } from './activities.ts';
-import { configureUpdate, extendSignal, extendUpdate, pauseUpdate, resumeUpdate, skipSignal, skipUpdate, stopUpdate } from './messages.ts';
+import { RUN_ENDING, configureUpdate, extendSignal, extendUpdate, pauseUpdate, resumeUpdate, skipSignal, skipUpdate, stopUpdate } from './messages.ts';
 import type { RunStatus } from './run-status.ts';
 
 const PAUSE_SECONDS = 86_400;
@@ -9,6 +9,8 @@ const PAUSE_SECONDS = 86_400;
 /** What a person asked of a run. */
 export class Operator {
   isStopping = false;
+  /** The run closes: nothing that is asked of it has an effect any more. */
+  isEnding = false;
   /** The run file as it was last changed; null: as it was. */
   changed: RunConfig | null = null;
   /** In milliseconds since the epoch. */
@@ -33,6 +35,10 @@ export class Operator {
       this.pausedUntil = 0;
       this.#isBlocked = false;
       return `run ${runId} goes on`;
+    }, {
+      validator: () => {
+        if (this.isEnding) throw ApplicationFailure.create({ type: RUN_ENDING, message: `run ${runId} is ending: resume it when it has ended`, nonRetryable: true });
+      },
     });
     setHandler(configureUpdate, async (changes) => {
       this.changed = await store.configureRun({ runId, changes });

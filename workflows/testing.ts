@@ -36,15 +36,22 @@ export function installRuntime(): void {
   }
 }
 
-/** Workers that run, by their connection. Those that are left at the end of a test file belong to a test that hung. */
-const openWorkers = new Map<Temporal['nativeConnection'], Map<Worker, Promise<void>>>();
+type Connection = Temporal['nativeConnection'];
 
-/** Stops a server that `startTemporal` started, and first the workers of a test that hung: they hold its connection. */
-export async function stopTemporal(environment: TestWorkflowEnvironment): Promise<void> {
-  const left = openWorkers.get(environment.nativeConnection) ?? new Map<Worker, Promise<void>>();
+/** Workers that run, by their connection. */
+const openWorkers = new Map<Connection, Map<Worker, Promise<void>>>();
+
+/** Ends the workers that a test left because it hung: they would keep the next test's workers from starting, and the connection from closing. */
+async function endLeftWorkers(connection: Connection): Promise<void> {
+  const left = openWorkers.get(connection) ?? new Map<Worker, Promise<void>>();
   for (const worker of left.keys()) if (worker.getState() === 'RUNNING') worker.shutdown();
   await Promise.allSettled(left.values());
-  openWorkers.delete(environment.nativeConnection);
+  openWorkers.delete(connection);
+}
+
+/** Stops a server that `startTemporal` started. */
+export async function stopTemporal(environment: TestWorkflowEnvironment): Promise<void> {
+  await endLeftWorkers(environment.nativeConnection);
   await environment.teardown();
 }
 
@@ -54,6 +61,7 @@ export async function withWorkers<T>(
   activities: Record<string, Record<string, (input: never) => Promise<unknown>>>,
   body: () => Promise<T>,
 ): Promise<T> {
+  await endLeftWorkers(connection);
   const shared = { connection, shutdownForceTime: '10s' } as const;
   // A fake world has no Temporal to ask.
   const real = { awaitClosed: awaitClosed({ temporal: client }) };
@@ -69,14 +77,13 @@ export async function withWorkers<T>(
       }),
     ),
   ]);
-  const open = openWorkers.get(connection) ?? new Map<Worker, Promise<void>>();
+  const open = new Map(workers.map((worker) => [worker, worker.run()]));
   openWorkers.set(connection, open);
-  for (const worker of workers) open.set(worker, worker.run());
   try {
     return await body();
   } finally {
     for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
-    await Promise.all(workers.map((worker) => open.get(worker)));
-    for (const worker of workers) open.delete(worker);
+    await Promise.all(open.values());
+    if (openWorkers.get(connection) === open) openWorkers.delete(connection);
   }
 }

@@ -176,6 +176,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   }
 
   async function end(as: 'completed' | 'failed' | 'cancelled', reason?: string): Promise<void> {
+    operator.isEnding = true;
     await CancellationScope.nonCancellable(async () => {
       // Earlier executions may have started groups also where this one has not come to its own.
       const { iteration, take, policy_version: policyVersion } = report;

@@ -76,3 +76,31 @@ test('a run that was resumed goes on in the same take when Temporal\'s CLI reset
   const takes = await db.select().from(iterations).where(eq(iterations.runId, 'reset')).orderBy(iterations.take);
   expect(takes.map((row) => [row.take, row.status])).toEqual([[1, 'superseded'], [2, 'done']]);
 });
+
+test('a resume that comes while a cancelled run still ends waits for that, and starts it again', async () => {
+  const { db } = store;
+  await using folder = await temporaryHome();
+  const { folder: task } = await taskWith(folder.home, 'true');
+  const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const world = new FakeWorld();
+  const { held, free } = hold(world, /^ending-0\.1-/);
+  const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
+  const ending = Promise.withResolvers<void>();
+  const releasePool = async () => {
+    world.log.push('releasePool');
+    await ending.promise;
+  };
+  await withWorkers(environment, { trialgate: { ...real, releasePool }, sandboxes: { openTrial: real.openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
+    const run = await startRun(environment.client, 'ending', config);
+    await expect.poll(() => held.size).toBe(2);
+    await run.cancel();
+    await expect.poll(() => world.count('releasePool')).toBe(1);
+    free();
+    const resumed = resumeRun({ client: environment.client, db }, 'ending');
+    await expect(environment.client.workflow.getHandle('ending').executeUpdate('resume')).rejects.toMatchObject({ cause: { message: 'run ending is ending: resume it when it has ended' } });
+    ending.resolve();
+    expect(await resumed).toBe('run ending goes on');
+    await environment.client.workflow.getHandle('ending').result();
+  });
+  expect((await db.select().from(runs).where(eq(runs.id, 'ending')))[0]?.status).toBe('completed');
+});

@@ -1,7 +1,9 @@
+import { isGrpcDeadlineError } from '@temporalio/client';
 import { and, eq, isNotNull } from 'drizzle-orm';
 import { readRun } from '../../activities/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { iterations, runs } from '../../store/schema.ts';
+import { TrialgateError } from '../../store/errors.ts';
 import type { Connected } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 import { startRescoring } from './rescore-run.ts';
@@ -13,11 +15,27 @@ export async function resumeRun({ client, db }: Connected, runId: string): Promi
   const config = await readRun(db, runId);
   const handle = client.workflow.getHandle(runId);
   const description = await handle.describe().catch(() => null);
-  if (description?.status.name === 'RUNNING') return updateRun(client, runId, 'resume');
+  if (description?.status.name === 'RUNNING') {
+    try {
+      return await updateRun(client, runId, 'resume');
+    } catch (error) {
+      if (!(error instanceof TrialgateError && error.code === 'not_found')) throw error;
+      // It ends just now, or has ended since: it is started again when it has closed.
+      await client.withDeadline(Date.now() + ENDING_MS, () => handle.result()).catch(throwDeadline);
+    }
+  }
   await markRunning(db, runId);
   if (await isRescoring(db, runId)) await startRescoring(client, runId, config);
   else await startRun(client, runId, config, { resume: true });
   return `run ${runId} goes on`;
+}
+
+/** A run that ends waits a minute for its groups, and then for the store. */
+const ENDING_MS = 300_000;
+
+/** How the run ended does not matter here. */
+function throwDeadline(error: unknown): void {
+  if (isGrpcDeadlineError(error)) throw new TrialgateError('missing_prerequisite', `the run is still ending after ${ENDING_MS / 1000} s: do its workers run? ("trialgate status")`, { cause: error });
 }
 
 /** Whether the run trains on another one's batch, and has not yet. */

@@ -2,6 +2,7 @@ import { WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError, ty
 import { ApplicationFailure, WorkflowNotFoundError } from '@temporalio/common';
 import { TrialgateError } from '../../store/errors.ts';
 import { innermost } from '../../workflows/describe.ts';
+import { RUN_ENDING } from '../../workflows/messages.ts';
 
 const ANSWER_MS = 60_000;
 
@@ -28,5 +29,6 @@ function explain(error: unknown, runId: string): unknown {
   }
   if (!(error instanceof WorkflowUpdateFailedError)) return error;
   const deepest = innermost(error);
+  if (deepest instanceof ApplicationFailure && deepest.type === RUN_ENDING) return new TrialgateError('not_found', deepest.message, { cause: error });
   return deepest instanceof ApplicationFailure ? new TrialgateError('bad_input', deepest.message, { cause: error }) : deepest;
 }

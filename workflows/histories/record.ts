@@ -13,7 +13,7 @@ import { taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtur
 import { REPOSITORY } from '../../cli/folders.ts';
 import { openDatabase } from '../../store/database.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
-import { startTemporal } from '../testing.ts';
+import { startTemporal, stopTemporal } from '../testing.ts';
 import { anonymous } from './anonymous.ts';
 import { scenarios } from './scenarios/index.ts';
 import { Stage, until } from './stage.ts';
@@ -46,7 +46,7 @@ try {
   }
 } finally {
   await db.$client.end();
-  await Promise.all([environment.teardown(), postgres.close()]);
+  await Promise.all([stopTemporal(environment), postgres.close()]);
 }
 
 /** Of the executions since the last time, once each has ended: one of each course of events. */

@@ -1,4 +1,4 @@
-import { Context, sleep } from '@temporalio/activity';
+import { Context } from '@temporalio/activity';
 import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { setTimeout as delay } from 'node:timers/promises';
 import { and, eq } from 'drizzle-orm';
@@ -84,7 +84,7 @@ export function hold(world: FakeWorld, slow: RegExp): { held: Set<string>; free:
     if (!slow.test(trialId)) return { outcome: null, seconds: {} };
     held.add(trialId);
     const beat = setInterval(() => Context.current().heartbeat(), 200);
-    await Promise.race([freed.promise, sleep('1h')]).finally(() => clearInterval(beat));
+    await Promise.race([freed.promise, Context.current().cancelled]).finally(() => clearInterval(beat));
     return { outcome: null, seconds: {} };
   };
   return { held, free: () => freed.resolve() };

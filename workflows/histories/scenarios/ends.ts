@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { redoRun } from '../../../cli/run/redo-run.ts';
 import { resumeRun } from '../../../cli/run/resume-run.ts';
+import { startRun } from '../../../cli/run/start-run.ts';
 import { FakeWorld } from '../../fake-activities.ts';
 import { hold, until, type Stage } from '../stage.ts';
 
@@ -83,6 +84,33 @@ export async function blocked(stage: Stage): Promise<void> {
     isRefusing = false;
     await run.executeUpdate('resume');
     await stage.ended('blocked');
+  });
+}
+
+/** Terminated while agents run, then started again: it follows the groups that still run to their end. Of an evaluation too. */
+export async function terminated(stage: Stage): Promise<void> {
+  const world = new FakeWorld();
+  const { held, free } = hold(world, /^terminated/);
+  await stage.over(world, async () => {
+    const run = await stage.start('terminated');
+    await until('all agents run', () => held.size === 4);
+    await run.terminate();
+    await resumeRun(stage.connected, 'terminated');
+    await until('it samples again', () => stage.phaseIs('terminated', 'rollout'));
+    free();
+    await stage.ended('terminated');
+  });
+
+  const evaluating = hold(world, /^unevaluated-eval/);
+  world.config = stage.config({ evaluation: { tasks: ['held-out'], after: false } });
+  await stage.inMemory(world, async () => {
+    const run = await stage.start('unevaluated');
+    await until('its held-out tasks are sampled', () => evaluating.held.size === 4);
+    await run.terminate();
+    await startRun(stage.client, 'unevaluated', stage.config(), { resume: true });
+    await until('its evaluation begins again', () => stage.phaseIs('unevaluated', 'evaluation'));
+    evaluating.free();
+    await stage.ended('unevaluated');
   });
 }
 

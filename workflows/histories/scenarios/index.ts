@@ -1,10 +1,10 @@
-import { blocked, cancelled, failed, finished, reset } from './ends.ts';
+import { blocked, cancelled, failed, finished, reset, terminated } from './ends.ts';
 import { carriedOver, late, operated, quorum, retried, toldOfStragglers } from './groups.ts';
 import { changedLast, evaluated, rescored, waited } from './on-demand.ts';
 import type { Scenario } from '../stage.ts';
 
 /** The file that each is recorded into is named after it. */
 export const scenarios: Record<string, Scenario> = {
-  finished, failed, cancelled, blocked, reset, 'carried-over': carriedOver, quorum, late, retried, operated, evaluated, rescored,
+  finished, failed, cancelled, blocked, reset, terminated, 'carried-over': carriedOver, quorum, late, retried, operated, evaluated, rescored,
   'told-of-stragglers': toldOfStragglers, 'changed-last': changedLast, waited,
 };
