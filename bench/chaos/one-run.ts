@@ -1,18 +1,19 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { eq } from 'drizzle-orm';
+import { and, eq } from 'drizzle-orm';
 import { sandboxesFolder } from '../../activities/sandbox/sandboxes-folder.ts';
 import { connectionsOf } from '../../cli/config/connections.ts';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { withDeployment, type Connected } from '../../cli/run/connect.ts';
 import { resumeRun } from '../../cli/run/resume-run.ts';
 import { startRun } from '../../cli/run/start-run.ts';
+import { updateRun } from '../../cli/run/update-run.ts';
 import { Witness } from '../../cli/testing/witness.ts';
 import { parseRunConfig } from '../../activities/parse-run-config.ts';
 import type { Random } from '../../gateway/testing/fuzz/random.ts';
-import { openDatabase } from '../../store/database.ts';
-import { runs } from '../../store/schema.ts';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { iterations, runs } from '../../store/schema.ts';
 import { auditChaos } from './audit.ts';
 import type { ChaosDeployment } from './deployment.ts';
 import { readEngineLog } from './engine-log.ts';
@@ -37,10 +38,12 @@ export type Outcome = {
   broken: string[];
 };
 
-/** `faults`: those that strike at once, one after the other. */
+/** `faults`: those that strike at once, one after the other. `iterations`: at least so many; the run goes on until all faults have struck. */
 export type Plan = { run: string; iterations: number; settings: Settings; faults: Fault[][]; random: Random; say: (line: string) => void };
 
 const PAUSE_MS = 5_000;
+/** More than faults leave time for. */
+const MOST_ITERATIONS = 1000;
 /** A run that finishes nothing for so long after a fault is given up. */
 const STUCK_MS = 300_000;
 const LOOK_MS = 250;
@@ -48,7 +51,7 @@ const LOOK_MS = 250;
 const [LEFT_MS, CUT_MS] = [20_000, 150_000];
 
 /** One training run under faults, to its end, and what is then found. */
-export async function oneRun(deployment: ChaosDeployment, { run, iterations, settings, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
+export async function oneRun(deployment: ChaosDeployment, { run, iterations: atLeast, settings, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl, { maxConnections: 4 });
   const witness = new Witness(deployment, { name: `witness-${run}`, everyMs: 500 });
   const resumed: string[] = [];
@@ -78,7 +81,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, set
   };
 
   try {
-    await start(deployment, run, { iterations, ...SETTINGS[settings] });
+    await start(deployment, run, { ...SETTINGS[settings], iterations: MOST_ITERATIONS });
     await goesOn(0);
     for (const together of faults) {
       await sleep(random.below(PAUSE_MS), undefined, { signal });
@@ -88,6 +91,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, set
       struck.push(one);
       await goesOn(one.ended);
     }
+    if (!(await isOver())) await insist(() => endAfter(deployment, run, atLeast), signal);
     while (!(await isOver())) await goesOn(Date.now());
   } catch (error) {
     signal.throwIfAborted();
@@ -105,7 +109,8 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations, set
       repeated = await repeatedOf(connected, run);
     });
     const engine = readEngineLog(deployment.engineLog).filter(({ at }) => at >= began);
-    broken.push(...(await auditChaos({ db, runId: run, iterations, settings, witnessed, engine, restarted })));
+    const made = await iterationsDone(db, run);
+    broken.push(...(await auditChaos({ db, runId: run, iterations: Math.max(made, atLeast), settings, witnessed, engine, restarted })));
     broken.push(...(await leftSandboxes(deployment, run)));
   } catch (error) {
     signal.throwIfAborted();
@@ -140,12 +145,24 @@ async function start({ config, model }: ChaosDeployment, run: string, settings: 
 }
 
 /** Tries until Temporal takes it: a person would too. */
-async function resume({ config }: ChaosDeployment, run: string, signal: AbortSignal): Promise<void> {
+const resume = ({ config }: ChaosDeployment, run: string, signal: AbortSignal): Promise<void> =>
+  insist(() => withDeployment(config, async (connected) => void (await resumeRun(connected, run))), signal);
+
+/** Lets the run end with the iteration that is under way, once there are enough. */
+const endAfter = ({ config }: ChaosDeployment, run: string, atLeast: number): Promise<void> =>
+  withDeployment(config, async ({ client, db }) => {
+    const last = Math.max(atLeast, (await iterationsDone(db, run)) + 1);
+    await updateRun(client, run, 'configure', { iterations: last });
+  });
+
+const iterationsDone = (db: Database, run: string): Promise<number> => db.$count(iterations, and(eq(iterations.runId, run), eq(iterations.status, 'done')));
+
+/** Asks again and again for a minute: what is asked may be down. */
+async function insist(ask: () => Promise<void>, signal: AbortSignal): Promise<void> {
   const bound = AbortSignal.timeout(60_000);
   for (;;) {
     try {
-      await withDeployment(config, (connected) => resumeRun(connected, run));
-      return;
+      return await ask();
     } catch (error) {
       if (bound.aborted) throw error;
       await sleep(1000, undefined, { signal });

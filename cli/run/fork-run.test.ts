@@ -122,3 +122,13 @@ test('who asks a run that is not under way waits, or is told of a crash', async 
   await expect(updateRun(environment.client, 'nobody', 'stop')).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('run nobody is not under way') });
   await expect(updateRun(environment.client, 'styled', 'stop')).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('run styled is not under way') });
 });
+
+test('of two forks that take one name at once, one is refused and the other runs', async () => {
+  await during({ loadBase: async () => made, trainStep: async () => made }, async () => {
+    const forks = await Promise.allSettled([0, 1].map(() => forkRun(connected(), { runId: 'first', version: 2 }, 'twice', { iterations: 0 })));
+    const refused = forks.flatMap((fork) => (fork.status === 'rejected' ? [fork.reason] : []));
+    expect(refused).toMatchObject([{ code: 'bad_input', message: 'run twice exists: choose another --run' }]);
+    await environment.client.workflow.getHandle('twice').result();
+  });
+  expect(await readRunRecord(db, 'twice')).toMatchObject({ status: 'completed', forked_from: 'first@2' });
+});

@@ -1,12 +1,12 @@
 import type { Client } from '@temporalio/client';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { and, eq } from 'drizzle-orm';
+import { and, desc, eq } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { parseRunConfig } from '../../activities/parse-run-config.ts';
 import { ownedNames, readOwner } from '../../activities/sandbox/owner.ts';
 import { openDatabase, type Database } from '../../store/database.ts';
-import { attempts, runs, trials } from '../../store/schema.ts';
+import { attempts, iterations, runs, trials } from '../../store/schema.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { REPOSITORY } from '../folders.ts';
 import { auditRun } from '../testing/audit-run.ts';
@@ -16,7 +16,7 @@ import { withDeployment } from './connect.ts';
 import { startRun } from './start-run.ts';
 
 const RUN = 'twins';
-const ITERATIONS = 3;
+const ITERATIONS = 6;
 const SANDBOXES = 2;
 let twins: Twins;
 let db: Database;
@@ -58,11 +58,11 @@ async function completedBy(gatewayUrl: string): Promise<number> {
   return Number(/^trialgate_calls_total\{status="completed"\} (\d+)/m.exec(metrics)?.[1]);
 }
 
-/** The worker that computes the step of this iteration now. */
-async function trainerOf(client: Client, iteration: number): Promise<ComponentProcess> {
+/** The worker that computes a step now. A step is short: one that was missed is followed by the next iteration's. */
+async function whoTrains(client: Client): Promise<ComponentProcess> {
   let pid = '';
   await until(async () => {
-    // It begins when its groups have ended.
+    const [{ iteration } = { iteration: 0 }] = await db.select().from(iterations).orderBy(desc(iterations.iteration)).limit(1);
     const step = await client.workflow.getHandle(`${RUN}/${iteration}.1`).describe().catch(() => null);
     pid = step?.raw.pendingActivities?.find((each) => each.activityType?.name === 'trainStep')?.lastWorkerIdentity?.split('@')[0] ?? '';
     return pid !== '';
@@ -118,7 +118,7 @@ test('work stays with one of two processes, or stops or is repeated when one of 
     await sleep(1000);
     await twins.engine[0].start();
 
-    (await trainerOf(client, 2)).kill();
+    (await whoTrains(client)).kill();
     await until(async () => (await db.select().from(runs).where(eq(runs.id, RUN)))[0]?.status !== 'running', 'the run ends');
     expect(await db.select({ status: runs.status, reason: runs.reason }).from(runs)).toEqual([{ status: 'completed', reason: null }]);
 
