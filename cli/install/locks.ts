@@ -2,7 +2,9 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { INSTALLS } from '../folders.ts';
 
-export type Lock = 'torch-cpu' | 'cpu' | 'cuda' | 'dev' | 'tools';
+/** The locks of gpu-workers: those of the two devices, of the tests, and of tools in an environment of their own. */
+export const LOCKS = ['torch-cpu', 'cpu', 'cuda', 'dev', 'tools'] as const;
+export type Lock = (typeof LOCKS)[number];
 
 export const lockFile = (name: Lock): string => path.join(INSTALLS.gpuWorkers, `requirements-${name}.txt`);
 
