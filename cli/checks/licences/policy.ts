@@ -28,7 +28,7 @@ export type Package = { name: string; version: string; licence: string | null };
 
 /** A package whose licence is not permissive, or is not in its metadata, and that is used all the same. */
 export type Exception = {
-  /** Names; one that ends with `*` stands for all that begin like it. */
+  /** A name that ends with `*` stands for all names that begin like it. */
   packages: readonly string[];
   /** What its metadata says, or its files where its metadata says nothing. */
   licences: readonly string[];
