@@ -29,9 +29,7 @@ async function install() {
   const started = Date.now();
   const line = setInterval(() => tell(started), process.stderr.isTTY ? 500 : 15_000);
   tell(started);
-  let { code, output } = await npm(['ci']);
-  // A registry that lacks another platform's optional package makes `npm ci` refuse; the lock's versions still hold here.
-  if (code !== 0 && /EUSAGE/.test(output)) ({ code, output } = await npm(['install', '--no-save']));
+  const { code, output } = await npm(['ci']);
   clearInterval(line);
   if (process.stderr.isTTY) process.stderr.write('\n');
   if (code === 0) return true;

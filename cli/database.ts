@@ -1,13 +1,14 @@
 import { TrialgateError } from '../store/errors.ts';
 import { migrate } from '../store/queries/migrate.ts';
 
-/** Brings the tables up to date. @throws TrialgateError when the database is out of reach, naming its host, never its password. */
+/** Brings the tables up to date. @throws TrialgateError when the database cannot be used, naming its host, never its password. */
 export async function requireDatabase(url: string): Promise<void> {
   try {
     await migrate(url);
   } catch (cause) {
     const { host, pathname } = new URL(url);
-    throw new TrialgateError('store_unavailable', `the database ${pathname.slice(1)} at ${host} cannot be used: ${reasonOf(cause)}`, { cause });
+    const code = cause instanceof TrialgateError ? cause.code : 'store_unavailable';
+    throw new TrialgateError(code, `the database ${pathname.slice(1)} at ${host} cannot be used: ${reasonOf(cause)}`, { cause });
   }
 }
 

@@ -1,4 +1,5 @@
 import type { Command } from 'commander';
+import { register as check } from './check.ts';
 import { register as config } from './config.ts';
 import { register as configure } from './configure.ts';
 import { register as doctor } from './doctor.ts';
@@ -29,5 +30,5 @@ import { register as worker } from './worker.ts';
 /** In the order in which `--help` lists them. */
 export const verbs: ((root: Command) => void)[] = [
   quickstart, up, down, status, train, show, pause, resume, stop, configure, skip, extend, redo, fork, rescore, evaluate, schedule,
-  logs, doctor, config, install, gateway, worker, gpuWorker, supervise, test,
+  logs, doctor, config, install, gateway, worker, gpuWorker, supervise, check, test,
 ];

@@ -22,6 +22,7 @@ export async function install(
   options: InstallOptions & { onProgress?: (progress: InstallProgress) => void },
   signal: AbortSignal,
 ): Promise<string[]> {
+  requireSystem();
   const device = deviceOf(options.device);
   if (openSteps(options, device).length === 0) return [];
   const tell = (progress: InstallProgress): void => options.onProgress?.(progress);
@@ -72,6 +73,13 @@ export function openSteps(options: InstallOptions, device = deviceOf(options.dev
 export function freeGigabytes(folder: string): number {
   const { bavail, bsize } = statfsSync(folder);
   return (bavail * bsize) / 1e9;
+}
+
+/** On another system pip would skip every locked package without a word. */
+function requireSystem(): void {
+  const system = `${process.platform}-${process.arch}`;
+  if (system === 'linux-x64') return;
+  throw new TrialgateError('missing_prerequisite', `the Python packages are locked for linux-x64 and this is ${system}: install on Linux on x86-64`);
 }
 
 function requireDisk(device: 'cpu' | 'cuda'): void {

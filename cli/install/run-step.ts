@@ -63,18 +63,27 @@ function shorten(line: string): string {
 
 const NETWORK = /NewConnectionError|Temporary failure in name resolution|Name or service not known|Max retries exceeded|ConnectTimeout|Connection (refused|reset|timed out)|Network is unreachable|ReadTimeout|ProxyError|SSLError|dns error|error sending request|Could not resolve/i;
 const NO_BUILD = /No matching distribution found for (\S+)/;
+/** pip names the package before the digests, uv in the sentence itself. */
+const OTHER_FILE = /^\s*(\S+==\S+).*:\s*\n\s*Expected sha256|Hash mismatch for `([^`]+)`/m;
 
 /** The sentence for a step that failed. */
 export function failure(step: string, { text }: Output, log: string): TrialgateError {
+  return new TrialgateError('missing_prerequisite', `${step} failed: ${reasonIn(text)} (all output: ${log})`);
+}
+
+function reasonIn(text: string): string {
+  if (/No space left on device|ENOSPC/i.test(text)) return 'the disk is full: free some space and call again';
+  const [, fromPip, fromUv] = OTHER_FILE.exec(text) ?? [];
+  const other = fromPip ?? fromUv;
+  if (other) {
+    return `the package index gave a file for ${other} that is not the locked one (its SHA-256 differs), so nothing of this step was installed. \
+Call again: the download may have broken. If it stays so, find the index that gives it (\`pip config list\`) and do not trust it; \
+gpu-workers/README.md says how a lock is made anew`;
+  }
+  if (NETWORK.test(text)) return 'the package index is out of reach: check the network, a proxy, and `pip config list`; then call again';
   const missing = NO_BUILD.exec(text)?.[1];
+  if (missing) return `the package index has no ${missing} for this Python (an index may lag behind): check \`pip config list\` and TRIALGATE_PYTHON`;
   const lines = text.trim().split('\n').filter((line) => line.trim());
   const last = lines.findLast((line) => /error/i.test(line)) ?? lines.at(-1) ?? 'no output';
-  const reason = /No space left on device|ENOSPC/i.test(text)
-    ? 'the disk is full: free some space and call again'
-    : NETWORK.test(text)
-      ? 'the package index is out of reach: check the network, a proxy, and `pip config list`; then call again'
-      : missing
-        ? `the package index has no ${missing} for this Python: check \`pip config list\` and TRIALGATE_PYTHON`
-        : last.trim().slice(0, 300);
-  return new TrialgateError('missing_prerequisite', `${step} failed: ${reason} (all output: ${log})`);
+  return last.trim().slice(0, 300);
 }

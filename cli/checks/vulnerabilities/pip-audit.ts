@@ -1,0 +1,78 @@
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { z } from 'zod';
+import { INSTALLS } from '../../folders.ts';
+import { content, lockFile, type Lock } from '../../install/locks.ts';
+import { pythonTool } from '../../install/python-tools.ts';
+import { capture, lastLine, type Captured } from '../capture.ts';
+import { failed, notChecked, passed, type Verdict } from '../check.ts';
+import { ACCEPTED } from './accepted.ts';
+
+const LOG = path.join(INSTALLS.root, 'logs/check.log');
+
+const vulnerability = z.object({ id: z.string(), aliases: z.array(z.string()), fix_versions: z.array(z.string()) });
+const dependency = z.union([
+  z.object({ name: z.string(), version: z.string(), vulns: z.array(vulnerability) }),
+  z.object({ name: z.string(), skip_reason: z.string() }),
+]);
+const report = z.object({ dependencies: z.array(dependency) });
+export type Dependency = z.infer<typeof dependency>;
+
+/** Each set is one environment: pip-audit takes one version of a package at a time. */
+const SETS: readonly (readonly Lock[])[] = [['torch-cpu', 'cpu'], ['cuda'], ['dev'], ['tools']];
+
+/** Asks Python's package index for advisories on every locked package. */
+export async function pythonVulnerabilities(signal: AbortSignal): Promise<Verdict> {
+  const audit = await pythonTool('pip-audit', LOG, signal).catch((error: unknown) => {
+    signal.throwIfAborted();
+    return error instanceof Error ? error : new Error(String(error));
+  });
+  if (audit instanceof Error) return notChecked(audit.message);
+  const folder = await mkdtemp(path.join(tmpdir(), 'trialgate-audit-'));
+  try {
+    const dependencies: Dependency[] = [];
+    for (const locks of SETS) {
+      const requirements = path.join(folder, `${locks.join('-')}.txt`);
+      await writeFile(requirements, locks.map(pinsOf).join('\n'));
+      const options = ['--no-deps', '--disable-pip', '--progress-spinner', 'off', '--format', 'json'];
+      const found = readPipAudit(await capture([audit, '--requirement', requirements, ...options], signal));
+      if (typeof found === 'string') return notChecked(found);
+      dependencies.push(...found);
+    }
+    return judge(dependencies);
+  } finally {
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+/** `name==version ; marker` of each package. An index knows no advisories on a build of its own such as `+cpu`, only on the version. */
+function pinsOf(lock: Lock): string {
+  const pins = content(lockFile(lock)).matchAll(/^([A-Za-z0-9._-]+==[^\s;+]+)(?:\+\S+)?( ;[^\\\n]*)?/gm);
+  return [...pins].map(([, pin = '', marker = '']) => pin + marker).join('\n');
+}
+
+/** What pip-audit found, or in a sentence why it found nothing. */
+export function readPipAudit({ stdout, stderr }: Captured): Dependency[] | string {
+  try {
+    return report.parse(JSON.parse(stdout)).dependencies;
+  } catch {
+    return `the Python package index gives no advisories here: ${lastLine(stderr).slice(0, 160) || 'pip-audit did not answer'}`;
+  }
+}
+
+/** A package that the index does not know is skipped by pip-audit, which then reports no vulnerability. */
+export function judge(dependencies: readonly Dependency[]): Verdict {
+  const known = dependencies.flatMap((each) => ('vulns' in each ? [each] : []));
+  const skipped = [...new Set(dependencies.flatMap((each) => ('vulns' in each ? [] : [each.name])))];
+  if (known.length === 0) return notChecked(`the Python package index gives no advisories here: it knows none of ${skipped.length} packages`);
+  const open = known.flatMap(({ name, version, vulns }) =>
+    vulns
+      .filter(({ id, aliases }) => [id, ...aliases].every((each) => ACCEPTED[each] === undefined))
+      .map(({ id, fix_versions: fixed }) => `${name} ${version}: ${id}, ${fixed.length > 0 ? `repaired in ${fixed.join(', ')}` : 'not repaired yet'}`),
+  );
+  const left = skipped.length > 0 ? `; the index knows nothing of ${skipped.join(', ')}` : '';
+  const sentences = [...new Set(open)];
+  if (sentences.length > 0) return failed(`${sentences.length} open advisories${left}`, sentences);
+  return passed(`no advisory on ${known.length} packages is open${left}`);
+}

@@ -1,0 +1,19 @@
+import { Argument, type Command } from 'commander';
+
+export function register(root: Command): void {
+  root
+    .command('check', { hidden: true })
+    .description("check the project's types, style, licences and known vulnerabilities; what needs an index or an install says so where it is not there")
+    .addArgument(new Argument('[checks...]', 'types, lint, ruff, npm-licences, python-licences, npm-vulnerabilities, python-vulnerabilities; all without'))
+    .addHelpText('after', '\nExamples:\n  $ npm run check\n  $ npm run check -- npm-licences python-licences')
+    .action(async (names: string[]) => {
+      const [{ CHECK_NAMES, runChecks }, { untilSignalled }, { TrialgateError }] = await Promise.all([
+        import('../checks/run-checks.ts'),
+        import('../signals.ts'),
+        import('../../store/errors.ts'),
+      ]);
+      const unknown = names.filter((name) => !CHECK_NAMES.includes(name));
+      if (unknown.length > 0) throw new TrialgateError('bad_input', `there is no check ${unknown.join(', ')}; there are ${CHECK_NAMES.join(', ')}`);
+      process.exitCode = await runChecks(names, untilSignalled());
+    });
+}

@@ -1,0 +1,23 @@
+"""Prints as JSON what the metadata of each installed package says of its licence, for `npm run check`."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import Distribution, distributions
+
+
+def licences(package: Distribution) -> list[str]:
+    """An SPDX expression, else the names in its classifiers, else the first line of its licence field."""
+    metadata = package.metadata
+    if expression := metadata.get("License-Expression"):
+        return [expression]
+    classifiers = [each.split(" :: ") for each in metadata.get_all("Classifier") or []]
+    if named := [parts[-1] for parts in classifiers if parts[0] == "License" and parts[-1] != "OSI Approved"]:
+        return named
+    text = (metadata.get("License") or "").strip()
+    return [text.splitlines()[0].strip()] if text else []
+
+
+if __name__ == "__main__":
+    found = [{"name": each.name, "version": each.version, "licences": licences(each)} for each in distributions()]
+    print(json.dumps(found))
