@@ -2,6 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { statementsOf } from '../../activities/sandbox/guarantees.ts';
+import { isolation } from '../../activities/sandbox/isolation.ts';
 import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
 import { bubblewrapTrouble, findBubblewrap } from '../install/bubblewrap.ts';
@@ -40,7 +42,17 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['postgres', () => postgres(config)],
     ['socket', () => socket(config.home)],
   ];
-  return Promise.all(checks.map(async ([check, look]) => ({ check, ...(await attempt(look)) })));
+  const findings = await Promise.all(checks.map(async ([check, look]) => ({ check, ...(await attempt(look)) })));
+  return [...findings, ...(await sandboxes())];
+}
+
+/** What the sandboxes of this machine hold and what they do not, a sentence each. */
+async function sandboxes(): Promise<Finding[]> {
+  try {
+    return statementsOf(await isolation()).map(({ held, sentence }) => ({ check: 'sandboxes', ...(held ? ok(sentence) : warning(sentence)) }));
+  } catch (error) {
+    return [{ check: 'sandboxes', ...missing(error instanceof Error ? error.message : String(error)) }];
+  }
 }
 
 async function attempt(look: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>): Promise<Omit<Finding, 'check'>> {

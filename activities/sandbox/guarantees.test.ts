@@ -1,0 +1,86 @@
+import { spawn, type ChildProcess } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import type { Sandbox } from './create-sandbox.ts';
+import { guaranteeRows, statementsOf, type GuaranteeName } from './guarantees.ts';
+import type { Isolation } from './isolation.ts';
+import { processTable } from './process-table.ts';
+import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
+
+/** What an attempt has at hand: a sandbox, another one, and things of the host that it should not reach. */
+type World = { isolation: Isolation; home: string; sandbox: Sandbox; other: Sandbox; hostProcess: ChildProcess; token: string };
+
+/** Tries to break one guarantee from inside of a sandbox; true when it got through. */
+const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
+  hostFiles: (world) => prints(world, `cat ${world.home}/readable.txt`, world.token),
+  secrets: (world) => prints(world, `cat ${world.home}/secrets.json`, world.token),
+  otherSandboxes: async (world) => {
+    const file = join(world.other.work, 'theirs.txt');
+    const read = await prints(world, `cat ${file}; echo changed > ${file}; ls ${world.other.root}`, world.token);
+    return read || !(await readFile(file, 'utf8')).includes(world.token);
+  },
+  processesSeen: (world) => prints(world, `tr '\\0' '\\n' < /proc/${world.hostProcess.pid}/cmdline`, '3600.25'),
+  // Signal 0 asks for the right to signal and does nothing.
+  processesEnded: (world) => prints(world, `kill -0 ${world.hostProcess.pid} && echo allowed`, 'allowed'),
+  processesLeft: async (world) => {
+    const seconds = `3600.${Math.floor(Math.random() * 1e9)}`;
+    await run(world, `(env -i setsid sleep ${seconds} >/dev/null 2>&1 &); sleep 0.2`);
+    const left = await withCommandLine(seconds);
+    left.forEach((pid) => process.kill(pid, 'SIGKILL'));
+    return left.length > 0;
+  },
+  rights: (world) => prints(world, 'grep -q "NoNewPrivs:.1" /proc/self/status && grep -q "CapPrm:.0*$" /proc/self/status || echo may', 'may'),
+  filesLeft: async (world) => {
+    const name = `trialgate-left-${world.token}`;
+    onTestFinished(async () => void (await Promise.all(SHARED.map((folder) => rm(join(folder, name), { force: true })))));
+    await run(world, SHARED.map((folder) => `echo > ${folder}/${name}`).join('; '));
+    const seen = await Promise.all(SHARED.map(async (folder) => (await readdir(folder)).includes(name)));
+    return seen.includes(true);
+  },
+};
+
+const SHARED = ['/tmp', '/var/tmp', '/dev/shm'];
+
+const run = ({ isolation, sandbox }: World, script: string) => shell(isolation, sandbox, script);
+
+async function prints(world: World, script: string, proof: string): Promise<boolean> {
+  return (await run(world, script)).stdout.includes(proof);
+}
+
+async function withCommandLine(argument: string): Promise<number[]> {
+  const lines = await Promise.all(
+    processTable().map(async ({ pid }) => ({ pid, line: await readFile(`/proc/${pid}/cmdline`, 'utf8').catch(() => '') })),
+  );
+  return lines.filter(({ line }) => line.split('\0').includes(argument)).map(({ pid }) => pid);
+}
+
+describe.each(await isolations())('$kind', (isolation) => {
+  const folder = temporaryHome();
+  let world: World;
+
+  beforeAll(async () => {
+    const { home } = await folder;
+    const token = randomUUID();
+    const sandbox = await sandboxWith(home, {});
+    const other = await sandboxWith(home, { 'theirs.txt': token }, undefined, 'other');
+    await writeFile(join(home, 'readable.txt'), token);
+    await writeFile(join(home, 'secrets.json'), token, { mode: 0o600 });
+    world = { isolation, home, sandbox, other, token, hostProcess: spawn('sleep', ['3600.25'], { stdio: 'ignore' }) };
+  });
+
+  afterAll(async () => {
+    world.hostProcess.kill('SIGKILL');
+    await (await folder)[Symbol.asyncDispose]();
+  });
+
+  test.each(statementsOf(isolation))('$sentence', async ({ name, held }) => {
+    expect(await ATTEMPTS[name](world)).toBe(!held);
+  });
+});
+
+test('the threat model says the same sentences', async () => {
+  const document = await readFile(new URL('../../docs/threat-model.md', import.meta.url), 'utf8');
+  expect(document).toContain(guaranteeRows().join('\n'));
+});
