@@ -213,13 +213,20 @@ export class Call {
     }
   }
 
+  async #remembered(record: CallRecord): Promise<'recorded' | 'refused'> {
+    const verdict = await this.#deps.recorder.record(record);
+    if (verdict === 'recorded') this.#deps.conversations.add(this.request.conversation, record);
+    return verdict;
+  }
+
   async #record(end: Recorded): Promise<'recorded' | 'refused'> {
     const { id, trial, request, sampled, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
     const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, published: false, mode: null, ...end });
     try {
-      const verdict = await this.#deps.recorder.record(record);
-      if (verdict === 'recorded') this.#deps.conversations.add(request.conversation, record);
+      const recording = this.#remembered(record);
+      this.#deps.conversations.expect(record, recording);
+      const verdict = await recording;
       if (verdict === 'recorded' && record.status === 'completed' && record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
       return verdict;
     } catch (error) {

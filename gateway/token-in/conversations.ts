@@ -46,6 +46,10 @@ const NOTHING: ReadonlySet<string> = new Set();
 export class Conversations {
   readonly #options: Options;
   readonly #memory: ConversationMemory;
+  /** Commits of this process that are not in the memory yet, by trial. */
+  readonly #committing = new Map<string, Set<Promise<unknown>>>();
+  /** Reads under way, at most one for a trial. */
+  readonly #reading = new Map<string, Promise<void>>();
 
   constructor(options: Options) {
     this.#options = options;
@@ -56,10 +60,47 @@ export class Conversations {
   async find(at: At & { recorded: number }, conversation: Conversation | null): Promise<Past> {
     const isFirst = at.recorded === 0;
     if (isFirst) return { parent: null, twins: [], isEdited: false, isFirst, base: null, known: NOTHING };
-    if (this.#use(at).calls.size < at.recorded) for (const row of await this.#options.readCalls(at)) this.#addRow(at, row);
+    await this.#catchUp(at);
     const trial = this.#use(at);
     const found = conversation === null ? NOWHERE : 'keys' in conversation ? findTurn(trial, conversation) : findPrompt(trial, conversation.prompt);
     return { ...found, isFirst, base: found.parent ?? found.nearest ?? trial.last, known: trial.known };
+  }
+
+  /** Announces a commit of this process; `recording` settles when the call is in the memory, or will not be. */
+  expect(at: At, recording: Promise<unknown>): void {
+    const key = keyOfTrial(at);
+    const own = this.#committing.get(key) ?? new Set();
+    this.#committing.set(key, own.add(recording));
+    const forget = () => {
+      own.delete(recording);
+      if (own.size === 0 && this.#committing.get(key) === own) this.#committing.delete(key);
+    };
+    recording.then(forget, forget);
+  }
+
+  /**
+   * Makes the memory hold all that the store counted when the request was admitted. The store counts a commit of this process
+   * some moments before this process knows of it: that is waited for. What is missing then is of another process, and is read.
+   */
+  async #catchUp(at: At & { recorded: number }): Promise<void> {
+    const key = keyOfTrial(at);
+    const isBehind = () => this.#use(at).calls.size < at.recorded;
+    const own = new Set([...(this.#committing.get(key) ?? [])].map((recording) => {
+      const settled: Promise<unknown> = recording.then(() => own.delete(settled), () => own.delete(settled));
+      return settled;
+    }));
+    while (isBehind() && own.size > 0) await Promise.race(own);
+    // A read that began before may lack what is needed; one that begins now has it, and serves all that wait.
+    if (isBehind()) await this.#reading.get(key)?.catch(() => {});
+    if (isBehind()) await (this.#reading.get(key) ?? this.#read(at, key));
+  }
+
+  #read(at: At, key: string): Promise<void> {
+    const reading = this.#options.readCalls(at).then((rows) => rows.forEach((row) => this.#addRow(at, row)));
+    this.#reading.set(key, reading);
+    const forget = () => void this.#reading.delete(key);
+    reading.then(forget, forget);
+    return reading;
   }
 
   /** A call that was committed, however it ended. */
@@ -72,6 +113,7 @@ export class Conversations {
   }
 
   #addRow(at: At, { id, status, request, response, promptTokenIds, completionTokenIds }: CallRow): void {
+    if (this.#use(at).calls.has(id)) return;
     const [reply] = choicesOf(response ?? {});
     const said = { outline: outlineOf(request), conversation: conversationOf(request), reply, isWhole: status === 'completed' };
     this.#add(at, said, id, promptTokenIds, completionTokenIds);
@@ -125,8 +167,8 @@ export class Conversations {
     child(node.next, reply).turn ??= turn;
   }
 
-  #use({ trialId, attempt }: At): Trial {
-    const key = `${trialId} ${attempt}`;
+  #use(at: At): Trial {
+    const key = keyOfTrial(at);
     const { trials } = this.#memory;
     const trial = trials.get(key) ?? { roots: new Map(), prompts: [], calls: new Set(), known: new Set(), keys: new Map(), last: null, bytes: 0 };
     trials.delete(key);
@@ -146,6 +188,8 @@ export class Conversations {
     }
   }
 }
+
+const keyOfTrial = ({ trialId, attempt }: At): string => `${trialId} ${attempt}`;
 
 /** The same text for the same item: each turn names all of its items. */
 function intern({ keys }: Trial, key: string): string {
