@@ -15,7 +15,9 @@ export function addSettings(
     const { about, placeholder } = settingOf(key);
     const fallback = settingOf(key).default;
     const shown = fallback === undefined || Array.isArray(fallback) ? '' : `, default ${String(fallback)}`;
-    command.option(`${aliases[key] ?? flagOf(key)} <${placeholder}>`, `${about} (${variableOf(key)}${shown})`);
+    // `--unsandboxed` alone means true.
+    const argument = settingOf(key).default === false ? `[${placeholder}]` : `<${placeholder}>`;
+    command.option(`${aliases[key] ?? flagOf(key)} ${argument}`, `${about} (${variableOf(key)}${shown})`);
   }
   return command;
 }
@@ -31,7 +33,7 @@ export async function settingsOf(
   const flags: Flags = { ...more };
   for (const key of ALL_SETTINGS) {
     const value = options[attributeOf(aliases[key] ?? flagOf(key))];
-    if (typeof value === 'string') flags[key] = value;
+    if (typeof value === 'string' || value === true) flags[key] = String(value);
   }
   const file = options['config'];
   return { ...resolveConfig({ flags, file: typeof file === 'string' ? file : undefined }), flags };

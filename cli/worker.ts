@@ -5,7 +5,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { hostname } from 'node:os';
 import { HostSandboxes } from '../activities/host-sandboxes.ts';
 import { createActivities } from '../activities/index.ts';
-import { isolation } from '../activities/sandbox/isolation.ts';
+import { isolation, requireBubblewrap } from '../activities/sandbox/isolation.ts';
 import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
 import { openDatabase, type Database } from '../store/database.ts';
 import { registerSearchAttributes } from './search-attributes.ts';
@@ -20,12 +20,15 @@ export type WorkerSettings = {
   gatewayUrls: readonly string[];
   home: string;
   secret: string;
+  /** Lets agents run without bubblewrap. */
+  unsandboxed: boolean;
   maxSandboxes: number;
   sandboxesPerSecond: number;
 };
 
 /** Runs workflows, activities or both until `signal` aborts; then lets what runs end or be cancelled, within seconds. */
 export async function runWorker(settings: WorkerSettings, signal: AbortSignal): Promise<void> {
+  if (settings.only !== 'workflows') requireBubblewrap(await isolation(), settings.unsandboxed);
   Runtime.install({ logger: new DefaultLogger('WARN'), shutdownSignals: [] });
   const connection = await connect(settings.temporalAddress, signal);
   const clientConnection = await Connection.connect({ address: settings.temporalAddress });

@@ -3,16 +3,23 @@ import { once } from 'node:events';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { detectIsolation } from './isolation.ts';
+import { detectIsolation, requireBubblewrap } from './isolation.ts';
 import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
 
 const all = await isolations();
 const bubblewrap = all.find(({ kind }) => kind === 'bubblewrap');
 const user = all.find(({ kind }) => kind === 'user');
 
-test('without bubblewrap nothing says so', async () => {
-  expect((await detectIsolation({ bwrap: null })).statement).toMatch(/bubblewrap is not here/);
-  expect((await detectIsolation({ bwrap: '/bin/false' })).kind).not.toBe('bubblewrap');
+test('a bubblewrap that is absent or broken is not used, and the reason is kept', async () => {
+  const absent = await detectIsolation({ bwrap: null });
+  expect(absent).toMatchObject({ statement: expect.stringMatching(/bubblewrap is not here/), trouble: expect.stringMatching(/no `bwrap`/) });
+  expect(await detectIsolation({ bwrap: '/bin/false' })).toMatchObject({ kind: absent.kind, trouble: expect.stringContaining('/bin/false') });
+});
+
+test('without bubblewrap agents run only where --unsandboxed allows it', async () => {
+  const absent = await detectIsolation({ bwrap: null });
+  expect(() => requireBubblewrap(absent, false)).toThrow(/--unsandboxed/);
+  expect(() => requireBubblewrap(absent, true)).not.toThrow();
 });
 
 describe.skipIf(!bubblewrap)('under bubblewrap (skipped where it is absent or does not work)', () => {

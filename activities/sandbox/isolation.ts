@@ -17,6 +17,8 @@ export type Isolation = {
   /** Whether each sandbox gets its own user id. */
   ownUser: boolean;
   python: Python;
+  /** Why bubblewrap is not used; null when it is. */
+  trouble: string | null;
   /** What to log once, for people. */
   statement: string;
 };
@@ -36,7 +38,7 @@ export function isolation(): Promise<Isolation> {
 export async function detectIsolation(options: { bwrap?: string | null } = {}): Promise<Isolation> {
   const bwrap = options.bwrap === undefined ? findBubblewrap() : options.bwrap;
   const root = process.getuid?.() === 0;
-  const choices: Omit<Isolation, 'python'>[] = [];
+  const choices: Choice[] = [];
   if (bwrap && root) choices.push({ kind: 'bubblewrap', bwrap, ownUser: true, statement: STATEMENTS.bubblewrap });
   if (bwrap) choices.push({ kind: 'bubblewrap', bwrap, ownUser: false, statement: STATEMENTS.bubblewrap });
   if (root) choices.push({ kind: 'user', bwrap: null, ownUser: true, statement: STATEMENTS.user });
@@ -47,8 +49,13 @@ export async function detectIsolation(options: { bwrap?: string | null } = {}): 
     const python = await findPython(candidate);
     if (python && !pythons.some(({ executable }) => executable === python.executable)) pythons.push(python);
   }
+  let trouble = bwrap ? null : 'no `bwrap` on the PATH, none installed by `npx trialgate install`';
   for (const choice of choices) {
-    for (const python of pythons) if (await works(choice, python)) return { ...choice, python };
+    for (const python of pythons) {
+      const failure = await tryOut(choice, python);
+      if (failure === null) return { ...choice, python, trouble: choice.kind === 'bubblewrap' ? null : trouble };
+      if (choice.kind === 'bubblewrap') trouble ??= failure;
+    }
   }
   throw new TrialgateError(
     'missing_prerequisite',
@@ -56,17 +63,31 @@ export async function detectIsolation(options: { bwrap?: string | null } = {}): 
   );
 }
 
-async function works({ kind, bwrap, ownUser }: Omit<Isolation, 'python'>, python: Python): Promise<boolean> {
+type Choice = Omit<Isolation, 'python' | 'trouble'>;
+
+/** Null when Python runs in such a sandbox, else why it does not. */
+async function tryOut({ kind, bwrap, ownUser }: Choice, python: Python): Promise<string | null> {
   const user = ownUser ? PROBE_UID : null;
   const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/' }) : [];
   const [command, ...args] = [...wrap, python.executable, '-I', '-S', '-c', 'import json'];
   const ids = kind === 'user' ? { uid: PROBE_UID, gid: PROBE_UID } : {};
   try {
     await run(command ?? '', args, { timeout: 20_000, cwd: '/', env: { PATH: '/usr/bin:/bin' }, ...ids });
-    return true;
-  } catch {
-    return false;
+    return null;
+  } catch (error) {
+    return error instanceof Error ? (error.message.trim().split('\n').at(-1) ?? error.message) : String(error);
   }
+}
+
+/** @throws TrialgateError `missing_prerequisite` where agents would run without bubblewrap and nobody allowed that */
+export function requireBubblewrap({ kind, trouble }: Pick<Isolation, 'kind' | 'trouble'>, unsandboxed: boolean): void {
+  if (kind === 'bubblewrap' || unsandboxed) return;
+  throw new TrialgateError(
+    'missing_prerequisite',
+    `agents run under bubblewrap, which does not work here (${trouble}): install it (Debian, Ubuntu: \`apt-get install bubblewrap\`) or allow ` +
+      'user namespaces. To run agents without it, which only agents and models that you trust should do, add --unsandboxed ' +
+      '(TRIALGATE_UNSANDBOXED=true, `unsandboxed: true`); `npx trialgate doctor` says what is then not held',
+  );
 }
 
 function findBubblewrap(): string | null {

@@ -46,6 +46,7 @@ export const deployment = z.strictObject({
   store_wait_seconds: seconds,
   max_calls_in_flight: z.int('a whole number').min(1, 'at least 1'),
   compat: z.enum(['none', 'verl'], 'none or verl'),
+  unsandboxed: z.boolean('true or false'),
   max_sandboxes: z.int('a whole number').min(1, 'at least 1'),
   sandboxes_per_second: z.number('a number').positive('more than 0'),
 }) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;

@@ -39,6 +39,7 @@ export const SETTINGS = {
   store_wait_seconds: { about: 'how long a reply waits for PostgreSQL', placeholder: 'SECONDS', default: 10, from: 'number' },
   max_calls_in_flight: { about: 'calls and streams that one trial may have open at once', placeholder: 'N', default: 256, from: 'number' },
   compat: { about: "`verl`: sessions outside any run also open by their URL alone, for verl-recipe PR 83's client", placeholder: 'WHOSE', default: 'none' },
+  unsandboxed: { about: 'let agents run where bubblewrap is not there or does not work: see docs/threat-model.md for what is then not held', placeholder: 'BOOL', default: false, from: 'boolean' },
   max_sandboxes: { about: 'sandboxes that one worker holds at once', placeholder: 'N', default: 64, from: 'number' },
   sandboxes_per_second: { about: 'sandboxes that one worker opens each second, at most', placeholder: 'N', default: 20, from: 'number' },
 } as const satisfies Record<string, Setting>;

@@ -3,10 +3,9 @@ import { existsSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { statementsOf } from '../../activities/sandbox/guarantees.ts';
-import { isolation } from '../../activities/sandbox/isolation.ts';
+import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
 import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
-import { bubblewrapTrouble, findBubblewrap } from '../install/bubblewrap.ts';
 import { freeGigabytes, NEEDED_GB, openSteps } from '../install/install.ts';
 import { findPython } from '../install/python.ts';
 import { reaches } from '../supervisor/components/postgres-home.ts';
@@ -38,7 +37,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['memory', memory],
     ['gpu', () => gpu(config.device, device)],
     ['ports', () => ports(config)],
-    ['bubblewrap', bubblewrap],
+    ['bubblewrap', () => bubblewrap(config)],
     ['postgres', () => postgres(config)],
     ['socket', () => socket(config.home)],
   ];
@@ -115,11 +114,11 @@ async function ports(config: Deployment): Promise<Omit<Finding, 'check'>> {
   return ok(`free: ${ours.map(([, , port]) => port).join(', ') || 'any will do'}`);
 }
 
-function bubblewrap(): Omit<Finding, 'check'> {
-  const program = findBubblewrap();
-  if (!program) return warning('not there: sandboxes are folders with limits, not isolated (Debian, Ubuntu: `apt-get install bubblewrap`)');
-  const trouble = bubblewrapTrouble(program);
-  return trouble ? warning(`${program} cannot isolate here (${trouble}): sandboxes go without it`) : ok(`${program} works`);
+async function bubblewrap({ unsandboxed }: Deployment): Promise<Omit<Finding, 'check'>> {
+  const found = await isolation();
+  requireBubblewrap(found, unsandboxed);
+  if (found.kind === 'bubblewrap') return ok(`${found.bwrap} works`);
+  return warning(`it does not work here (${found.trouble}): agents run without it, as --unsandboxed allows`);
 }
 
 function postgres(config: Deployment): Omit<Finding, 'check'> {

@@ -1,4 +1,3 @@
-import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { INSTALLS } from '../folders.ts';
@@ -15,14 +14,7 @@ export function findBubblewrap(): string | null {
 
 export const hasBubblewrap = (): boolean => findBubblewrap() !== null;
 
-/** Null when it can isolate a process here, else why not. */
-export function bubblewrapTrouble(program: string): string | null {
-  const args = ['--ro-bind', '/', '/', '--dev', '/dev', '--proc', '/proc', '--unshare-pid', '--die-with-parent', '/bin/true'];
-  const tried = spawnSync(program, args, { encoding: 'utf8', timeout: 10_000 });
-  return tried.status === 0 ? null : (tried.stderr || tried.error?.message || `exit code ${tried.status}`).trim();
-}
-
-/** Fetches Debian's package into our own folder, nothing into the system. Without success sandboxes go without, which is said. */
+/** Fetches Debian's package into our own folder, nothing into the system. Without success agents run only with `--unsandboxed`, which is said. */
 export async function installBubblewrap(log: string, signal: AbortSignal, tell: Tell): Promise<void> {
   if (hasBubblewrap()) return;
   mkdirSync(INSTALLS.tools, { recursive: true });
@@ -33,7 +25,7 @@ export async function installBubblewrap(log: string, signal: AbortSignal, tell: 
     const archive = readdirSync(folder).find((name) => name.endsWith('.deb'));
     if (fetched && archive) await runLogged(log, ['dpkg', '-x', path.join(folder, archive), path.join(folder, 'root')], { signal });
     if (existsSync(program)) copyFileSync(program, OWN);
-    else tell('bubblewrap is not to be had here: sandboxes go without it');
+    else tell('bubblewrap is not to be had here: install it yourself, or agents run only with --unsandboxed');
   } finally {
     rmSync(folder, { recursive: true, force: true });
   }

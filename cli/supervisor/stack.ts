@@ -1,5 +1,6 @@
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import type { Component } from './component.ts';
@@ -34,7 +35,9 @@ export type Stack = {
  * @throws TrialgateError when one cannot start, after everything was stopped again; also when the deployment is already up.
  */
 export async function startStack(options: StackOptions, signal: AbortSignal): Promise<Stack> {
-  const { home } = options.config;
+  const { home, unsandboxed } = options.config;
+  const runsAgents = !options.components && (options.only?.includes('activity-worker') ?? true);
+  if (runsAgents) requireBubblewrap(await isolation(), unsandboxed);
   const lock = await lockDeployment(home);
   let held: HeldPorts | undefined;
   try {

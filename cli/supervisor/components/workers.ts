@@ -19,6 +19,7 @@ export function worker(plan: Plan, only: 'workflows' | 'activities'): Component 
       TRIALGATE_DATABASE_URL: plan.databaseUrl,
       TRIALGATE_GATEWAY_URL: plan.gatewayUrls.join(','),
       TRIALGATE_SECRET: plan.secret,
+      TRIALGATE_UNSANDBOXED: String(plan.config.unsandboxed),
       TRIALGATE_MAX_SANDBOXES: String(plan.config.max_sandboxes),
       TRIALGATE_SANDBOXES_PER_SECOND: String(plan.config.sandboxes_per_second),
       TRIALGATE_ENGINES: JSON.stringify(plan.engines),
