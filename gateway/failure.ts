@@ -1,4 +1,5 @@
 import { jsonReply } from './json-reply.ts';
+import type { Fault } from '../store/schema.ts';
 import { isTransient } from '../store/transient.ts';
 import { TrialgateError, type ErrorCode } from '../store/errors.ts';
 
@@ -12,18 +13,21 @@ export class Failure extends Error {
   readonly beside: Record<string, unknown>;
   /** What the agent is given instead of the usual envelope. */
   readonly body: Record<string, unknown> | null;
+  /** Who caused it, where its code does not say that (`faultOf`). */
+  fault: Fault | null;
   constructor(status: number, code: string, message: string, options: FailureOptions = {}) {
     super(message, { cause: options.cause });
     this.name = 'Failure';
     this.status = status;
     this.code = code;
     this.body = options.body ?? null;
+    this.fault = options.fault ?? null;
     this.beside = options.beside ?? {};
     this.headers = { ...options.headers, ...(options.retryable === false ? { 'x-should-retry': 'false' } : {}) };
   }
 }
 
-type FailureOptions = { headers?: Record<string, string>; retryable?: boolean; body?: Record<string, unknown>; beside?: Record<string, unknown>; cause?: unknown };
+type FailureOptions = { headers?: Record<string, string>; retryable?: boolean; body?: Record<string, unknown>; beside?: Record<string, unknown>; fault?: Fault; cause?: unknown };
 
 const STATUS: Record<ErrorCode, number> = {
   bad_input: 400,

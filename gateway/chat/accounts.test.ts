@@ -13,6 +13,7 @@ const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {
   miscounted: [true, true],
   error_event: [true, false],
   status_500: [false, false],
+  dead: [false, false],
   status_503: [false, false],
   context_too_long: [false, false],
   bad_request: [false, false],

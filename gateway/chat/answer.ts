@@ -77,5 +77,5 @@ function chunkOf(data: string): Chunk | Failure {
   if (!chunk) return badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
   if (!isObject(chunk.error)) return chunk;
   const { message } = chunk.error;
-  return new EngineFailed(502, 'engine_error', `the engine broke off: ${typeof message === 'string' ? message : JSON.stringify(chunk.error)}`);
+  return new EngineFailed(`the engine broke off: ${typeof message === 'string' ? message : JSON.stringify(chunk.error)}`, { isAnswer: true });
 }

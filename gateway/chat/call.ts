@@ -4,8 +4,10 @@ import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { attemptEnded } from '../auth.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
+import type { Fault } from '../../store/schema.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
 import { clientGone, engineSilent, Failure, toFailure } from '../failure.ts';
+import { faultOf } from '../fault-of.ts';
 import { patiently } from '../patiently.ts';
 import { giveBack, type Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
@@ -14,6 +16,7 @@ import type { Conversation } from '../token-in/messages.ts';
 import { NOTHING, type Ending } from './ending.ts';
 import { IdleWatch } from './idle-watch.ts';
 import { recordOf, type Ended } from './record-of.ts';
+import { EngineFailed } from './rejection.ts';
 import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
 
@@ -150,7 +153,9 @@ export class Call {
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
     this.#end(status);
     if (status === 'failed') this.#deps.log(`call ${this.id} of trial ${this.trial.id}: ${failure.code}: ${failure.message}`);
-    const recorded = this.#recordLast({ ending: this.ending(), status, httpStatus: failure.status, reason: reasonOf(failure) }).then(
+    const ending = this.ending();
+    const recording = this.#faultOf(failure).then((fault) => this.#recordLast({ ending, status, httpStatus: failure.status, reason: reasonOf(failure), fault }));
+    const recorded = recording.then(
       (verdict) => verdict === 'refused' && this.#deps.log(`call ${this.id} ended ${status} after its attempt had, or what it had reserved was lost: it is not recorded`),
       (error: unknown) => this.#deps.log(`call ${this.id} of trial ${this.trial.id} ended ${status}, unrecorded: ${String(error)}`),
     );
@@ -160,7 +165,7 @@ export class Call {
 
   /** Ends a call of which its agent sees nothing of an engine's: `reply` reaches it once this is recorded, as failed for `why`. */
   async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
-    const recording = this.#recordLast({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why) });
+    const recording = this.#recordLast({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why), fault: faultOf(why) });
     if ((await recording.finally(() => this.#end('failed'))) === 'refused') throw await this.#whyRefused();
   }
 
@@ -170,6 +175,13 @@ export class Call {
     const now = this.#reservation && (await patiently(this.#deps, () => this.#deps.trials.find(id)));
     if (now?.attempt !== attempt || now.status !== 'created') return attemptEnded(id, attempt);
     return new Failure(503, 'reservation_lost', "another call has taken this one's part of the trial's budgets: try again");
+  }
+
+  /** An error that an engine told of in the middle of a reply cannot be provoked a second time: a healthy engine's is the request's. */
+  async #faultOf(failure: Failure): Promise<Fault> {
+    const isUndecided = failure instanceof EngineFailed && failure.isAnswer && failure.fault === null;
+    if (!isUndecided || !this.lease) return faultOf(failure);
+    return (await this.lease.replica.isAlive()) ? 'request' : 'engine';
   }
 
   #end(as: CallRecord['status']): void {
@@ -222,7 +234,7 @@ export class Call {
   async #record(end: Recorded): Promise<'recorded' | 'refused'> {
     const { id, trial, request, sampled, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
-    const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, published: false, mode: null, ...end });
+    const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, ...end });
     try {
       const recording = this.#remembered(record);
       this.#deps.conversations.expect(record, recording);
@@ -235,6 +247,7 @@ export class Call {
     }
   }
 }
+
 
 /** No error of a call's: with a stack for each call it would cost more than the rest of its end. */
 const OVER = new Error('the call is over');

@@ -10,22 +10,32 @@ import { engineBody } from './engine-body.ts';
 import { EngineFailed } from './rejection.ts';
 import type { Chunk } from './token-chunk.ts';
 
+
 /**
  * Gives the call to a replica, and returns when its reply is there, or a stream's first chunks are. Until then nothing of the call
  * was seen, and another may have it: one that is lost is passed over for a moment, one that answered with a 5xx is not asked again,
- * and what it said stands if there is no other.
+ * and what it said stands if there is no other. One such answer alone does not tell whether the request or the engine caused it: where
+ * no other engine is left, the same one is asked a second time. What healthy engines answer twice is the request's own fault.
  */
 export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
   const { holdMs } = deps.settings;
   const caller = { id: call.trial.id, runId: call.trial.runId };
   const failed = new Set<string>();
   let said: EngineFailed | null = null;
+  let healthyErrors = 0;
+  let isRepeated = false;
   let deadline = Date.now() + holdMs;
   for (let losses = 0; ; losses++) {
     if (losses === 1) deadline = Date.now() + holdMs;
-    const lease = await deps.engines.lease(caller, said ? 0 : deadline, call.signal, failed).catch((error: unknown) => {
-      throw said ?? error;
-    });
+    let lease: Lease;
+    try {
+      lease = await deps.engines.lease(caller, said ? 0 : deadline, call.signal, failed);
+    } catch (error) {
+      if (healthyErrors !== 1 || isRepeated || call.signal.aborted) throw said ?? error;
+      isRepeated = true;
+      failed.clear();
+      continue;
+    }
     const { url } = lease.replica.connection;
     try {
       const answer = await ask(deps, call, lease);
@@ -37,9 +47,11 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
       if (error instanceof EngineFailed) {
         failed.add(url);
         said = error;
+        if (error.isAnswer && (await lease.replica.isAlive())) healthyErrors += 1;
+        error.fault = healthyErrors > 1 ? 'request' : 'engine';
       } else if (error instanceof Failure) throw error;
       else lease.replica.cool();
-      deps.log(`call ${call.id}: engine ${url} was lost: ${error instanceof Error ? error.message : String(error)}`);
+      deps.log(`call ${call.id}: engine ${url} failed: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
 }

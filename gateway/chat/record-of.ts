@@ -1,6 +1,6 @@
 import { startsWith } from '../../store/ids.ts';
 import type { CallRecord, ChoiceRecord } from '../../store/queries/record-calls.ts';
-import type { Continuation } from '../../store/schema.ts';
+import type { Continuation, Fault } from '../../store/schema.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
@@ -25,6 +25,8 @@ export type Ended = {
   status: CallRecord['status'];
   httpStatus: number;
   reason: string | null;
+  /** Who caused it to fail; null when it completed. */
+  fault: Fault | null;
   /** New weights came under way, and the engine may not say which tokens are whose. */
   published: boolean;
   /** Of which distribution its log-probabilities are; null when that is not known. */

@@ -4,8 +4,15 @@ import { Failure } from '../failure.ts';
 import type { Call } from './call.ts';
 import { isObject, parseObject } from '../json.ts';
 
-/** The engine failed by itself: while nothing of the reply was seen, another replica may have the call. */
-export class EngineFailed extends Failure {}
+/** An engine's failure: while nothing of the reply was seen, another replica may have the call. */
+export class EngineFailed extends Failure {
+  /** The engine itself answered this request with an error. Such an answer may be the request's own doing. */
+  readonly isAnswer: boolean;
+  constructor(message: string, { isAnswer }: { isAnswer: boolean }) {
+    super(502, 'engine_error', message);
+    this.isAnswer = isAnswer;
+  }
+}
 
 /** A dead engine core; a queue that is full, in vLLM's own words "try a different instance"; what a proxy says of either. */
 const ITS_OWN = new Set([500, 502, 503, 504]);
@@ -18,14 +25,14 @@ export async function rejection(call: Call, reply: EngineReply): Promise<Failure
   const said = isObject(body?.error) ? body.error : null;
   const message = typeof said?.message === 'string' ? said.message : text.slice(0, 500);
   // The engine's own key or route is this deployment's business, never the agent's.
-  if (ITS_OWN.has(status)) return new EngineFailed(502, 'engine_error', `the engine answered ${status}: ${message}`);
+  if (ITS_OWN.has(status)) return new EngineFailed(`the engine answered ${status}: ${message}`, { isAnswer: status === 500 });
   if (status >= 500 || status === 401 || status === 403 || status < 400) {
     return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`);
   }
   if (status === 404) {
     call.lease?.replica.forget();
     // An adapter that was just unloaded, or whose engine has restarted: the next lease finds what there is.
-    if (call.lease && isAdapter(call.lease)) return new EngineFailed(502, 'engine_error', `the engine answered 404: ${message}`);
+    if (call.lease && isAdapter(call.lease)) return new EngineFailed(`the engine answered 404: ${message}`, { isAnswer: false });
   }
   if (status === 400 && exceedsContext(said, message)) {
     const error = { ...said, message, code: 'context_length_exceeded' };

@@ -47,14 +47,14 @@ describe.each([false, true])('stream: %s', (stream) => {
     expect(await inFlight()).toEqual([0, 0]);
   });
 
-  test('an engine that has failed a call is asked again, or what it said is lost', async () => {
+  test('where every engine answers a call with an error, each is asked once and the last answer stands', async () => {
     const engines = await fakes(3);
     const { trial } = await trialBefore(engines);
     for (const engine of engines) engine.fault = 'status_500';
     const reply = await trial.chat(body);
     expect([reply.status, (await reply.json()).error]).toEqual([502, expect.objectContaining({ code: 'engine_error', message: expect.stringContaining('engine core died') })]);
     expect(engines.map((engine) => engine.seen.length)).toEqual([1, 1, 1]);
-    expect(await trial.calls()).toMatchObject([{ status: 'failed' }]);
+    expect(await trial.calls()).toMatchObject([{ status: 'failed', fault: 'request' }]);
     expect(await inFlight()).toEqual([0, 0, 0]);
   });
 

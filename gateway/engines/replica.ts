@@ -142,7 +142,7 @@ export class Replica {
   }
 
   /** Whether it answers at all within `ms`. */
-  async isAlive(ms: number): Promise<boolean> {
+  async isAlive(ms = ALIVE_MS): Promise<boolean> {
     const asked = this.connection.ask({ method: 'GET', path: '/health', signal: AbortSignal.timeout(Math.min(ms, ASK_MS)) });
     const read = asked.then(async ({ status, body }) => readText(body).then(() => status < 500));
     return read.catch(() => false);
@@ -189,7 +189,7 @@ export class Replica {
       try {
         return await this.#ask(path);
       } catch (error) {
-        const isBusy = error instanceof Error && error.name === 'TimeoutError' && (await this.isAlive(ALIVE_MS));
+        const isBusy = error instanceof Error && error.name === 'TimeoutError' && (await this.isAlive());
         if (!isBusy || asks === PATIENCE) throw error;
       }
     }

@@ -19,7 +19,7 @@ test('a call that was accepted is counted nowhere, twice, or otherwise than it w
   gateway.engine.delay = 50;
   const leaving = new AbortController();
   const left = trial.chat({ ...ASK, stream: true }, { signal: leaving.signal, headers: { authorization: `Bearer ${trial.key}` } }).then((reply) => reply.text());
-  await eventually(() => gateway.engine.seen.length === 5);
+  await eventually(() => gateway.engine.seen.length === 6);
   expect((await gateway.metrics()).trialgate_calls_in_flight).toBe(1);
   leaving.abort();
   await left.catch(() => {});
@@ -32,5 +32,5 @@ test('a call that was accepted is counted nowhere, twice, or otherwise than it w
   const { rows } = await gateway.db.execute<{ status: string; n: number }>(sql`select status, count(*)::int n from calls where trial_id = ${trial.id} group by 1`);
   for (const { status, n } of rows) expect([status, counted[`trialgate_calls_total{status="${status}"}`]]).toEqual([status, n]);
   expect(counted).toMatchObject({ trialgate_calls_accepted_total: 8, trialgate_calls_in_flight: 0 });
-  expect(gateway.engine.seen).toHaveLength(6);
+  expect(gateway.engine.seen).toHaveLength(7); // The call that got a 500 was asked twice.
 });

@@ -8,6 +8,7 @@ import { probeReply } from './mode-probe.ts';
 export type Fault =
   | 'none'
   | 'status_500'
+  | 'dead'
   | 'status_503'
   | 'context_too_long'
   | 'bad_request'
@@ -35,6 +36,8 @@ export class FakeEngine extends EngineServer {
   /** LoRA adapters that it has loaded, by name. */
   adapters: string[] = [];
   fault: Fault = 'none';
+  /** What its health check says. */
+  isHealthy = true;
   logprobsMode: LogprobsMode = 'processed_logprobs';
   /** The message of its error event. */
   lastWords: unknown = 'engine core died';
@@ -63,7 +66,7 @@ export class FakeEngine extends EngineServer {
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
     this.asked.push(`${request.method} ${path}`);
-    if (path === '/health') return this.fault === 'hang' ? undefined : json(response, {});
+    if (path === '/health') return this.fault === 'hang' ? undefined : json(response, {}, this.isHealthy && this.fault !== 'dead' ? 200 : 503);
     if (path === '/weight_info') return json(response, { weight_version: this.label });
     if (path === '/v1/models') {
       const model = { id: 'policy', object: 'model', created: 7, owned_by: 'vllm', root: '/secret/path', max_model_len: 2048 };
@@ -80,7 +83,7 @@ export class FakeEngine extends EngineServer {
     });
     const { fault } = this;
     if (fault === 'refuse') return void request.socket.destroy();
-    if (fault === 'status_500') return json(response, error('EngineDeadError', 'engine core died', 500), 500);
+    if (fault === 'status_500' || fault === 'dead') return json(response, error('EngineDeadError', 'engine core died', 500), 500);
     if (fault === 'status_503') return json(response, error('ServiceUnavailableError', 'the queue is full', 503), 503);
     if (fault === 'bad_request') return json(response, error('BadRequestError', 'top_k must be an integer', 400), 400);
     if (fault === 'context_too_long') {

@@ -1,7 +1,7 @@
 /** A column of `calls`, its type in the rows that come as JSON, and how it is taken from there. */
 type Column = { name: string; key: string; type: string };
 
-const TEXTS = 'trialId status protocol reason idempotencyKey finishReason engine policyLabel continuation untrainable';
+const TEXTS = 'trialId status protocol reason fault idempotencyKey finishReason engine policyLabel continuation untrainable';
 const columns: Column[] = [
   ...named('id choiceOf baseId parentId', 'uuid'),
   ...named(TEXTS, 'text'),

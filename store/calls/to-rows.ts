@@ -1,4 +1,4 @@
-import type { calls, CallStatus, Continuation, VersionSpan } from '../schema.ts';
+import type { calls, CallStatus, Continuation, Fault, VersionSpan } from '../schema.ts';
 import type { JsonObject } from '../json.ts';
 import { sharedLength } from '../ids.ts';
 import type { Outline } from './outline.ts';
@@ -22,6 +22,7 @@ export type ChoiceRecord = {
 export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' | 'protocol' | 'stream' | 'startedAt' | 'endedAt'> & {
   status: CallStatus;
   reason?: string | null;
+  fault?: Fault | null;
   /** SHA-256 of the request's bytes. */
   digest?: Uint8Array | null;
   idempotencyKey?: string | null;

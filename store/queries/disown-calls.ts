@@ -18,7 +18,7 @@ with theirs as (
   select id, trial_id, attempt, status, choice_of, coalesce(length(completion_token_ids), 0) / 4 as tokens from calls
   where ${ofTrials} and (id = any(${given}) or choice_of = any(${given})) and not replayed and reason is distinct from 'committed_too_late'
 ), marked as (
-  update calls set status = 'failed', reason = 'committed_too_late' from theirs where calls.id = theirs.id
+  update calls set status = 'failed', reason = 'committed_too_late', fault = 'store' from theirs where calls.id = theirs.id
 ), used as (
   select trial_id, attempt, sum(tokens) as tokens, count(*) filter (where status <> 'failed' and choice_of is null) as calls
   from theirs group by trial_id, attempt

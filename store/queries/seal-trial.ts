@@ -1,7 +1,7 @@
 import { and, eq } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { TrialgateError } from '../errors.ts';
-import { attempts, trials, type Outcome } from '../schema.ts';
+import { attempts, trials, type Evidence, type Outcome } from '../schema.ts';
 import { lockTrial, type Trial } from './transaction.ts';
 
 export type Sealing = {
@@ -12,6 +12,8 @@ export type Sealing = {
   /** Named rewards between 0 and 1. */
   rewards?: Record<string, number>;
   reason?: string;
+  /** Of an `infra_error`. */
+  evidence?: Evidence;
   /** Seconds by phase. */
   seconds?: Record<string, number>;
   host?: string;
@@ -28,7 +30,7 @@ const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
  * Throws `attempt_closed` for any attempt but the current one.
  */
 export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
-  const { trialId, outcome, rewards, reason, seconds, host, final = false } = input;
+  const { trialId, outcome, rewards, reason, evidence, seconds, host, final = false } = input;
   return db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
@@ -42,7 +44,7 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     if (trial.outcome || (row?.endedAt && !final)) return trial;
     const now = new Date();
     // Between two attempts the trial alone ends.
-    if (!row?.endedAt) await tx.update(attempts).set({ outcome, reason, seconds, host, endedAt: now }).where(thisAttempt);
+    if (!row?.endedAt) await tx.update(attempts).set({ outcome, reason, evidence, seconds, host, endedAt: now }).where(thisAttempt);
     const ended = { status: 'completed' as const, reason: reason ?? null, completedAt: trial.completedAt ?? now };
     const sealed = UNFINISHED.includes(outcome) && !final ? ended : { ...ended, outcome, rewards, sealedAt: now };
     const [after] = await tx.update(trials).set(sealed).where(eq(trials.id, trialId)).returning();

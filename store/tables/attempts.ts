@@ -1,6 +1,10 @@
 import { integer, jsonb, pgTable, primaryKey, text, timestamp } from 'drizzle-orm/pg-core';
 import { OUTCOMES, trials } from './trials.ts';
 
+/** What shows that an attempt ended by no fault of its agent: an event of its host, its gateway, the store, or an engine. */
+export const EVIDENCE = ['host', 'gateway', 'store', 'engine'] as const;
+export type Evidence = (typeof EVIDENCE)[number];
+
 /** The history of a trial's attempts: why each one ended, so that no failure disappears. */
 export const attempts = pgTable(
   'attempts',
@@ -9,6 +13,8 @@ export const attempts = pgTable(
     attempt: integer().notNull(),
     outcome: text({ enum: OUTCOMES }),
     reason: text(),
+    /** Null where nothing showed who caused its end: no infrastructure error of an agent's end is without. */
+    evidence: text({ enum: EVIDENCE }),
     /** The worker that ran its sandbox. */
     host: text(),
     /** Seconds by phase: sandbox, agent, verify. */

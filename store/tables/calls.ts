@@ -10,6 +10,13 @@ export type VersionSpan = { version: number; start: number; end: number };
 export const CALL_STATUSES = ['completed', 'failed', 'cancelled'] as const;
 export type CallStatus = (typeof CALL_STATUSES)[number];
 
+/**
+ * Who caused a call to fail. `request`: this request alone does, another one would be answered. `engine`: it was lost, was given new
+ * weights, or says itself that it is not well. `gateway` and `store`: this deployment's own. `client`: it hung up.
+ */
+export const FAULTS = ['request', 'engine', 'gateway', 'store', 'client'] as const;
+export type Fault = (typeof FAULTS)[number];
+
 export const PROTOCOL_NAMES = ['chat_completions', 'completions', 'messages', 'responses'] as const;
 export type ProtocolName = (typeof PROTOCOL_NAMES)[number];
 
@@ -28,6 +35,8 @@ export const calls = pgTable(
     status: text({ enum: CALL_STATUSES }).notNull(),
     /** Why it failed or was cancelled. */
     reason: text(),
+    /** Null where it completed. */
+    fault: text({ enum: FAULTS }),
     httpStatus: integer('http_status').notNull(),
     /** What the agent spoke; request and reply are stored as the engine's. */
     protocol: text({ enum: PROTOCOL_NAMES }).notNull(),

@@ -1,0 +1,72 @@
+import { expect, test } from 'vitest';
+import { FakeEngine, type Fault as EngineFault } from './testing/fake-engine.ts';
+import { ASK, eventually, IMPATIENT, readStream, useGateway } from './testing/harness.ts';
+
+const gateway = useGateway({ settings: IMPATIENT });
+
+test.each<[EngineFault, string]>([
+  ['none', 'none'],
+  ['bad_request', 'request'],
+  ['context_too_long', 'request'],
+  ['status_500', 'request'],
+  ['dead', 'engine'],
+  ['status_503', 'engine'],
+  ['cut', 'engine'],
+  ['hang', 'engine'],
+  ['not_json', 'engine'],
+  ['refuse', 'engine'],
+])('a call that failed records who caused it: engine %s → %s', async (fault, expected) => {
+  gateway.engine.fault = fault;
+  for (const stream of [false, true]) {
+    const trial = await gateway.trial();
+    await (await trial.chat({ ...ASK, stream })).text().catch(() => {});
+    expect(await trial.calls()).toMatchObject([{ fault: expected === 'none' ? null : expected }]);
+    // An engine that refused is passed over for a moment.
+    await new Promise((resolve) => setTimeout(resolve, fault === 'refuse' ? 600 : 0));
+  }
+});
+
+test('an error in the middle of a stream is the request’s where the engine stays healthy, and the engine’s where it does not', async () => {
+  gateway.engine.fault = 'error_event';
+  const trial = await gateway.trial();
+  await readStream(await trial.chat({ ...ASK, stream: true }));
+  gateway.engine.delay = 50;
+  const stream = trial.chat({ ...ASK, stream: true }).then(readStream);
+  await eventually(() => gateway.engine.seen.length === 2);
+  gateway.engine.isHealthy = false;
+  await stream;
+  expect((await trial.calls()).map(({ fault }) => fault)).toEqual(['request', 'engine']);
+});
+
+test('an error that one engine gives a request and another does not is answered by the other, and nobody’s fault', async () => {
+  const other = await new FakeEngine().start();
+  try {
+    await gateway.restart({ engines: [gateway.engine.url, other.url] });
+    gateway.engine.fault = 'status_500';
+    const trials = await Promise.all(Array.from({ length: 6 }, () => gateway.trial()));
+    for (const trial of trials) expect((await trial.chat(ASK)).status).toBe(200);
+    for (const trial of trials) expect(await trial.calls()).toMatchObject([{ status: 'completed', fault: null }]);
+    other.fault = 'status_500';
+    const [trial] = trials;
+    expect((await trial?.chat(ASK))?.status).toBe(502);
+    expect(await trial?.calls()).toMatchObject([{}, { status: 'failed', fault: 'request' }]);
+  } finally {
+    await other.stop();
+  }
+});
+
+test('an agent that hangs up is the client of its failed call, a used-up budget is its request', async () => {
+  gateway.engine.delay = 50;
+  const trial = await gateway.trial({ budgets: { calls: 1 } });
+  const agent = new AbortController();
+  const left = trial.chat(ASK, { signal: agent.signal }).catch(() => {});
+  await eventually(() => gateway.engine.seen.length === 1);
+  agent.abort();
+  await left;
+  await eventually(async () => (await trial.calls()).length === 1);
+  await (await trial.chat(ASK)).text();
+  await (await trial.chat(ASK)).text();
+  const calls = await trial.calls();
+  expect(calls.map(({ fault }) => fault)).toContain('client');
+  expect(calls.find(({ reason }) => reason?.startsWith('budget_exhausted'))).toMatchObject({ fault: 'request' });
+});

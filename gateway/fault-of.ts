@@ -1,0 +1,19 @@
+import type { Fault } from '../store/schema.ts';
+import type { Failure } from './failure.ts';
+
+const BY_CODE: Record<string, Fault> = {
+  agent_disconnected: 'client',
+  bad_engine_reply: 'engine',
+  engine_cut: 'engine',
+  engine_error: 'engine',
+  engine_paused: 'engine',
+  engine_timeout: 'engine',
+  engine_unavailable: 'engine',
+  policy_label_mismatch: 'engine',
+  not_recorded: 'store',
+  reservation_lost: 'store',
+  store_unavailable: 'store',
+};
+
+/** Who caused a call to fail, by what the gateway itself saw. A status below 500 is the request's own. */
+export const faultOf = ({ fault, code, status }: Failure): Fault => fault ?? BY_CODE[code] ?? (status < 500 ? 'request' : 'gateway');
