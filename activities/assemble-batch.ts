@@ -11,6 +11,7 @@ import { batchMetrics } from './batch/batch-metrics.ts';
 import { chooseTrials } from './batch/choose-trials.ts';
 import { ofTake, type TakeKey } from './rollout/takes.ts';
 import { collectSamples } from './batch/collect-samples.ts';
+import { trainerSettings } from './batch/trainer-settings.ts';
 import { writeBatch } from './batch/write-batch.ts';
 
 export type AssembledBatch = { samples: number; parentVersion: number; step: TrainStepInput };
@@ -47,8 +48,6 @@ export const assembleBatch =
         .from(policyVersions)
         .where(and(eq(policyVersions.runId, runId), eq(policyVersions.version, row.policyVersion)));
       if (!parent) throw new Error(`run ${runId} has no policy version ${row.policyVersion}`);
-      const { optim, clip_ratio_low, clip_ratio_high, norm_adv_by_std_in_grpo, loss_agg_mode, ppo_epochs } = config;
-      const { ppo_mini_batch_size, rollout_is_threshold, reward_weights, keep_checkpoints, seed, max_response_length } = config;
       return {
         samples,
         parentVersion: row.policyVersion,
@@ -59,20 +58,7 @@ export const assembleBatch =
           batch_path: path,
           batch_sha256: sha256,
           home: deps.home,
-          trainer: {
-            optim,
-            clip_ratio_low,
-            clip_ratio_high,
-            norm_adv_by_std_in_grpo,
-            loss_agg_mode,
-            ppo_epochs,
-            ppo_mini_batch_size,
-            rollout_is_threshold,
-            reward_weights,
-            keep_checkpoints,
-            seed,
-            loss_scale_factor: max_response_length,
-          },
+          trainer: { ...trainerSettings.parse(config), loss_scale_factor: config.max_response_length },
         },
       };
     });

@@ -1,5 +1,6 @@
+import type { z } from 'zod';
 import type { Canary } from '../store/tables/policy-versions.ts';
-import type { RunConfig } from './run-config.ts';
+import type { trainerSettings } from './batch/trainer-settings.ts';
 
 /** The Python activities of `gpu-workers/`, as workflows call them. One JSON object in, one out. */
 export type GpuActivities = {
@@ -27,26 +28,17 @@ export type TrainStepInput = {
   trainer: TrainerSettings;
 };
 
-export type TrainerSettings = Pick<
-  RunConfig,
-  | 'optim'
-  | 'clip_ratio_low'
-  | 'clip_ratio_high'
-  | 'norm_adv_by_std_in_grpo'
-  | 'loss_agg_mode'
-  | 'ppo_epochs'
-  | 'ppo_mini_batch_size'
-  | 'reward_weights'
-  | 'keep_checkpoints'
-  | 'seed'
-> & {
+export type TrainerSettings = z.output<typeof trainerSettings> & {
   /** The divisor of `seq-mean-token-sum-norm`, as in verl. */
   loss_scale_factor: number;
-  /** Caps the importance weight of stale tokens, as verl's `rollout_is_threshold`; at least 1. */
-  rollout_is_threshold: number;
 };
 
-export type TrainStepResult = Checkpoint & { step_key: string; reused: boolean };
+export type TrainStepResult = Checkpoint & {
+  step_key: string;
+  reused: boolean;
+  /** Why the step made no update, when a number of it was not finite. */
+  skipped?: string | null;
+};
 
 export type PublishInput = {
   label: string;

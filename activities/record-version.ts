@@ -30,10 +30,10 @@ export const recordVersion = (deps: Deps) => async (input: TrainedVersion): Prom
   await deps.db.transaction(async (tx) => {
     const [row] = await tx.select().from(iterations).where(here).for('update');
     requireOpenTake(row, `${iteration}.${take}`);
-    const { step_key: stepKey, checkpoint, checkpoint_sha256: checkpointSha256, canary, metrics } = step;
+    const { step_key: stepKey, checkpoint, checkpoint_sha256: checkpointSha256, canary, metrics, skipped } = step;
     await tx
       .insert(policyVersions)
-      .values({ runId, version, parentVersion, iteration, take, stepKey, checkpoint, checkpointSha256, batchSha256, canary, metrics })
+      .values({ runId, version, parentVersion, iteration, take, stepKey, checkpoint, checkpointSha256, batchSha256, canary, metrics, skipped })
       .onConflictDoNothing();
   });
 };

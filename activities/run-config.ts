@@ -1,9 +1,9 @@
 import { z } from 'zod';
 import { samplingChoices } from '../store/sampling-choices.ts';
+import { trainerShape } from './batch/trainer-settings.ts';
 
 const seconds = z.number().positive();
 const count = z.int().min(1);
-const fraction = z.number().min(0).max(1);
 
 /** What becomes of a trial that did not end by itself: its verified reward, reward 0, or not trained on. */
 const treatment = z.enum(['score', 'zero', 'mask']);
@@ -54,26 +54,7 @@ export const runConfig = z.strictObject({
     .omit({ max_tokens: true })
     .refine(({ temperature }) => temperature !== 0, 'nothing that was sampled at temperature 0 can be trained on: choose a higher one')
     .prefault({}),
-  optim: z
-    .strictObject({
-      lr: z.number().positive().default(3e-5),
-      betas: z.tuple([fraction, fraction]).default([0.9, 0.999]),
-      eps: z.number().positive().default(1e-8),
-      weight_decay: z.number().min(0).default(0),
-      clip_grad: z.number().positive().default(1),
-    })
-    .prefault({}),
-  clip_ratio_low: fraction.default(0.2),
-  clip_ratio_high: z.number().min(0).default(0.2),
-  /** Largest weight of a token that an older policy sampled (truncated importance sampling). */
-  rollout_is_threshold: z.number().min(1).default(2),
-  loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).default('token-mean'),
-  norm_adv_by_std_in_grpo: z.boolean().default(true),
-  ppo_epochs: count.default(1),
-  /** In samples; absent: the whole batch is one optimiser step. */
-  ppo_mini_batch_size: count.nullable().default(null),
-  /** Weights of named rewards; a name without one counts 1. */
-  reward_weights: z.record(z.string(), z.number()).default({}),
+  ...trainerShape,
   truncated: treatment.default('score'),
   agent_error: treatment.default('score'),
   /** How often a trial may start anew after failures that are not its own. */
@@ -98,9 +79,6 @@ export const runConfig = z.strictObject({
   engines: z.array(z.string().regex(/^(https?:\/\/|unix:\/)/, 'an engine is http://host:port or unix:/path.sock')).default([]),
   /** How many replicas must confirm a publication; absent: all. */
   min_replicas: count.nullable().default(null),
-  /** How many of the newest checkpoints stay on disk. */
-  keep_checkpoints: z.int().min(2).default(2),
-  seed: z.int().default(0),
 }).superRefine((config, context) => {
   const refuse = (path: string, message: string) => context.addIssue({ code: 'custom', path: [path], message });
   if (config.stragglers === 'carry_over' && config.max_staleness === 0) refuse('stragglers', 'carry_over needs max_staleness 1 or more: what goes on past its step is older than the next one');

@@ -49,6 +49,8 @@ export type RunRecord = {
     checkpoint: { path: string; sha256: string } | null;
     replicas: { replica: string; label: string; checksum: string; canary_difference: number; confirmed_at: string }[];
     metrics: Record<string, number>;
+    /** Why its step made no update; null: it made one. */
+    skipped: string | null;
     seconds: Record<string, number>;
   })[];
   quarantined: { task: string; reason: string; at: string }[];
@@ -151,6 +153,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
             confirmed_at: confirmedAt.toISOString(),
           })),
         metrics: version?.metrics ?? {},
+        skipped: version?.skipped ?? null,
         seconds: row.seconds,
       };
     }),

@@ -20,6 +20,7 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
   return [
     ...(before ? [evaluationLine(before)] : []),
     rows.length ? table([...header, ...PHASES.map((phase) => `${phase} s`)], rows) : 'no iteration yet',
+    ...done.flatMap(({ iteration, skipped }) => (skipped === null ? [] : [`iteration ${iteration} made no update: ${skipped}`])),
     ...record.quarantined.map(({ task, reason }) => `quarantined: ${task.split('/').at(-1)}: ${reason}`),
     ...later.map(evaluationLine),
   ].join('\n\n');

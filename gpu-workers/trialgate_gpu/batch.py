@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from .errors import GpuWorkerError
+from .errors import GpuWorkerError, NotFiniteError
 
 COLUMNS = (
     "token_ids",
@@ -61,7 +61,8 @@ def _bad(path: Path, what: str) -> GpuWorkerError:
 def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
     """Samples in file order, none of which a version after `parent_version`, the step's starting weights, sampled.
 
-    Raises `MissingBatch` or `BadBatch`, naming the row and what is wrong with it.
+    Raises `MissingBatch` or `BadBatch`, naming the row and what is wrong with it, and `NotFiniteError` for a row whose
+    reward or log-probability is NaN or infinite.
     """
     try:
         payload = path.read_bytes()
@@ -116,8 +117,10 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
     if not sample.loss_mask.any():
         raise _bad(path, f"row {number} (trial {trial_id}) has no trained token")
     numbers = [value for named in (sample.rewards, *sample.companions) for value in named.values()]
-    if not np.isfinite(sample.logprobs).all() or not np.isfinite(numbers).all():
-        raise _bad(path, f"row {number} (trial {trial_id}) has a log-probability or reward that is not finite")
+    if not np.isfinite(numbers).all():
+        raise NotFiniteError(f"trial {trial_id} has a reward that is not finite")
+    if not np.isfinite(sample.logprobs).all():
+        raise NotFiniteError(f"trial {trial_id} has a recorded log-probability that is not finite")
     versions = sample.trained_versions
     if versions.min() < 0:
         raise _bad(path, f"row {number} (trial {trial_id}) has a trained token without a policy version")

@@ -4,7 +4,7 @@ import pytest
 from conftest import SCHEMA, row, two_groups, write_batch
 
 from .batch import read_batch
-from .errors import GpuWorkerError
+from .errors import GpuWorkerError, NotFiniteError
 
 
 def refused(tmp_path, rows, match, schema=SCHEMA, version=0):
@@ -66,8 +66,6 @@ def test_companions_come_back_with_their_names(tmp_path):
         ({"loss_mask": [0, 0]}, "no trained token"),
         ({"loss_mask": [1, 1]}, "trains its first token"),
         ({"temperature": 0.0}, "temperature 0.0"),
-        ({"logprobs": [0.0, float("nan")]}, "not finite"),
-        ({"rewards": [("reward", float("inf"))]}, "not finite"),
         ({"token_ids": None}, "wrong type|unequal"),
         ({"policy_versions": [0]}, "unequal lengths: .* 1 policy versions"),
         ({"policy_versions": None}, "wrong type"),
@@ -76,11 +74,24 @@ def test_companions_come_back_with_their_names(tmp_path):
         ({"policy_versions": [None, 1]}, "policy version 1 sampled, after version 0"),
         ({"companions": None}, "wrong type"),
         ({"companions": [[("reward", None)]]}, "wrong type"),
-        ({"companions": [[("reward", float("nan"))]]}, "not finite"),
     ],
 )
 def test_bad_row_is_named(tmp_path, changes, match):
     refused(tmp_path, [row([1], [2], 1.0, "g", "t", **changes)], match)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"logprobs": [0.0, float("nan")]}, "trial t has a recorded log-probability"),
+        ({"rewards": [("reward", float("inf"))]}, "trial t has a reward"),
+        ({"companions": [[("reward", float("nan"))]]}, "trial t has a reward"),
+    ],
+)
+def test_number_that_is_not_finite_skips_the_step_instead_of_blocking_the_run(tmp_path, changes, match):
+    path, sha256 = write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", **changes)])
+    with pytest.raises(NotFiniteError, match=match):
+        read_batch(path, sha256, 0)
 
 
 def test_batch_without_samples_is_refused(tmp_path):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from transformers import AutoTokenizer
 
+from .errors import NotFiniteError
 from .head import token_logprobs
 from .pack import chain, make_packs
 from .policy import Policy
@@ -48,9 +49,11 @@ def canary_token_ids(model_folder: Path, vocab_size: int) -> list[int]:
 
 
 def measure_canary(policy: Policy, token_ids: list[int]) -> Canary:
-    """One forward pass through the compute weights."""
+    """One forward pass through the compute weights. Raises `NotFiniteError` unless every value is finite."""
     ids = np.array(token_ids)
     trained = np.arange(len(ids)) > 0
     (pack,) = make_packs([chain(0, ids, trained, np.zeros(len(ids), np.float32), 1.0)], len(ids))
     logprobs = token_logprobs(policy.infer(pack), policy.head, pack)
+    if not logprobs.isfinite().all():
+        raise NotFiniteError("a log-probability of the canary is not finite")
     return Canary(token_ids, [round(p, 5) for p in logprobs.tolist()])

@@ -11,6 +11,7 @@ from transformers.utils import logging as transformers_logging
 
 from .errors import GpuWorkerError
 
+CPU_OUT_OF_MEMORY = "can't allocate memory"
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 
 
@@ -20,6 +21,23 @@ def choose_device(wanted: str) -> torch.device:
             "NoDevice", "device cuda was asked for, but torch sees no GPU: install the CUDA build or use --device cpu"
         )
     return torch.device("cpu" if wanted == "cpu" or not torch.cuda.is_available() else "cuda")
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """PyTorch raises a plain `RuntimeError` when a CPU's memory ends."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or CPU_OUT_OF_MEMORY in str(error)
+
+
+def out_of_memory(error: Exception, pack_tokens: int) -> GpuWorkerError:
+    """Not retried: the same step needs the same memory again."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    first = next(iter(str(error).splitlines()), type(error).__name__)
+    how = (
+        f"start the GPU worker with --pack-tokens below {pack_tokens}, shorten the longest sequences "
+        "(`max_prompt_length`, `budgets.tokens`), or choose a smaller model; then resume the run"
+    )
+    return GpuWorkerError("OutOfMemory", f"the device's memory is full ({first}): {how}")
 
 
 def tune_process(threads: int | None) -> None:

@@ -1,4 +1,4 @@
-"""One error for everything this worker refuses; `kind` becomes the Temporal application error's type."""
+"""The errors of this worker; a `GpuWorkerError`'s `kind` becomes the Temporal application error's type."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ class GpuWorkerError(Exception):
         super().__init__(message)
         self.kind = kind
         self.retryable = retryable
+
+
+class NotFiniteError(Exception):
+    """A number of a step is NaN or infinite. The step makes no update; the message says which number it is."""
 
 
 class Cancelled(Exception):

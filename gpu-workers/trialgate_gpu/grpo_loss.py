@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .batch import Sample
-from .errors import GpuWorkerError
+from .errors import GpuWorkerError, NotFiniteError
 
 ADVANTAGE_EPS = 1e-6
 MAX_LOG_RATIO = 20.0
@@ -55,7 +55,7 @@ def advantages(
     samples. Trials of the group that an earlier batch trained count in the mean and the deviation.
 
     The standard deviation is the unbiased one, as in verl and TRL. A group of one trial, or without spread, has
-    advantage 0.
+    advantage 0. Raises `NotFiniteError` when an advantage is no finite float32, in which the loss is computed.
     """
     trials_of_group: dict[str, list[str]] = defaultdict(list)
     for sample in samples:
@@ -64,11 +64,17 @@ def advantages(
     advantage: dict[tuple[str, str], float] = {}
     for group, trials in trials_of_group.items():
         values = np.array([rewards[t] for t in trials] + companions[group])
-        centred = values - values.mean()
-        if len(values) < 2 or values.max() == values.min():
-            centred = np.zeros_like(values)
-        elif norm_by_std:
-            centred = centred / (values.std(ddof=1) + ADVANTAGE_EPS)
+        with np.errstate(over="ignore", invalid="ignore"):
+            centred = values - values.mean()
+            if len(values) < 2 or values.max() == values.min():
+                centred = np.zeros_like(values)
+            elif norm_by_std:
+                deviation = values.std(ddof=1)
+                if not np.isfinite(deviation):
+                    raise NotFiniteError(f"the deviation of the rewards of group {group} is {deviation}")
+                centred = centred / (deviation + ADVANTAGE_EPS)
+            if not (np.isfinite(values) & np.isfinite(centred.astype(np.float32))).all():
+                raise NotFiniteError(f"a reward or advantage of group {group} is not finite or too large")
         advantage |= {(group, trial): float(a) for trial, a in zip(trials, centred[: len(trials)], strict=True)}
     return np.array([advantage[s.group_id, s.trial_id] for s in samples])
 

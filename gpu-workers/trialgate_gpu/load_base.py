@@ -9,6 +9,7 @@ from typing import Any
 from .base import find_model, link_files
 from .canary import canary_token_ids, measure_canary
 from .checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder
+from .errors import GpuWorkerError, NotFiniteError
 from .manifest import MANIFEST, Manifest, digest, read_manifest, state_digests
 from .progress import Progress
 from .tensor_file import sha256_of
@@ -50,7 +51,11 @@ def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> 
         )
         state = trainer.state_of(draft, manifest, progress)
         progress.show("canary")
-        canary = measure_canary(state.policy, canary_token_ids(draft, state.policy.model.config.vocab_size))
+        try:
+            canary = measure_canary(state.policy, canary_token_ids(draft, state.policy.model.config.vocab_size))
+        except NotFiniteError as error:
+            what = f"model {model} cannot be trained: {error}"
+            raise GpuWorkerError("BadModel", f"{what}; are its weights damaged, or too large for bfloat16?") from None
         manifest.canary.update(canary.to_json())
         manifest.write(draft)
     return _result(folder, manifest)

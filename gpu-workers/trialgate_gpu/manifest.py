@@ -14,7 +14,7 @@ MANIFEST = "manifest.json"
 
 
 def canonical_json(value: Any) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
 
 
 def digest(value: Any) -> str:
@@ -26,7 +26,8 @@ class Manifest:
     """`files`: sha256 by relative path. `parent`: the parent's checkpoint_sha256, null for version 0.
 
     `checkpoint_sha256` names everything that the next step depends on (weights and trainer state); `weights_sha256`
-    only what an engine loads.
+    only what an engine loads. `skipped` says why the step made no update; `skipped_in_a_row` counts this step and the
+    skipped ones right before it.
     """
 
     run_id: str
@@ -40,9 +41,11 @@ class Manifest:
     optimizer_steps: int
     metrics: dict[str, float]
     canary: dict[str, Any]
+    skipped: str | None = None
+    skipped_in_a_row: int = 0
 
     def write(self, folder: Path) -> None:
-        (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1) + "\n")
+        (folder / MANIFEST).write_text(json.dumps(asdict(self), indent=1, allow_nan=False) + "\n")
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 
 import numpy as np
 import torch
 
 from .checkpoint import TrainerState
+from .errors import NotFiniteError
 from .grpo_loss import clipped_loss, token_weights, truncated_weight
 from .head import backward_through_head
 from .pack import Pack, make_packs
@@ -55,7 +57,10 @@ class Tally:
 def optimize(
     state: TrainerState, prepared: Prepared, settings: TrainerSettings, pack_tokens: int, progress: Progress
 ) -> dict[str, float]:
-    """Changes `state`. A mini-batch whose every advantage is 0 makes no update."""
+    """Changes `state`. A mini-batch whose every advantage is 0 makes no update.
+
+    Raises `NotFiniteError` when a loss, gradient or weight is not finite; `state` is then of no more use.
+    """
     tally = Tally()
     state.policy.check = progress.check
     learned = {c.sample: c for c in prepared.learned}
@@ -123,6 +128,8 @@ def backward(
 
     hidden = policy.hidden(pack)
     hidden_gradient = backward_through_head(hidden.detach(), policy.head, pack, d_logprob, policy.head_gradient())
+    if not math.isfinite(tally.loss):
+        raise NotFiniteError(f"the loss is {tally.loss}")
     hidden.backward(hidden_gradient)
     if at_start:
         proximal.keep(pack, old)

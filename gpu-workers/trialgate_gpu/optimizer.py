@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
+from .errors import NotFiniteError
 from .settings import Optim
 
 
@@ -33,8 +36,14 @@ class FlatAdamW:
         }
 
     def step(self, gradient: torch.Tensor, settings: Optim) -> float:
-        """Clips `gradient` in place to the settings' norm, updates the weights, returns the norm before clipping."""
+        """Clips `gradient` in place to the settings' norm, updates the weights, returns the norm before clipping.
+
+        Raises `NotFiniteError` before the update when the norm is not finite, and after it when a weight or moment
+        is not: the caller then loads the state anew.
+        """
         norm = float(torch.linalg.vector_norm(gradient))
+        if not math.isfinite(norm):
+            raise NotFiniteError(f"the norm of the gradient is {norm}")
         if norm > settings.clip_grad > 0:
             gradient.mul_(settings.clip_grad / (norm + 1e-6))
         group = self.adamw.param_groups[0]
@@ -47,4 +56,14 @@ class FlatAdamW:
         self.parameter.grad = gradient
         self.adamw.step()
         self.parameter.grad = None
+        require_finite(self.parameter.detach(), "a weight")
+        for moment in self.moments() or ():
+            require_finite(moment, "a moment of AdamW")
         return norm
+
+
+def require_finite(values: torch.Tensor, what: str) -> None:
+    """Raises `NotFiniteError` if one of `values` is NaN or infinite (`aminmax` keeps NaN and needs no memory)."""
+    for extreme in torch.aminmax(values):
+        if not math.isfinite(extreme):
+            raise NotFiniteError(f"{what} is {float(extreme)}")

@@ -9,6 +9,7 @@ it ends in a resume.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -100,8 +101,11 @@ async def inspect(engine: Engine, replica: Replica, label: str, canary: Canary, 
         )
     replica.checksum = await engine.checksum()
     seen = await engine.prompt_logprobs(canary.token_ids, label)
-    replica.canary_difference = max(abs(a - b) for a, b in zip(seen, canary.logprobs, strict=True))
-    if replica.canary_difference > allowed:
+    differences = [abs(a - b) for a, b in zip(seen, canary.logprobs, strict=True)]
+    if not all(map(math.isfinite, differences)):
+        raise EngineError(f"a log-probability of its canary is not finite: it does not carry the weights of {label}")
+    replica.canary_difference = max(differences)
+    if not replica.canary_difference <= allowed:
         what = f"its canary differs from the trainer's by {replica.canary_difference:.4f}, more than {allowed:.4f}"
         raise EngineError(f"{what}: it does not carry the weights of {label}")
 

@@ -1,4 +1,5 @@
 import asyncio
+import json
 from contextlib import AsyncExitStack
 
 import pytest
@@ -126,6 +127,16 @@ async def test_canary_beyond_the_tolerance_does_not_count(pool):
     result = await publish(engines, folder, min_replicas=1, previous=previous)
     assert [r["ok"] for r in result["replicas"]] == [False, True]
     assert "canary differs" in result["replicas"][0]["error"]
+
+
+@pytest.mark.parametrize("logprobs", [[float("nan"), -2.0], [-1.01, float("nan")]])
+async def test_canary_that_is_not_finite_does_not_count_and_is_not_written_into_json(pool, logprobs):
+    engines, folder, previous = pool
+    engines[0].logprobs = logprobs
+    result = await publish(engines, folder, min_replicas=1, previous=previous)
+    assert [r["ok"] for r in result["replicas"]] == [False, True]
+    assert "canary is not finite" in result["replicas"][0]["error"]
+    json.dumps(result, allow_nan=False)
 
 
 async def test_replica_that_differs_from_the_others_does_not_count(pool):

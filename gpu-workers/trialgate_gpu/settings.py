@@ -24,7 +24,8 @@ class Optim:
 class TrainerSettings:
     """`ppo_mini_batch_size` counts samples and is null for the whole batch; `loss_scale_factor` is Dr.
 
-    GRPO's constant length; `rollout_is_threshold` caps the importance weight of stale tokens.
+    GRPO's constant length; `rollout_is_threshold` caps the importance weight of stale tokens; at most
+    `max_skipped_steps` steps in a row may make no update because a number of theirs was not finite.
     """
 
     optim: Optim = field(default_factory=Optim)
@@ -38,12 +39,13 @@ class TrainerSettings:
     ppo_mini_batch_size: int | None = None
     reward_weights: dict[str, float] | None = None
     keep_checkpoints: int = 2
+    max_skipped_steps: int = 2
     seed: int = 0
 
     def identity(self) -> dict[str, Any]:
         """The settings that shape the weights: part of a step's key."""
         shaping = asdict(self)
-        del shaping["keep_checkpoints"]
+        del shaping["keep_checkpoints"], shaping["max_skipped_steps"]
         return shaping
 
 
@@ -73,6 +75,8 @@ def parse_settings(given: dict[str, Any]) -> TrainerSettings:
         raise GpuWorkerError(
             "BadSettings", f"trainer.rollout_is_threshold is {threshold!r}, not a number of at least 1"
         )
+    if settings.max_skipped_steps < 0:
+        raise GpuWorkerError("BadSettings", "trainer.max_skipped_steps must be at least 0")
     if settings.ppo_epochs < 1 or settings.keep_checkpoints < 1 or (settings.ppo_mini_batch_size or 1) < 1:
         raise GpuWorkerError(
             "BadSettings", "trainer.ppo_epochs, keep_checkpoints and ppo_mini_batch_size must be at least 1"

@@ -5,6 +5,8 @@ Keyed, so that doing it again finds it done.
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import torch
 
 from .batch import read_batch
-from .canary import measure_canary
+from .canary import Canary, measure_canary
 from .checkpoint import (
     TrainerState,
     checkpoint_folder,
@@ -23,11 +25,14 @@ from .checkpoint import (
     state_bytes,
     write_state,
 )
+from .errors import GpuWorkerError, NotFiniteError
 from .manifest import MANIFEST, Manifest, digest, read_manifest, state_digests
 from .optimize import optimize
 from .prepare import prepare
 from .progress import Progress
 from .settings import TrainerSettings, parse_settings
+
+log = logging.getLogger("trialgate.gpu")
 
 
 def step_key(parent_sha256: str, batch_sha256: str, settings: TrainerSettings) -> str:
@@ -69,17 +74,19 @@ class Trainer:
         folder = checkpoint_folder(home, key)
         if (folder / MANIFEST).is_file():
             return _result(folder, read_manifest(folder), reused=True)
-        progress.show("read batch")
-        with progress.timed("load_batch"):
-            samples = read_batch(Path(request["batch_path"]), request["batch_sha256"], parent.version)
-            prepared = prepare(samples, settings, parent.version)
         state = self.state_of(parent_folder, parent, progress)
         with draft_folder(folder, state_bytes(state.policy)) as draft:
-            self._state_sha256 = None
-            metrics = prepared.metrics | optimize(state, prepared, settings, self.pack_tokens, progress)
-            progress.show("canary")
-            with progress.timed("canary"):
-                canary = measure_canary(state.policy, parent.canary["token_ids"])
+            try:
+                metrics, canary = self._update(state, request, settings, parent, progress)
+                skipped, skipped_in_a_row = None, 0
+            except NotFiniteError as error:
+                skipped, skipped_in_a_row = str(error), parent.skipped_in_a_row + 1
+                if skipped_in_a_row > settings.max_skipped_steps:
+                    raise _too_many_skipped(skipped, parent.skipped_in_a_row) from None
+                log.warning("the step to version %s is skipped: %s", request["version"], skipped)
+                metrics, canary = {"actor/updates": 0, "actor/skipped": 1}, Canary.from_json(parent.canary)
+                del state
+                state = self.state_of(parent_folder, parent, progress)
             progress.show("write checkpoint")
             with progress.timed("write_checkpoint"):
                 copy_side_files(parent_folder, draft)
@@ -101,13 +108,45 @@ class Trainer:
                 checkpoint_sha256=checkpoint_sha256,
                 weights_sha256=weights_sha256,
                 optimizer_steps=state.optimizer.steps,
-                metrics={name: _rounded(value) for name, value in metrics.items()},
+                metrics={name: _rounded(value) for name, value in metrics.items() if math.isfinite(value)},
                 canary=canary.to_json(),
+                skipped=skipped,
+                skipped_in_a_row=skipped_in_a_row,
             )
             manifest.write(draft)
         self._state_sha256 = checkpoint_sha256
         prune(home, manifest.run_id, settings.keep_checkpoints, {folder, parent_folder.resolve(), parent_folder})
         return _result(folder, manifest, reused=False)
+
+    def _update(
+        self,
+        state: TrainerState,
+        request: dict[str, Any],
+        settings: TrainerSettings,
+        parent: Manifest,
+        progress: Progress,
+    ) -> tuple[dict[str, float], Canary]:
+        """Trains `state` on the batch; returns the step's metrics and the new weights' canary.
+
+        Raises `NotFiniteError` when a number is not finite; `state` is then loaded anew before it is used again.
+        """
+        progress.show("read batch")
+        with progress.timed("load_batch"):
+            samples = read_batch(Path(request["batch_path"]), request["batch_sha256"], parent.version)
+            prepared = prepare(samples, settings, parent.version)
+        self._state_sha256 = None
+        metrics = prepared.metrics | optimize(state, prepared, settings, self.pack_tokens, progress)
+        progress.show("canary")
+        with progress.timed("canary"):
+            return metrics, measure_canary(state.policy, parent.canary["token_ids"])
+
+
+def _too_many_skipped(reason: str, before: int) -> GpuWorkerError:
+    what = f"the step made no update because {reason}"
+    if before:
+        what += f", and neither did the {before} before it"
+    how = "look at these trials and at the settings of training, then redo the iteration or raise `max_skipped_steps`"
+    return GpuWorkerError("StepsSkipped", f"{what}: {how}, and resume the run")
 
 
 def _rounded(value: float) -> float:
@@ -121,5 +160,6 @@ def _result(folder: Path, manifest: Manifest, *, reused: bool) -> dict[str, Any]
         "checkpoint_sha256": manifest.checkpoint_sha256,
         "canary": manifest.canary,
         "metrics": manifest.metrics,
+        "skipped": manifest.skipped,
         "reused": reused,
     }

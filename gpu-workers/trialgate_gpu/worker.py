@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
@@ -15,6 +16,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
+from .device import is_out_of_memory, out_of_memory
 from .errors import GpuWorkerError
 from .load_base import load_base
 from .progress import Progress
@@ -42,7 +44,10 @@ async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
     task = asyncio.ensure_future(work(progress))
     name = activity.info().activity_type
     try:
-        return await asyncio.shield(task)
+        result = await asyncio.shield(task)
+        # Python writes NaN into JSON, which JavaScript cannot parse: such a result would stop the workflow for good.
+        json.dumps(result, allow_nan=False)
+        return result
     except asyncio.CancelledError:
         log.info("%s cancelled while: %s", name, progress.state)
         progress.cancel()
@@ -74,7 +79,16 @@ class Activities:
         progress.show("waiting for another step")
         async with self.training:
             progress.check()
-            return await asyncio.to_thread(work)
+            return await asyncio.to_thread(self._in_memory, work)
+
+    def _in_memory(self, work: Callable[[], Json]) -> Json:
+        try:
+            return work()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            self.trainer.forget()
+            raise out_of_memory(error, self.trainer.pack_tokens) from None
 
     async def _publish(self, request: Json, progress: Progress) -> Json:
         progress.show("waiting for another publication")

@@ -22,6 +22,8 @@ export const policyVersions = pgTable(
     /** Largest difference between an engine's canary and the trainer's that was seen at version 0, in nats. */
     canaryTolerance: real('canary_tolerance'),
     metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
+    /** Why its step made no update: a number of it was not finite, so that the weights are its parent's. */
+    skipped: text(),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   },
   (t) => [primaryKey({ columns: [t.runId, t.version] }), unique('one_version_a_step').on(t.runId, t.iteration, t.take)],
