@@ -8,6 +8,7 @@ import { createActivities } from '../activities/index.ts';
 import { isolation, requireBubblewrap } from '../activities/sandbox/isolation.ts';
 import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
 import { openDatabase, type Database } from '../store/database.ts';
+import { makePrivate } from './private-folder.ts';
 import { registerSearchAttributes } from './search-attributes.ts';
 import { openingSandboxes } from './sandbox-slots.ts';
 import { SANDBOX_QUEUE, TASK_QUEUE } from './task-queue.ts';
@@ -29,6 +30,7 @@ export type WorkerSettings = {
 /** Runs workflows, activities or both until `signal` aborts; then lets what runs end or be cancelled, within seconds. */
 export async function runWorker(settings: WorkerSettings, signal: AbortSignal): Promise<void> {
   if (settings.only !== 'workflows') requireBubblewrap(await isolation(), settings.unsandboxed);
+  makePrivate(settings.home);
   Runtime.install({ logger: new DefaultLogger('WARN'), shutdownSignals: [] });
   const connection = await connect(settings.temporalAddress, signal);
   const clientConnection = await Connection.connect({ address: settings.temporalAddress });

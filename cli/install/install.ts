@@ -1,7 +1,8 @@
-import { mkdirSync, statfsSync } from 'node:fs';
+import { statfsSync } from 'node:fs';
 import path from 'node:path';
 import { TrialgateError } from '../../store/errors.ts';
 import { INSTALLS } from '../folders.ts';
+import { makePrivate } from '../private-folder.ts';
 import { progressLine } from '../progress.ts';
 import { deviceOf } from '../supervisor/device.ts';
 import { awaitLock } from '../supervisor/lock.ts';
@@ -23,6 +24,7 @@ export async function install(
   signal: AbortSignal,
 ): Promise<string[]> {
   requireSystem();
+  makePrivate(INSTALLS.root);
   const device = deviceOf(options.device);
   if (openSteps(options, device).length === 0) return [];
   const tell = (progress: InstallProgress): void => options.onProgress?.(progress);
@@ -83,7 +85,6 @@ function requireSystem(): void {
 }
 
 function requireDisk(device: 'cpu' | 'cuda'): void {
-  mkdirSync(INSTALLS.root, { recursive: true });
   const free = freeGigabytes(INSTALLS.root);
   if (free >= NEEDED_GB[device]) return;
   throw new TrialgateError(

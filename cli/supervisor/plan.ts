@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
-import { mkdirSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import type { Deployment } from '../config/schema.ts';
 import { secretsOf } from '../config/secrets.ts';
 import { homeFolders } from '../folders.ts';
+import { makePrivate } from '../private-folder.ts';
 import { gatewayPorts, LOOPBACK, reachableAt, type OwnGateway } from './gateways.ts';
 import { HeldPorts } from './ports.ts';
 import { readState } from './state.ts';
@@ -32,7 +32,7 @@ export type Plan = {
 
 export async function makePlan(config: Deployment): Promise<Plan> {
   const folders = homeFolders(config.home);
-  mkdirSync(folders.home, { recursive: true });
+  makePrivate(folders.home);
   const secrets = secretsOf(config.home);
   const kept = readState(config.home)?.ports ?? {};
   const held = new HeldPorts();

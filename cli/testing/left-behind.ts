@@ -1,11 +1,15 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import path from 'node:path';
+import { folderElsewhere } from '../supervisor/components/postgres-home.ts';
 import { down } from '../supervisor/down.ts';
 import { endGroup, identify } from '../supervisor/processes.ts';
 
 /** Ends the deployments and the processes whose folders are in this one: tests that are interrupted cannot. */
 export async function endLeftBehind(folder: string): Promise<void> {
-  for (const name of readdirSync(folder)) await down(path.join(folder, name));
+  for (const name of readdirSync(folder)) {
+    await down(path.join(folder, name));
+    rmSync(folderElsewhere(path.join(folder, name)), { recursive: true, force: true });
+  }
   const left = readdirSync('/proc').filter((name) => /^\d+$/.test(name) && name !== String(process.pid) && isOf(folder, name));
   await Promise.all(left.map((pid) => endGroup(identify(Number(pid)), 'SIGTERM', 5_000)));
 }

@@ -1,9 +1,10 @@
-import { chmod, glob, mkdtemp, rm } from 'node:fs/promises';
+import { glob, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
 import { resolveConfig } from '../config/resolve.ts';
 import type { Deployment } from '../config/schema.ts';
 import type { ComponentName } from '../supervisor/components/all.ts';
+import { folderElsewhere } from '../supervisor/components/postgres-home.ts';
 import { lastLines } from '../supervisor/logs.ts';
 import { startStack, type Stack } from '../supervisor/stack.ts';
 
@@ -15,12 +16,15 @@ export type TemporaryDeployment = { home: string; env: NodeJS.ProcessEnv; config
 /** The settings of a deployment of its own: a temporary folder, free ports. */
 export async function temporaryDeployment(settings: Record<string, string> = {}): Promise<TemporaryDeployment> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-'));
-  // PostgreSQL runs as another user where we are root, and its data is to be removed with the rest.
-  await chmod(home, 0o755);
   // These tests are about other things than isolation: they run also where bubblewrap does not work.
   const own = { TRIALGATE_HOME: home, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0', TRIALGATE_UNSANDBOXED: 'true' };
   const env = { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8', ...ON_SHARED_CORES, ...own, ...settings };
-  return { home, env, config: resolveConfig({ env, cwd: home }).config, remove: () => rm(home, { recursive: true, force: true }) };
+  return { home, env, config: resolveConfig({ env, cwd: home }).config, remove: () => removeHome(home) };
+}
+
+/** Removes a deployment's folder, and what PostgreSQL, which is another user where we are root, has outside of it. */
+async function removeHome(home: string): Promise<void> {
+  await Promise.all([home, folderElsewhere(home)].map((folder) => rm(folder, { recursive: true, force: true })));
 }
 
 /** Such a deployment's components, all or `only` these, in this process's care while `body` runs. */

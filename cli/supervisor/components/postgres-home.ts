@@ -31,6 +31,7 @@ export function postgresHome(home: string): PostgresHome {
   const ownData = dataHere ? data : path.join(elsewhere, 'data');
   // PostgreSQL's user must pass through its parents; the folder itself is its own.
   mkdirSync(path.dirname(ownData), { recursive: true, mode: 0o755 });
+  if (!dataHere && existsSync(data)) move(data, ownData);
   if (!existsSync(ownData)) mkdirSync(ownData, { mode: 0o700 });
   chownSync(ownData, NOBODY.uid, NOBODY.gid);
   const binariesHere = reaches(binaries);
@@ -40,6 +41,20 @@ export function postgresHome(home: string): PostgresHome {
     ? `PostgreSQL does not run as root and its user (uid 65534) cannot reach ${dataHere ? REPOSITORY : home}: ${moved.join(', ')}`
     : null;
   return { data: ownData, binaries: ownBinaries, user: NOBODY, note };
+}
+
+/** Where PostgreSQL's data is when its user cannot enter the deployment's folder: as root, always but for folders that others share. */
+export function folderElsewhere(home: string): string {
+  const digest = createHash('sha256').update(home).digest('hex').slice(0, 16);
+  return path.join(writable('/var/lib') && reaches('/var/lib') ? '/var/lib' : os.tmpdir(), `trialgate-${digest}`);
+}
+
+/** Data of an older release, which kept it in the deployment's folder, goes where its user can reach it. */
+function move(data: string, target: string): void {
+  if (existsSync(target)) return;
+  const { status, stderr } = spawnSync('mv', ['--no-target-directory', data, target], { encoding: 'utf8' });
+  if (status === 0) return;
+  throw new TrialgateError('missing_prerequisite', `PostgreSQL's data cannot be moved to where its user can reach it: ${stderr.trim()}; move ${data} to ${target} by hand`);
 }
 
 function installedBinaries(): string {
@@ -54,11 +69,6 @@ function installedBinaries(): string {
 /** Whether PostgreSQL's user can enter `folder`: asked of the kernel, as that user. */
 export function reaches(folder: string): boolean {
   return spawnSync('/bin/sh', ['-c', 'cd "$1"', 'sh', folder], { ...NOBODY, cwd: '/', stdio: 'ignore' }).status === 0;
-}
-
-function folderElsewhere(home: string): string {
-  const digest = createHash('sha256').update(home).digest('hex').slice(0, 16);
-  return path.join(writable('/var/lib') && reaches('/var/lib') ? '/var/lib' : os.tmpdir(), `trialgate-${digest}`);
 }
 
 function copyOf(binaries: string, elsewhere: string): string {

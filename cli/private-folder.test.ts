@@ -1,0 +1,31 @@
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { makePrivate } from './private-folder.ts';
+
+const folder = mkdtempSync(join(tmpdir(), 'trialgate-private-'));
+afterAll(() => rmSync(folder, { recursive: true }));
+
+const modeOf = (path: string): string => (statSync(path).mode & 0o777).toString(8);
+
+function openFolder(name: string, file?: string): string {
+  const path = join(folder, name);
+  mkdirSync(path);
+  chmodSync(path, 0o755);
+  if (file) writeFileSync(join(path, file), '');
+  return path;
+}
+
+test('a new folder, an empty one and one of an older release are closed to other users', () => {
+  for (const path of [join(folder, 'deep/new'), openFolder('empty'), openFolder('older', 'secrets.json')]) {
+    makePrivate(path);
+    expect(modeOf(path)).toBe('700');
+  }
+});
+
+test('a folder that holds something else keeps its mode', () => {
+  const path = openFolder('shared', 'thesis.tex');
+  makePrivate(path);
+  expect(modeOf(path)).toBe('755');
+});
