@@ -8,6 +8,7 @@ import { readCalls } from '../store/queries/read-calls.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
 import { readReplicas } from '../store/queries/read-replicas.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
+import { requireSecret } from '../store/queries/require-secret.ts';
 import { createGateway } from './app.ts';
 import { Counters } from './counters.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
@@ -87,7 +88,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     await Promise.race([db.$client.end(), sleep(2_000)]);
   };
   try {
-    await prepareStore(settings, db, options.databaseUrl, urls);
+    await prepareStore(settings, db, options);
     const server = await listen(app, { host, port: options.port, headersTimeoutMs: options.headersTimeoutMs ?? 60_000 });
     const address = server.address();
     const port = typeof address === 'object' && address ? address.port : options.port;
@@ -103,14 +104,15 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   }
 }
 
-async function prepareStore(settings: GatewaySettings, db: Database, url: string, engines: readonly string[]): Promise<void> {
+async function prepareStore(settings: GatewaySettings, db: Database, { databaseUrl, engines, secret }: NodeGatewayOptions): Promise<void> {
   // No agent waits yet: a machine that starts everything at once gets its time.
   const starting = { settings: { storeWaitMs: Math.max(settings.storeWaitMs, START_WAIT_MS) } };
   try {
-    await patiently(starting, () => migrate(url));
+    await patiently(starting, () => migrate(databaseUrl));
+    await patiently(starting, () => requireSecret(db, secret));
     await patiently(starting, () => registerReplicas(db, engines));
   } catch (error) {
     if (toFailure(error).code !== 'store_unavailable') throw error;
-    throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer: start it, or correct --database-url', { cause: error });
+    throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer, or takes no writes: start it, or correct --database-url', { cause: error });
   }
 }

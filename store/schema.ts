@@ -2,6 +2,7 @@ export * from './tables/attempts.ts';
 export * from './tables/batches.ts';
 export * from './tables/calls.ts';
 export * from './tables/calls-under-way.ts';
+export * from './tables/deployment.ts';
 export * from './tables/groups.ts';
 export * from './tables/iterations.ts';
 export * from './tables/policy-versions.ts';

@@ -1,5 +1,5 @@
-/** SQLSTATE classes and codes that a second try can mend: connection lost, shutting down, out of slots, deadlock. */
-const TRANSIENT = /^(08|40|53|57P0)/;
+/** SQLSTATE classes and codes that a second try can mend: connection lost, read-only (a standby before it is promoted), deadlock, out of slots, shutting down. */
+const TRANSIENT = /^(08|25006|40|53|57P0)/;
 
 /**
  * Whether the store may answer later: true for a lost or refused connection and for a server that is starting or stopping.

@@ -35,14 +35,14 @@ export type Ended = {
   firstTokenAt: Date | null;
 };
 
-/** What is written down of a call. */
+/** Builds the database record of a finished call. */
 export function recordOf({ id, trial, request, sampled, lease, ending, published, mode, ...end }: Ended): CallRecord {
   const { prompt, choices, reply } = ending;
   const label = lease?.label ?? null;
   const version = trial.runId === null ? null : versionOf(label);
   const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, finishReason } = choice;
-    const spans = trial.runId === null || (lease && isAdapter(lease)) ? null : knownSpans(choice, trial.runId);
+    const spans = lease && isAdapter(lease) ? null : knownSpans(choice, trial.runId);
     return {
       completionTokenIds: completion && new Int32Array(completion),
       logprobs: logprobs && new Float32Array(logprobs),
@@ -71,7 +71,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     size: heldBytes(request.size, ending),
     sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}) },
     engine: lease?.replica.connection.url ?? null,
-    policyLabel: label,
+    policyLabel: (lease && isAdapter(lease) ? null : reportedLabel(choices)) ?? label,
     parentId: request.past.parent?.callId ?? null,
     continuation: continuationOf(request.past, prompt),
     choices: [{ id, ...first }, ...more.map((choice) => ({ id: crypto.randomUUID(), ...choice }))],
@@ -80,7 +80,10 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
 
 const NOTHING_SAMPLED = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
 
-function knownSpans({ versions, completion }: ChoiceEnding, runId: string) {
+/** The label of the first tokens, as the engine's reply says it: the one that was read before the call may be older. */
+const reportedLabel = (choices: readonly ChoiceEnding[]): string | null => choices.find(({ versions }) => versions)?.versions?.[0]?.version.toWellFormed() ?? null;
+
+function knownSpans({ versions, completion }: ChoiceEnding, runId: string | null) {
   const spans = versions && versionSpans(versions, runId, completion?.length ?? 0);
   return spans === 'foreign' ? null : spans;
 }

@@ -67,3 +67,38 @@ test('a reply that another run’s weights had a part in is handed out', async (
   expect((await reply.json()).error.code).toBe('policy_label_mismatch');
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'failed', reason: expect.stringContaining('policy_label_mismatch') });
 });
+
+describe('a session outside any run', () => {
+  test('records each call under the label that its reply reports, also just after the engine was relabelled', async () => {
+    await context.serve({ label: 'run@1' });
+    const trial = await context.trial();
+    for (const label of ['run@1', 'run@2', 'default']) {
+      context.toy.label = label;
+      expect((await trial.chat(ASK)).status).toBe(200);
+    }
+    expect(await trial.calls()).toMatchObject([
+      { policyLabel: 'run@1', policyVersion: 1, versionSpans: null },
+      { policyLabel: 'run@2', policyVersion: 2, versionSpans: null },
+      { policyLabel: 'default', policyVersion: null, versionSpans: null },
+    ]);
+  });
+
+  test('records the spans of a reply whose weights changed on the way', async () => {
+    await context.serve({ label: 'run@1', spans: halves });
+    const trial = await context.trial();
+    expect((await trial.chat(ASK)).status).toBe(200);
+    const [call] = await trial.calls();
+    expect(call).toMatchObject({ policyLabel: 'run@1', policyVersion: 1 });
+    expect(call?.versionSpans).toEqual([{ version: 1, start: 0, end: 3 }, { version: 2, start: 3, end: call?.completionTokenIds?.length }]);
+  });
+
+  test('records an engine that reports no versions under a label that is at most a second old', async () => {
+    await context.serve({ label: 'run@1', spans: () => [] });
+    const trial = await context.trial();
+    await trial.chat(ASK);
+    context.toy.label = 'run@2';
+    await new Promise((resolve) => setTimeout(resolve, 1_100));
+    await trial.chat(ASK);
+    expect(await trial.calls()).toMatchObject([{ policyLabel: 'run@1', policyVersion: null }, { policyLabel: 'run@2', policyVersion: null }]);
+  });
+});

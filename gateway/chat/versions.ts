@@ -7,11 +7,15 @@ export function versionOf(label: string | null): number | null {
   return version === undefined ? null : Number(version);
 }
 
-/** The run's versions behind an engine's labels, one span after the other over all tokens; null when they do not cover them. */
-export function versionSpans(spans: readonly LabelSpan[], runId: string, tokens: number): VersionSpan[] | 'foreign' | null {
+/**
+ * The versions behind an engine's labels, one span after the other over all tokens; null when they do not cover them. A label that
+ * is not one of the run is `foreign`; without a run all must be of the one that the first label names.
+ */
+export function versionSpans(spans: readonly LabelSpan[], runId: string | null, tokens: number): VersionSpan[] | 'foreign' | null {
   const known: VersionSpan[] = [];
+  const run = runId ?? spans[0]?.version.replace(/@\d{1,9}$/, '');
   for (const { version: label, start, end } of spans.filter((span) => span.end > span.start)) {
-    const version = label === `${runId}@${versionOf(label)}` ? versionOf(label) : null;
+    const version = label === `${run}@${versionOf(label)}` ? versionOf(label) : null;
     if (version === null) return 'foreign';
     if (start !== (known.at(-1)?.end ?? 0)) return null;
     known.push({ version, start, end });

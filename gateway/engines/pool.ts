@@ -184,9 +184,12 @@ export class EnginePool {
   }
 }
 
+/** Nothing tells the gateway that an engine outside of any run has new weights; what its replies say of their versions wins over this label. */
+const LABEL_MS = 1_000;
+
 /** The model to ask a replica for, and its label: the base's, or where an adapter has the expected name, that. */
 async function policyOf(replica: Replica, expected: string | null): Promise<Pick<Lease, 'label' | 'model'>> {
-  const [label, models] = await Promise.all([replica.label(), replica.models()]);
+  const [label, models] = await Promise.all([replica.label(expected === null ? LABEL_MS : undefined), replica.models()]);
   const adapter = models.find(({ id }) => id === expected);
   return adapter ? { label: adapter.id, model: adapter.id } : { label, model: models[0]?.id ?? null };
 }

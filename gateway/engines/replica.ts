@@ -40,7 +40,7 @@ export class Replica {
   readonly connection: EngineConnection;
   readonly #memory: ReplicaMemory;
   readonly #askMs: number;
-  #verified: { label: string | null; epoch: number } | null = null;
+  #verified: { label: string | null; epoch: number; at: number } | null = null;
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
@@ -63,9 +63,13 @@ export class Replica {
     return this.#memory.changes;
   }
 
-  /** Its label, read no earlier than its last lost or new connection. Null when it has no such route. Rejects when it is away. */
-  async label(): Promise<string | null> {
+  /**
+   * Its label, read no earlier than its last lost or new connection, and at most `maxAgeMs` ago. Null when it has no such route.
+   * Rejects when it is away.
+   */
+  async label(maxAgeMs = Infinity): Promise<string | null> {
     const { epoch } = this.connection;
+    if (this.#verified && Date.now() - this.#verified.at > maxAgeMs) this.#verified = null;
     if (this.#verified && this.#verified.epoch >= epoch) return this.#verified.label;
     // Connections that are made together share the reading that follows the one under way.
     if (this.#reading && this.#reading.epoch < epoch) await this.#reading.label.catch(() => {});
@@ -179,7 +183,7 @@ export class Replica {
       this.#mode = memory.mode = null;
     }
     memory.lastLabel = label;
-    if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { label, epoch };
+    if (!this.#verified || this.#verified.epoch <= epoch) this.#verified = { label, epoch, at: Date.now() };
     return label;
   }
 

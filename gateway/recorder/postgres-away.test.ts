@@ -35,6 +35,24 @@ test.each([false, true])('a call is lost while Postgres restarts (stream: %s)', 
   expect(await trial.calls()).toMatchObject([{ status: 'completed' }]);
 });
 
+test.each([false, true])('a call waits while Postgres is read-only, and is recorded when that has ended (stream: %s)', async (stream) => {
+  const setReadOnly = (value: 'on' | 'off') =>
+    gateway.db.$client.connect().then(async (client) => {
+      await client.query('set default_transaction_read_only = off');
+      await client.query(`alter system set default_transaction_read_only = ${value}`);
+      await client.query('select pg_reload_conf()');
+      client.release(true);
+    });
+  const trial = await gateway.trial();
+  gateway.engine.beforeEnd = () => setReadOnly('on');
+  const answering = trial.chat({ ...ASK, stream }).then(async (reply) => ({ status: reply.status, text: await reply.text() }));
+  await eventually(() => gateway.engine.seen.length > 0);
+  await new Promise((resolve) => setTimeout(resolve, 1_000));
+  await setReadOnly('off');
+  expect(await answering).toMatchObject({ status: 200, text: expect.stringMatching(/"finish_reason":"stop"/) });
+  expect(await trial.calls()).toMatchObject([{ status: 'completed' }]);
+});
+
 test('an agent waits for ever when Postgres stays away, or sees an end that is not recorded', async () => {
   await gateway.restart({ settings: { storeWaitMs: 1_500 } });
   const trial = await gateway.trial();

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import type { Fault } from '../testing/fake-engine.ts';
-import { ADMIN_KEY, ASK, IMPATIENT, SECRET, useGateway } from '../testing/harness.ts';
+import { ADMIN_KEY, ASK, IMPATIENT, IN_WORKERD, SECRET, startTestGateway, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 const FAULTS: Fault[] = ['status_500', 'status_503', 'bad_request', 'cut', 'error_event', 'hang', 'not_json', 'no_ids', 'refuse'];
@@ -40,4 +40,18 @@ test('a secret shows in a log, an error or the store after everything went wrong
   expect(places.log).toContain('engine_');
   const secrets = { secret: SECRET, 'admin key': ADMIN_KEY, key: trial.key.slice(-43), 'key, encoded': Buffer.from(trial.key).toString('base64').slice(0, 20), database: PASSWORD };
   for (const [place, text] of Object.entries(places)) for (const [name, secret] of Object.entries(secrets)) expect([place, name, text.includes(secret)]).toEqual([place, name, false]);
+});
+
+test('a gateway with another secret than the one of its database does not start, or in workerd does not answer, and says what to do', async () => {
+  const options = { host: '127.0.0.1', port: 0, engines: [gateway.engine.url], databaseUrl: gateway.postgres.url, adminKey: ADMIN_KEY };
+  const start = (secret: string) => startTestGateway({ ...options, secret });
+  const help = expect.stringMatching(/another secret.*--secret.*delete from deployment/);
+  if (IN_WORKERD) {
+    await (await gateway.trial()).chat(ASK);
+    const other = await start('another secret of a deployment');
+    const reply = await fetch(`${other.url}/sessions`, { headers: { authorization: `Bearer ${ADMIN_KEY}` } });
+    expect([reply.status, await reply.json()]).toMatchObject([500, { error: { code: 'missing_prerequisite', message: help } }]);
+    await other.close();
+  } else await expect(start('another secret of a deployment')).rejects.toMatchObject({ code: 'missing_prerequisite', message: help });
+  await (await start(SECRET)).close();
 });

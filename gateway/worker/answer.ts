@@ -12,6 +12,7 @@ import { SingleCommit } from '../recorder/single-commit.ts';
 import { SameCallsInStore } from '../retry/same-calls-in-store.ts';
 import { Conversations } from '../token-in/conversations.ts';
 import { Trials } from '../trials.ts';
+import { assertSecret } from './assert-secret.ts';
 import { assertUncached } from './assert-uncached.ts';
 import { openRequestDatabase } from './database.ts';
 import { FetchConnection } from './fetch-connection.ts';
@@ -72,6 +73,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
 export function answer(request: Request, options: WorkerOptions, isolate: Isolate): Answered {
   const { app, db, close } = openApp(options, isolate);
   const answered = assertUncached(db, isolate)
+    .then(() => assertSecret(db, options.secret, isolate))
     .then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
     .then(withEnd);
   return {

@@ -15,6 +15,8 @@ export class Isolate {
   readonly conversations = new ConversationMemory(CONVERSATION_BYTES);
   /** Whether its database was seen not to be cached. */
   isUncached = false;
+  /** Whether its secret was seen to be the database's. */
+  isSecretKnown = false;
   readonly pool = new AgingPoolMemory();
 }
 
