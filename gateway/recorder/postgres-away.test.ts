@@ -36,13 +36,13 @@ test.each([false, true])('a call is lost while Postgres restarts (stream: %s)', 
 });
 
 test.each([false, true])('a call waits while Postgres is read-only, and is recorded when that has ended (stream: %s)', async (stream) => {
-  const setReadOnly = (value: 'on' | 'off') =>
-    gateway.db.$client.connect().then(async (client) => {
-      await client.query('set default_transaction_read_only = off');
-      await client.query(`alter system set default_transaction_read_only = ${value}`);
-      await client.query('select pg_reload_conf()');
-      client.release(true);
-    });
+  const setReadOnly = async (value: 'on' | 'off') => {
+    const client = await gateway.db.$client.connect();
+    await client.query('set default_transaction_read_only = off');
+    await client.query(`alter system set default_transaction_read_only = ${value}`);
+    await client.query('select pg_reload_conf()');
+    client.release(true);
+  };
   const trial = await gateway.trial();
   gateway.engine.beforeEnd = () => setReadOnly('on');
   const answering = trial.chat({ ...ASK, stream }).then(async (reply) => ({ status: reply.status, text: await reply.text() }));
