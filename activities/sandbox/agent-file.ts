@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { NETWORKS } from './network.ts';
 
 /** An agent as data. `command` and `env` may hold {python} {agents} {work} {model} {base_url} {api_key}. */
 export const agentFile = z.strictObject({
@@ -7,6 +8,8 @@ export const agentFile = z.strictObject({
   command: z.array(z.string().min(1)).min(1),
   /** Besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL and OPENAI_API_KEY. */
   env: z.record(z.string(), z.string()).default({}),
+  /** `gateway`: it reaches the gateway and nothing else. `host`: all that the host reaches. A run file may say otherwise. */
+  network: z.enum(NETWORKS).default('gateway'),
   limits: z
     .strictObject({
       /** At most the task's own. */

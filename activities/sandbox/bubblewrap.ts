@@ -12,6 +12,8 @@ export type BubblewrapOptions = {
   python: Python | null;
   mounts: Mount[];
   cwd: string;
+  /** Whether it shares the host's network; else it has a loopback of its own and nothing more. */
+  hostNetwork: boolean;
   statusFd?: number;
 };
 
@@ -30,7 +32,7 @@ const ETC = [
 ].map((name) => `/etc/${name}`);
 
 /** The command line, up to and including what comes before the process's own. */
-export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, statusFd }: BubblewrapOptions): string[] {
+export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, statusFd }: BubblewrapOptions): string[] {
   const user =
     uid === null
       ? ['--unshare-user', '--uid', '65534', '--gid', '65534', '--cap-drop', 'ALL']
@@ -39,13 +41,17 @@ export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, statusFd }: Bu
   return [
     bwrap,
     ...['--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try', '--hostname', 'sandbox'],
+    ...(hostNetwork ? [] : ['--unshare-net']),
     ...['--die-with-parent', '--new-session', ...user],
     ...(statusFd === undefined ? [] : ['--json-status-fd', String(statusFd)]),
     ...SYSTEM.flatMap(likeHost),
-    ...ETC.flatMap((path) => ['--ro-bind-try', path, path]),
+    ...ETC.flatMap((path) => [...passableParents(path), '--ro-bind-try', path, path]),
     ...['--proc', '/proc', '--dev', '/dev'],
-    ...(python?.prefix ? readable(python.prefix) : []),
-    ...mounts.flatMap(({ host, inside, writable }) => [writable ? '--bind' : '--ro-bind', host, inside]),
+    ...(python?.prefix ? [...passableParents(python.prefix), '--ro-bind', python.prefix, python.prefix] : []),
+    ...mounts.flatMap(({ host, inside, writable }) => [
+      ...passableParents(inside),
+      ...[writable ? '--bind' : '--ro-bind', host, inside],
+    ]),
     ...['--remount-ro', '/', '--chdir', cwd, '--', ...drop],
   ];
 }
@@ -55,10 +61,10 @@ function likeHost(path: string): string[] {
   return lstatSync(path).isSymbolicLink() ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path];
 }
 
-/** bubblewrap makes the folders above a mount for itself alone; the sandbox's user must be able to pass. */
-function readable(path: string): string[] {
+/** bubblewrap makes the folders above a mount for root alone; the sandbox's user must be able to pass. */
+function passableParents(path: string): string[] {
   const above = [];
   for (let folder = dirname(path); folder !== '/'; folder = dirname(folder))
     above.unshift('--perms', '0755', '--dir', folder);
-  return [...above, '--ro-bind', path, path];
+  return above;
 }

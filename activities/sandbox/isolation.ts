@@ -68,7 +68,7 @@ type Choice = Omit<Isolation, 'python' | 'trouble'>;
 /** Null when Python runs in such a sandbox, else why it does not. */
 async function tryOut({ kind, bwrap, ownUser }: Choice, python: Python): Promise<string | null> {
   const user = ownUser ? PROBE_UID : null;
-  const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/' }) : [];
+  const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/', hostNetwork: false }) : [];
   const [command, ...args] = [...wrap, python.executable, '-I', '-S', '-c', 'import json'];
   const ids = kind === 'user' ? { uid: PROBE_UID, gid: PROBE_UID } : {};
   try {
@@ -96,7 +96,8 @@ function findBubblewrap(): string | null {
 }
 
 const STATEMENTS = {
-  bubblewrap: 'Sandboxes run under bubblewrap: each sees its own files and processes; the network is shared.',
+  bubblewrap: 
+    'Sandboxes run under bubblewrap: each sees its own files and processes, and reaches the gateway and nothing else.',
   user:
     'bubblewrap is not here or does not work: each sandbox is a plain process of a user of its own, and sees the files ' +
     'of this machine that every user may read. Install bubblewrap to close that off.',

@@ -18,7 +18,7 @@ let lastId = 0;
  * a stopped event loop for a worker of 300 MB, 1 ms for this one.
  */
 export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessResult> {
-  if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0 };
+  if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0, gatewayFailures: 0 };
   const launcher = (current ??= start());
   const id = ++lastId;
   const send = (message: ToLauncher): void => void (launcher.child.connected && launcher.child.send(message));

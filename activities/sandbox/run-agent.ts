@@ -7,6 +7,7 @@ import { handOver, type Sandbox } from './create-sandbox.ts';
 import { hostWork } from './errors.ts';
 import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
+import { gatewayDoor, type NETWORKS } from './network.ts';
 import { passable, sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
 import type { EndReason, ProcessResult } from './run-process.ts';
@@ -21,8 +22,11 @@ export type AgentRun = {
   task: Task;
   sandbox: Sandbox;
   isolation: Isolation;
-  /** `{gateway}/{trial_id}/v1` */
-  baseUrl: string;
+  trialId: string;
+  /** The gateway's URL, from the host. */
+  gateway: string;
+  /** Whether the agent reaches the gateway alone, or all that the host reaches. */
+  network: (typeof NETWORKS)[number];
   apiKey: string;
   model: string;
   signal: AbortSignal;
@@ -40,6 +44,9 @@ export type AgentResult = {
 export async function runAgent(run: AgentRun): Promise<AgentResult> {
   const { agent, task, sandbox, isolation } = run;
   const wrapped = isolation.kind === 'bubblewrap';
+  const ownNetwork = wrapped && run.network === 'gateway';
+  const gateway = ownNetwork ? gatewayDoor(run.gateway).insideUrl : run.gateway;
+  const baseUrl = `${gateway}/${run.trialId}/v1`;
   const place = wrapped
     ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', agents: '/agents' }
     : {
@@ -54,7 +61,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
     agents: place.agents,
     work: place.work,
     model: run.model,
-    base_url: run.baseUrl,
+    base_url: baseUrl,
     api_key: run.apiKey,
   };
   const fill = (text: string): string => text.replace(/\{([a-z_]+)\}/g, (whole, name) => values[name] ?? whole);
@@ -64,7 +71,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
     cwd: place.work,
     env: {
       ...baseEnvironment(isolation.python, place),
-      OPENAI_BASE_URL: run.baseUrl,
+      OPENAI_BASE_URL: baseUrl,
       OPENAI_API_KEY: run.apiKey,
       ...task.environment.env,
       ...Object.fromEntries(Object.entries(agent.env).map(([name, value]) => [name, fill(value)])),
@@ -85,6 +92,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
       { host: sandbox.logs, inside: place.logs, writable: true },
       { host: run.agentsFolder, inside: place.agents, writable: false },
     ],
+    network: ownNetwork ? { kind: 'gateway', url: run.gateway, folder: sandbox.root } : { kind: 'host' },
     marker: sandbox.marker,
     signal: run.signal,
   });

@@ -6,6 +6,8 @@ import { SandboxError } from './errors.ts';
 import type { Isolation } from './isolation.ts';
 import { killTree, MARKER, namespaceGone } from './kill-tree.ts';
 import { limited, type Limits } from './limits.ts';
+import type { Network } from './network.ts';
+import { openDoor, type Door } from './open-door.ts';
 import { watchTree, type Excess } from './tree-watch.ts';
 
 export type ProcessSpec = {
@@ -20,6 +22,7 @@ export type ProcessSpec = {
   uid: number | null;
   /** What it sees under bubblewrap; without it, its cwd and arguments are the host's paths. */
   mounts: Mount[];
+  network: Network;
   /** Names its processes, so that they are found again. */
   marker: string;
   signal: AbortSignal;
@@ -34,6 +37,8 @@ export type ProcessResult = {
   stdout: string;
   stderr: string;
   seconds: number;
+  /** Connections that the gateway's side could not take or broke off, seen by the host. */
+  gatewayFailures: number;
 };
 
 /**
@@ -42,10 +47,19 @@ export type ProcessResult = {
  * @throws SandboxError when the sandbox itself could not be started
  */
 export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
+  await using door = await openDoor(spec);
+  const result = await runBehind(spec, door);
+  // Nothing of the command has run without its relay, so this is the host's failure.
+  if (result.reason === 'exited' && !(await door.relayStarted()))
+    throw new SandboxError(`the sandbox's relay to the gateway could not start: ${result.stderr.trim().slice(-500)}`);
+  return { ...result, gatewayFailures: await door.close() };
+}
+
+async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessResult, 'gatewayFailures'>> {
   const started = performance.now();
   const elapsed = (): number => (performance.now() - started) / 1000;
   const namespaced = spec.isolation.kind === 'bubblewrap';
-  const child = begin(spec);
+  const child = begin(spec, door);
   const exit = await new Promise<Exit>((resolve, reject) => {
     let reason: EndReason = 'exited';
     const tree = { pid: child.pid ?? 0, uid: spec.uid, marker: spec.marker, namespaced };
@@ -89,13 +103,14 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   return { ...result, seconds: elapsed() };
 }
 
-type Exit = Omit<ProcessResult, 'seconds'> & { status: string };
+type Exit = Omit<ProcessResult, 'seconds' | 'gatewayFailures'> & { status: string };
 
-function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker }: ProcessSpec) {
+function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network }: ProcessSpec, door: Door) {
   const { bwrap, python, kind } = isolation;
   const wrapped = kind === 'bubblewrap' && bwrap !== null;
-  const wrap = wrapped ? bubblewrapArgv({ bwrap, uid, python, mounts, cwd, statusFd: 3 }) : [];
-  const [command = '', ...args] = [...wrap, ...limited(argv, limits, isolation)];
+  const inside = { uid, python, mounts: [...mounts, ...door.mounts], cwd, hostNetwork: network.kind === 'host' };
+  const wrap = wrapped ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3 }) : [];
+  const [command = '', ...args] = [...wrap, ...door.relay, ...limited(argv, limits, isolation)];
   const child = spawn(command, args, {
     cwd: wrapped ? '/' : cwd,
     env: { ...env, [MARKER]: marker },

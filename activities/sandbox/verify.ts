@@ -117,6 +117,7 @@ async function runTests(
       // Writable, since it is a copy for this run alone: tests may hide their answers before they run foreign code.
       { host: clean.tests, inside: place.tests, writable: true },
     ],
+    network: { kind: 'none' },
     marker: clean.marker,
     signal,
   });

@@ -6,7 +6,9 @@ import { loadTask, type Task } from '../../tasks/load-task.ts';
 import { createSandbox, type Sandbox } from '../create-sandbox.ts';
 import { detectIsolation, type Isolation } from '../isolation.ts';
 import type { Limits } from '../limits.ts';
+import type { Mount } from '../bubblewrap.ts';
 import { launch } from '../launcher.ts';
+import type { Network } from '../network.ts';
 import type { ProcessResult, ProcessSpec } from '../run-process.ts';
 import { sandboxUser } from '../sandbox-user.ts';
 
@@ -57,7 +59,7 @@ export async function sandboxWith(
   return sandbox;
 }
 
-type Options = Partial<Limits> & { signal?: AbortSignal; env?: Record<string, string> };
+type Options = Partial<Limits> & { signal?: AbortSignal; env?: Record<string, string>; network?: Network; mounts?: Mount[] };
 
 /** Runs a bash script where an agent would run. */
 export function shell(
@@ -70,7 +72,7 @@ export function shell(
 }
 
 export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, options: Options = {}): ProcessSpec {
-  const { signal = new AbortController().signal, env = {}, ...some } = options;
+  const { signal = new AbortController().signal, env = {}, network = { kind: 'none' }, mounts = [], ...some } = options;
   const inside = isolation.kind === 'bubblewrap' ? '/app' : sandbox.work;
   return {
     argv: ['bash', '-c', script],
@@ -82,7 +84,9 @@ export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, o
     mounts: [
       { host: sandbox.work, inside, writable: true },
       { host: sandbox.tmp, inside: '/tmp', writable: true },
+      ...mounts,
     ],
+    network,
     marker: sandbox.marker,
     signal,
   };

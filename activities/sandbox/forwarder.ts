@@ -1,0 +1,98 @@
+import { once } from 'node:events';
+import { chmod, open, rm, writeFile } from 'node:fs/promises';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { GatewayWatch } from './gateway-watch.ts';
+import type { GatewayDoor } from './network.ts';
+
+/** More connections of one sandbox are closed at once. Its relay holds fewer and lets the others wait. */
+const MAX_CONNECTIONS = 600;
+/** This host has no more ports or descriptors: a sandbox can cause that, and the gateway did not. */
+const SHORTAGES = new Set(['EADDRNOTAVAIL', 'EMFILE', 'ENFILE']);
+
+export type Forwarder = {
+  /** The Unix socket to mount into the sandbox. */
+  socket: string;
+  /** The sandbox's own /etc/hosts; null where no name is needed. */
+  hosts: string | null;
+  /** Whether the relay inside has reported that it works. */
+  relayStarted: () => boolean;
+  /**
+   * Ends all connections. Returns how many the gateway's side could not take or broke off: evidence from the host,
+   * which nothing that a sandbox sends can forge.
+   */
+  close: () => Promise<{ gatewayFailures: number }>;
+};
+
+/** Joins every connection to a Unix socket in `folder` to the gateway, byte for byte. */
+export async function openForwarder({ host, port, name }: GatewayDoor, folder: string): Promise<Forwarder> {
+  const connections = new Set<Socket>();
+  const watch = new GatewayWatch(host, port);
+  let relayStarted = false;
+
+  const track = (socket: Socket): void => {
+    connections.add(socket);
+    socket.once('close', () => connections.delete(socket));
+  };
+  const forward = (inside: Socket): void => {
+    const gateway = connect({ host, port, allowHalfOpen: true, noDelay: true });
+    track(gateway);
+    let isOpen = false;
+    gateway.once('connect', () => (isOpen = true));
+    gateway.on('error', (error: NodeJS.ErrnoException) => {
+      if (!isOpen && !SHORTAGES.has(error.code ?? '')) watch.refused();
+      else if (!inside.destroyed) watch.ended();
+      inside.destroy();
+    });
+    gateway.once('end', () => inside.readableEnded || watch.ended());
+    inside.on('error', () => gateway.destroy());
+    inside.once('close', () => void (gateway.writableEnded || gateway.destroy()));
+    inside.pipe(gateway).pipe(inside);
+  };
+  const server = createServer({ allowHalfOpen: true }, (inside) => {
+    track(inside);
+    if (relayStarted) return forward(inside);
+    relayStarted = true;
+    inside.destroy();
+  });
+  server.maxConnections = MAX_CONNECTIONS;
+
+  const socket = join(folder, 'gateway.sock');
+  const stop = await listenIn(server, folder, 'gateway.sock');
+  // The folder is closed to other users; the sandbox's own user may only connect.
+  await chmod(socket, 0o666);
+  const hosts = name === null ? null : join(folder, 'hosts');
+  if (hosts) await writeFile(hosts, `127.0.0.1 localhost ${name}\n::1 localhost\n`, { mode: 0o644 });
+
+  return {
+    socket,
+    hosts,
+    relayStarted: () => relayStarted,
+    close: async () => {
+      const stopped = stop();
+      connections.forEach((connection) => connection.destroy());
+      await stopped;
+      return { gatewayFailures: await watch.failures() };
+    },
+  };
+}
+
+/** Linux cuts a socket's path at 107 bytes, and a deployment's folder may be deep: listens by the folder's descriptor. */
+async function listenIn(server: Server, folder: string, name: string): Promise<() => Promise<void>> {
+  await rm(join(folder, name), { force: true });
+  const handle = await open(folder);
+  try {
+    server.listen(`/proc/self/fd/${handle.fd}/${name}`);
+    await once(server, 'listening');
+  } catch (error) {
+    await handle.close();
+    throw error;
+  }
+  return async () => {
+    const closed = once(server, 'close');
+    server.close();
+    await closed;
+    // Closing has removed the socket by the descriptor's path, which must not be another folder's by then.
+    await handle.close();
+  };
+}

@@ -1,0 +1,59 @@
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+
+const PROBE_MS = 3000;
+const BETWEEN_PROBES_MS = 100;
+
+/**
+ * Counts when a gateway failed one sandbox's connections. A gateway closes and resets connections of its own accord too,
+ * after nonsense or an idle time, so a connection that it ended is only a reason to ask whether it still takes new ones.
+ */
+export class GatewayWatch {
+  readonly #host: string;
+  readonly #port: number;
+  #failures = 0;
+  #probing: Promise<void> | null = null;
+  #again = false;
+
+  constructor(host: string, port: number) {
+    this.#host = host;
+    this.#port = port;
+  }
+
+  refused(): void {
+    this.#failures += 1;
+  }
+
+  ended(): void {
+    this.#again = true;
+    this.#probing ??= this.#probe().finally(() => (this.#probing = null));
+  }
+
+  /** Waits for probes that are under way. */
+  async failures(): Promise<number> {
+    await this.#probing;
+    return this.#failures;
+  }
+
+  /** Probes once for all connections that ended together. */
+  async #probe(): Promise<void> {
+    while (this.#again) {
+      this.#again = false;
+      if (!(await accepts(this.#host, this.#port))) this.#failures += 1;
+      if (this.#again) await sleep(BETWEEN_PROBES_MS);
+    }
+  }
+}
+
+async function accepts(host: string, port: number): Promise<boolean> {
+  const socket = connect({ host, port });
+  try {
+    await once(socket, 'connect', { signal: AbortSignal.timeout(PROBE_MS) });
+    return true;
+  } catch {
+    return false;
+  } finally {
+    socket.destroy();
+  }
+}

@@ -1,0 +1,48 @@
+import { setImmediate as turnOfTheEventLoop } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import type { Mount } from './bubblewrap.ts';
+import { hostWork } from './errors.ts';
+import { openForwarder } from './forwarder.ts';
+import type { Isolation } from './isolation.ts';
+import { gatewayDoor, type Network } from './network.ts';
+
+const RELAY = fileURLToPath(new URL('./relay.py', import.meta.url));
+const INSIDE = { relay: '/run/trialgate/relay.py', socket: '/run/trialgate/gateway.sock' };
+
+/** A sandbox's way to the gateway. Without a network of its own it needs none, and a verifier has none. */
+export type Door = AsyncDisposable & {
+  mounts: Mount[];
+  /** Comes before the command: opens the relay's port, then becomes the command. */
+  relay: string[];
+  /** Whether the relay has started; true where none is needed. */
+  relayStarted: () => Promise<boolean>;
+  /** Returns the failures of the gateway's side. */
+  close: () => Promise<number>;
+};
+
+export async function openDoor({ isolation, network }: { isolation: Isolation; network: Network }): Promise<Door> {
+  if (isolation.kind !== 'bubblewrap' || network.kind !== 'gateway') {
+    return { mounts: [], relay: [], relayStarted: async () => true, close: async () => 0, [Symbol.asyncDispose]: async () => {} };
+  }
+  const gateway = gatewayDoor(network.url);
+  const forwarder = await hostWork('opening the way to the gateway', () => openForwarder(gateway, network.folder));
+  let closed: Promise<number> | null = null;
+  const close = (): Promise<number> =>
+    (closed ??= forwarder.close().then(({ gatewayFailures }) => gatewayFailures));
+  const readOnly = (host: string, inside: string): Mount => ({ host, inside, writable: false });
+  return {
+    mounts: [
+      readOnly(RELAY, INSIDE.relay),
+      readOnly(forwarder.socket, INSIDE.socket),
+      ...(forwarder.hosts ? [readOnly(forwarder.hosts, '/etc/hosts')] : []),
+    ],
+    relay: [isolation.python.executable, '-I', '-S', '-B', INSIDE.relay, INSIDE.socket, String(gateway.insidePort)],
+    relayStarted: async () => {
+      // The relay's first connection may still wait for this process, behind the command's end.
+      if (!forwarder.relayStarted()) await turnOfTheEventLoop();
+      return forwarder.relayStarted();
+    },
+    close,
+    [Symbol.asyncDispose]: async () => void (await close()),
+  };
+}
