@@ -39,6 +39,7 @@ def main() -> None:
 
 
 def serve(accepting: _socket.socket, path: str) -> None:
+    import contextlib
     import os
     import resource
     import selectors
@@ -76,10 +77,8 @@ def serve(accepting: _socket.socket, path: str) -> None:
                 self.target.shutdown(socket.SHUT_WR)
 
         def write(self) -> None:
-            try:
+            with contextlib.suppress(BlockingIOError):
                 self.waiting = self.waiting[self.target.send(self.waiting) :]
-            except BlockingIOError:
-                pass
 
     class Connection:
         def __init__(self, inside: socket.socket, outside: socket.socket) -> None:

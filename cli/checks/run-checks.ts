@@ -49,5 +49,5 @@ async function command(words: readonly string[], signal: AbortSignal): Promise<V
 
 async function ruff(signal: AbortSignal): Promise<Verdict> {
   if (!existsSync(INSTALLS.python)) return notChecked('ruff is not installed: run `npx trialgate install` first');
-  return command([INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench'], signal);
+  return command([INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench', 'activities'], signal);
 }
