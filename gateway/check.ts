@@ -1,10 +1,9 @@
 import type { z } from 'zod';
-import { badRequest } from './json.ts';
+import { badFields } from './bad-fields.ts';
 
 /** What came from outside, as its schema says it is; a 400 that names the first field that is not so. */
 export function check<S extends z.ZodType>(schema: S, value: unknown): z.output<S> {
   const checked = schema.safeParse(value);
   if (checked.success) return checked.data;
-  const [issue] = checked.error.issues;
-  throw badRequest(`${issue?.path.join('.') || 'body'}: ${issue?.message ?? 'is not valid'}`);
+  throw badFields(checked.error);
 }

@@ -11,12 +11,24 @@ export class Counters {
   waiting = 0;
   /** Of those that completed and were not their trial's first, by how they go on from an earlier one. */
   readonly continuations: Record<Continuation, number> = { clean: 0, realigned: 0, forked: 0 };
+  /** Blocks, items and tools that a prompt was made without, by their type. Each is counted once in its trial. */
+  readonly leftOut = new NamedCounts();
+}
+
+const MOST_NAMES = 50;
+
+/** Counts by names that agents choose: only so many plain ones are told apart. */
+export class NamedCounts extends Map<string, number> {
+  add(name: string): void {
+    const key = /^[a-z0-9_]{1,60}$/.test(name) && (this.has(name) || this.size < MOST_NAMES) ? name : 'other';
+    this.set(key, (this.get(key) ?? 0) + 1);
+  }
 }
 
 type EngineLoad = { engine: string; inFlight: number; escapes: number };
 
 /** Prometheus' text format. */
-export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations }: Counters, engines: readonly EngineLoad[]): string {
+export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut }: Counters, engines: readonly EngineLoad[]): string {
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -34,6 +46,9 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, wa
     '# HELP trialgate_call_continuations_total Calls that completed after others of their trial, by how they go on: clean (by its ids), realigned (by its text: it drifted), forked (from none).',
     '# TYPE trialgate_call_continuations_total counter',
     ...Object.entries(continuations).map(([how, count]) => `trialgate_call_continuations_total{continuation="${how}"} ${count}`),
+    '# HELP trialgate_left_out_total Blocks, items and tools of requests that the model cannot be shown, by type; once a trial.',
+    '# TYPE trialgate_left_out_total counter',
+    ...[...leftOut].map(([type, count]) => `trialgate_left_out_total{type="${type}"} ${count}`),
     '# HELP trialgate_engine_calls_in_flight Calls that this process has given to an engine.',
     '# TYPE trialgate_engine_calls_in_flight gauge',
     ...engines.map((each) => `trialgate_engine_calls_in_flight{engine=${JSON.stringify(each.engine)}} ${each.inFlight}`),

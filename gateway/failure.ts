@@ -15,6 +15,8 @@ export class Failure extends Error {
   readonly body: Record<string, unknown> | null;
   /** Who caused it, where its code does not say that (`faultOf`). */
   fault: Fault | null;
+  /** The part of the request that is at fault, as a path: `messages.3.content.1`. */
+  readonly item: string | null;
   constructor(status: number, code: string, message: string, options: FailureOptions = {}) {
     super(message, { cause: options.cause });
     this.name = 'Failure';
@@ -22,12 +24,13 @@ export class Failure extends Error {
     this.code = code;
     this.body = options.body ?? null;
     this.fault = options.fault ?? null;
+    this.item = options.item ?? null;
     this.beside = options.beside ?? {};
     this.headers = { ...options.headers, ...(options.retryable === false ? { 'x-should-retry': 'false' } : {}) };
   }
 }
 
-type FailureOptions = { headers?: Record<string, string>; retryable?: boolean; body?: Record<string, unknown>; beside?: Record<string, unknown>; fault?: Fault; cause?: unknown };
+type FailureOptions = { headers?: Record<string, string>; retryable?: boolean; body?: Record<string, unknown>; beside?: Record<string, unknown>; fault?: Fault; item?: string; cause?: unknown };
 
 const STATUS: Record<ErrorCode, number> = {
   bad_input: 400,

@@ -77,6 +77,7 @@ function turn(call: Call): Turn {
     prompt_token_ids: list(call.promptTokenIds),
     prompt: request.prompt ?? null,
     tools: listed(request.tools),
+    left_out: listed(request.left_out),
     sampling: call.sampling,
     policy_version: call.policyVersion,
     policy_label: call.policyLabel,

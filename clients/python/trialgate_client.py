@@ -98,6 +98,7 @@ class Turn(TypedDict):
     completion_text: str
     finish_reason: str | None
     tool_calls: list[Any] | None
+    left_out: list[Any] | None
     policy_version: int | None
     policy_label: str | None
     version_spans: list[dict[str, int]] | None

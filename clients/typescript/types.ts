@@ -46,6 +46,7 @@ export type Turn = {
   completion_logprobs: number[];
   finish_reason: string | null;
   tool_calls: unknown[] | null;
+  left_out: unknown[] | null;
   prompt_token_ids: number[];
   prompt: unknown;
   tools: unknown[] | null;

@@ -80,6 +80,7 @@ export const turn = z.object({
   prompt_token_ids: tokens,
   prompt: z.unknown().describe("A text completion's"),
   tools: z.array(z.unknown()).nullable(),
+  left_out: z.array(z.unknown()).nullable().describe('Blocks, items and tools of the request that the model was not shown'),
   sampling: object.describe("What was in force, after the run's own settings"),
   policy_version: z.int().nullable().describe('The oldest that sampled any of its tokens'),
   policy_label: z.string().nullable(),

@@ -1,14 +1,15 @@
 import { z } from 'zod';
-import type { Failure } from '../failure.ts';
-import { badRequest, parseBody, type JsonObject } from '../json.ts';
+import { badFields } from '../bad-fields.ts';
+import { parseBody, type JsonObject } from '../json.ts';
 import type { Protocol } from '../protocols/protocol.ts';
+import type { LeftOut } from '../protocols/unserved.ts';
 
 /** The engine's routes that make completions. */
 export type Route = '/v1/chat/completions' | '/v1/completions';
 
 /** Only what the gateway itself reads is checked; the engine judges the rest. */
 const common = z.looseObject({
-  model: z.string().optional(),
+  model: z.string().nullish(),
   stream: z.boolean().nullish(),
   n: z.int().min(1).max(128).nullish(),
   stream_options: z.looseObject({ include_usage: z.boolean().nullish() }).nullish(),
@@ -25,8 +26,10 @@ export type ModelRequest = {
   asked?: JsonObject;
   /** What of it is stored beside the body. */
   kept?: JsonObject;
-  /** The recorded call whose messages and reply go before these, where the request names one instead of repeating it. */
-  previous?: { callId: string | null; join: (earlier: Earlier) => ModelRequest; unknown: () => Failure };
+  /** What the model is not shown: it is recorded all the same. */
+  leftOut?: readonly LeftOut[];
+  /** Completes a request that names recorded calls instead of repeating them. */
+  fromRecord?: (recorded: RecordedCalls) => Promise<ModelRequest>;
   model: string | null;
   stream: boolean;
   /** How many replies are asked for. */
@@ -37,6 +40,13 @@ export type ModelRequest = {
 };
 /** A recorded call: its messages, and what was answered. */
 export type Earlier = { request: JsonObject; message: JsonObject };
+/** The calls of the trial's attempt. */
+export type RecordedCalls = {
+  /** Null when there is no such call, or it was not answered. */
+  call: (id: string) => Promise<Earlier | null>;
+  /** Replies by call; absent are those that there are not. */
+  replies: (ids: readonly string[]) => Promise<ReadonlyMap<string, JsonObject>>;
+};
 export type Wants = { logprobs: boolean; tokenIds: boolean; usage: boolean };
 
 type Kind = { protocol: Protocol; route: Route; shape: z.ZodType };
@@ -45,8 +55,9 @@ type Kind = { protocol: Protocol; route: Route; shape: z.ZodType };
 export function readRequest(bytes: Uint8Array<ArrayBuffer>, { protocol, route, shape }: Kind): ModelRequest {
   const body = parseBody(bytes);
   const checked = common.safeParse(body);
-  const [issue] = [...(shape.safeParse(body).error?.issues ?? []), ...(checked.error?.issues ?? [])];
-  if (issue || !checked.success) throw badRequest(`${issue?.path.join('.') || 'body'}: ${issue?.message ?? 'is not valid'}`);
+  const misshapen = shape.safeParse(body).error;
+  if (misshapen) throw badFields(misshapen);
+  if (!checked.success) throw badFields(checked.error);
   const { stream, stream_options, model, n, max_tokens, max_completion_tokens } = checked.data;
   return {
     protocol,

@@ -24,7 +24,8 @@ import { replay } from '../retry/replay.ts';
 import { giveBack, keepReserved } from '../reservation.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
 import { conversationOf } from '../token-in/messages.ts';
-import { withPrevious } from '../with-previous.ts';
+import { resolveReferences } from '../resolve-references.ts';
+import { tellLeftOut } from '../tell-left-out.ts';
 
 /** The connection of the one who asks. */
 type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined };
@@ -85,15 +86,17 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
   async function begin(trial: TrialNow, asked: Asked, agent: Agent, leave: () => void): Promise<Response> {
     try {
-      const request = await withPrevious(deps, trial, asked);
+      const request = await resolveReferences(deps, trial, asked);
       const conversation = conversationOf(request.body);
-      const outline = outlineOf({ ...request.body, ...request.kept });
+      const { leftOut = [] } = request;
+      const outline = outlineOf({ ...request.body, ...request.kept, ...(leftOut.length > 0 ? { left_out: leftOut } : {}) });
       const { now, reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
       // The calls that it waited for are past.
       const past = await patiently(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {
         if (reservation) void giveBack(deps, reservation);
         throw error;
       });
+      tellLeftOut(deps, trial.id, leftOut.filter((_, i) => !past.known.has(outline.lists.left_out?.[i]?.digest ?? '')));
       const placed = { ...request, outline, conversation, past };
       const place = () => new Call(deps, trial, placed, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
       if (refusal && deps.settings.budgetEnd === 'refuse') {

@@ -1,4 +1,4 @@
-import { parseObject, type JsonObject } from '../../json.ts';
+import type { JsonObject } from '../../json.ts';
 import { asProtocolId } from '../call-ids.ts';
 import { onlyChoice, saidIn } from '../said.ts';
 import { usageOf, type Usage } from '../usage.ts';
@@ -12,13 +12,24 @@ export function messageOf(reply: JsonObject, callId: string): JsonObject {
   if (reasoning !== '') content.push({ type: 'thinking', thinking: reasoning, signature: signatureOf(callId) });
   // Clients expect a block, also of a reply without a word.
   if (text !== '' || (reasoning === '' && tools.length === 0)) content.push({ type: 'text', text });
-  for (const { id, name, arguments: given } of tools) content.push({ type: 'tool_use', id, name, input: parseObject(given) ?? {} });
+  for (const { id, name, arguments: given } of tools) content.push({ type: 'tool_use', id, name, input: inputOf(given) });
   return {
     ...messageHead(callId, reply.model),
     content,
     ...stopReasonOf(choice.finish_reason, choice.stop_reason, { callsTools: tools.length > 0, isWhole: true }),
     usage: messageUsage(usageOf(reply.usage)),
   };
+}
+
+/** A model may write arguments that are no object, or no JSON: those are given as they are, the latter as a text, and none as an empty object. */
+function inputOf(given: string): unknown {
+  if (given.trim() === '') return {};
+  try {
+    const value: unknown = JSON.parse(given);
+    return typeof value === 'string' ? given : value;
+  } catch {
+    return given;
+  }
 }
 
 export const messageHead = (callId: string, model: unknown): JsonObject => ({ id: asProtocolId('msg', callId), type: 'message', role: 'assistant', model });

@@ -4,7 +4,7 @@ import { messageErrorBody } from './errors.ts';
 import { MessageEvents } from './events.ts';
 import { messageOf } from './from-chat.ts';
 import { messagesRequest } from './shape.ts';
-import { chatBodyOf } from './to-chat.ts';
+import { chatBodyOf, leftOut } from './to-chat.ts';
 
 /** Anthropic's Messages. */
 export const messages: Protocol = {
@@ -16,6 +16,7 @@ export const messages: Protocol = {
       protocol: messages,
       route: '/v1/chat/completions',
       body: chatBodyOf(checked),
+      leftOut: leftOut(checked),
       model: checked.model ?? null,
       stream: checked.stream === true,
       n: 1,

@@ -23,10 +23,10 @@ function chatMessages({ role, content }: Message): JsonObject[] {
 
 /** As a chat reply has it: one text, its reasoning, its tool calls. So it equals the reply that was recorded. */
 function assistantMessage(blocks: readonly Block[]): JsonObject {
-  const texts = blocks.flatMap((block) => (block.type === 'text' ? [block.text] : []));
-  const reasoning = blocks.flatMap((block) => (block.type === 'thinking' ? [block.thinking] : [])).join('');
+  const texts = blocks.flatMap((block) => (block.type === 'text' ? [block.text ?? ''] : []));
+  const reasoning = blocks.flatMap((block) => (block.type === 'thinking' ? [block.thinking ?? ''] : [])).join('');
   const calls = blocks.flatMap((block) =>
-    block.type === 'tool_use' ? [{ id: block.id, type: 'function', function: { name: block.name, arguments: JSON.stringify(block.input) } }] : [],
+    block.type === 'tool_use' ? [{ id: block.id, type: 'function', function: { name: block.name, arguments: argumentsOf(block.input) } }] : [],
   );
   return {
     role: 'assistant',
@@ -36,23 +36,32 @@ function assistantMessage(blocks: readonly Block[]): JsonObject {
   };
 }
 
+/** A model's arguments that were no JSON stand as a text in its agent's history. */
+const argumentsOf = (input: unknown): string => (typeof input === 'string' ? input : (JSON.stringify(input) ?? '{}'));
+
 function userMessages(blocks: readonly Block[]): JsonObject[] {
-  const results = blocks.flatMap((block) => {
-    if (block.type !== 'tool_result') return [];
-    const shown = typeof block.content === 'string' ? [{ type: 'text' as const, text: block.content }] : (block.content ?? []);
-    const text = shown.flatMap((part) => (part.type === 'text' ? [part.text] : [])).join('\n');
-    // A tool's message holds text alone.
-    const images = shown.filter((part) => part.type === 'image').flatMap(chatParts);
-    return [{ role: 'tool', tool_call_id: block.tool_use_id, content: text }, ...(images.length > 0 ? [{ role: 'user', content: images }] : [])];
-  });
+  const results = blocks.flatMap((block) => (block.type === 'tool_result' ? toolMessages(block) : []));
   const parts = blocks.flatMap((block) => (block.type === 'text' || block.type === 'image' ? chatParts(block) : []));
   if (parts.length === 0) return results;
   const [only] = parts;
   return [...results, { role: 'user', content: parts.length === 1 && only?.type === 'text' ? only.text : parts }];
 }
 
-function chatParts(part: Shown): JsonObject[] {
-  if (part.type === 'text') return part.text === '' ? [] : [{ type: 'text', text: part.text }];
+/** A tool's message holds text alone: images follow as the user's, and tools that were found by name as a message of their own, as vLLM has it. */
+function toolMessages({ tool_use_id: tool_call_id, content }: Extract<Block, { type: 'tool_result' }>): JsonObject[] {
+  const shown = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : (content ?? []);
+  const text = shown.flatMap((part) => (part.type === 'text' ? [part.text ?? ''] : [])).join('\n');
+  const images = shown.filter((part) => part.type === 'image').flatMap(chatParts);
+  const found = shown.flatMap((part) => (part.type === 'tool_reference' ? [part.tool_name || part.name || ''] : [])).filter(Boolean);
+  return [
+    { role: 'tool', tool_call_id, content: text },
+    ...(images.length > 0 ? [{ role: 'user', content: images }] : []),
+    ...(found.length > 0 ? [{ role: 'tool', tool_call_id, content: found.map((name) => ({ type: 'tool_reference', name })) }] : []),
+  ];
+}
+
+function chatParts(part: Extract<Shown, { type: 'text' | 'image' }>): JsonObject[] {
+  if (part.type === 'text') return part.text ? [{ type: 'text', text: part.text }] : [];
   const { source } = part;
   return [{ type: 'image_url', image_url: { url: source.type === 'url' ? source.url : `data:${source.media_type};base64,${source.data}` } }];
 }

@@ -31,11 +31,11 @@ test.each<[string, JsonObject, unknown[]]>([
   ],
   ['a tool that gave nothing', { messages: [user([{ type: 'tool_result', tool_use_id: 'a' }])] }, [{ role: 'tool', tool_call_id: 'a', content: '' }]],
   ['an assistant that said nothing', { messages: [assistant([]), assistant(''), assistant([{ type: 'redacted_thinking', data: 'x' }])] }, [assistant(''), assistant(''), assistant('')]],
-])('the prompt loses or changes %s', (_, body, expected) => {
+])('the prompt keeps %s', (_, body, expected) => {
   expect(parse(body).body.messages).toEqual(expected);
 });
 
-test('settings are lost on the way', () => {
+test('settings reach the engine', () => {
   const tools = [{ name: 'f', description: 'does', input_schema: { properties: {} }, cache_control: { type: 'ephemeral' } }];
   const { body, maxTokens, stream } = parse({
     messages: [user('x')], tools, tool_choice: { type: 'tool', name: 'f', disable_parallel_tool_use: true },
@@ -49,11 +49,64 @@ test('settings are lost on the way', () => {
   });
 });
 
+test('what a model cannot be shown is left out with its place, and the rest is asked as vLLM asks it', () => {
+  const pdf = { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: 'JVBERi0=' } };
+  const search = { type: 'server_tool_use', id: 's', name: 'web_search', input: {} };
+  const held = { type: 'image', source: { type: 'file', file_id: 'f' } };
+  const own = { type: 'web_search_20250305', name: 'web_search' };
+  const { body, leftOut } = parse({
+    system: [{ type: 'text', text: 'short' }, pdf],
+    messages: [
+      assistant([search, { type: 'text', text: 'go' }, { type: 'tool_use', id: 'a', name: 'Read', input: [1] }]),
+      user([{ type: 'tool_result', tool_use_id: 'a', content: [{ type: 'text', text: 'PDF file read' }, pdf] }, held]),
+      user([{ type: 'tool_result', tool_use_id: 'b', content: [{ type: 'tool_reference', tool_name: 'Grep' }] }]),
+    ],
+    tools: [own, { name: 'Read', input_schema: { properties: {}, type: 'object' }, defer_loading: true }],
+    tool_choice: { type: 'tool', name: 'web_search' },
+    output_format: { type: 'json_schema', schema: { type: 'object' } },
+  });
+  expect(body).toMatchObject({
+    messages: [
+      { role: 'system', content: 'short' },
+      { role: 'assistant', content: 'go', tool_calls: [call('a', 'Read', '[1]')] },
+      { role: 'tool', tool_call_id: 'a', content: 'PDF file read' },
+      { role: 'tool', tool_call_id: 'b', content: '' },
+      { role: 'tool', tool_call_id: 'b', content: [{ type: 'tool_reference', name: 'Grep' }] },
+    ],
+    tools: [{ type: 'function', function: { name: 'Read', defer_loading: true } }],
+    tool_choice: 'auto',
+    response_format: { type: 'json_schema', json_schema: { schema: { type: 'object' } } },
+  });
+  expect(leftOut).toEqual([
+    { at: 'system.1', value: pdf },
+    { at: 'messages.0.content.0', value: search },
+    { at: 'messages.1.content.0.content.1', value: pdf },
+    { at: 'messages.1.content.1', value: held },
+    { at: 'tools.0', value: own },
+  ]);
+});
+
+test('tools that system messages add and remove are in force as in vLLM', () => {
+  const tools = ['a', 'b'].map((name) => ({ name, input_schema: {}, defer_loading: true }));
+  const system = (...content: unknown[]) => ({ role: 'system', content });
+  const { body } = parse({
+    tools,
+    messages: [
+      user('x'),
+      system({ type: 'tool_addition', tool: { type: 'tool_reference', name: 'a' } }, { type: 'tool_removal', tool: { type: 'tool_reference', name: 'b' } }),
+      system({ type: 'tool_addition', tool: { type: 'tool_definition', definition: { name: 'c', input_schema: {} } } }),
+    ],
+  });
+  const parameters = { type: 'object' };
+  expect(body.tools).toEqual([{ type: 'function', function: { name: 'a', parameters } }, { type: 'function', function: { name: 'c', parameters } }]);
+  expect(body.messages).toEqual([user('x')]);
+});
+
 test.each([
   [{ type: 'auto' }, 'auto'],
   [{ type: 'any' }, 'required'],
   [{ type: 'none' }, 'none'],
-])('tool_choice %j is another one for the engine', (tool_choice, expected) => {
+])('tool_choice %j keeps its meaning', (tool_choice, expected) => {
   const tools = [{ name: 'f', input_schema: { type: 'object' } }];
   expect(parse({ messages: [user('x')], tools, tool_choice }).body).toMatchObject({ tool_choice: expected, parallel_tool_calls: true });
   expect(parse({ messages: [user('x')], tool_choice }).body).not.toHaveProperty('tool_choice');
@@ -62,9 +115,11 @@ test.each([
 test.each<[JsonObject, RegExp]>([
   [{ messages: [] }, /^messages: at least one/],
   [{ messages: [user('x')], max_tokens: 0 }, /^max_tokens/],
-  [{ messages: [user([{ type: 'document', source: {} }])] }, /^messages\.0\.content.*/],
-  [{ messages: [user('x')], tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, /^tools\.0\.input_schema: is missing/],
+  [{ messages: [user('x')], tools: [{ name: 'web_search' }] }, /^tools\.0\.input_schema: is missing/],
   [{ messages: [{ role: 'tool', content: 'x' }] }, /^messages\.0\.role/],
-])('what cannot be a request is asked of the engine: %j', (body, message) => {
+  [{ messages: [user('x'), user([{ type: 'text', text: 'a' }, { type: 'text', text: 7 }])] }, /^messages\.1\.content\.1\.text: .*expected string/],
+  [{ messages: [user([{ type: 'tool_result', tool_use_id: 'a', content: [{ text: 'a' }] }])] }, /^messages\.0\.content\.0\.content\.0\.type/],
+  [{ messages: [user(7)] }, /^messages\.0\.content: .*expected string or array/],
+])('a request that cannot be answered is refused with the path of what is wrong: %j', (body, message) => {
   expect(() => parse(body)).toThrow(message);
 });

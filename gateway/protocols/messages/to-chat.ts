@@ -1,11 +1,14 @@
 import type { JsonObject } from '../../json.ts';
+import { leftOutOf, type LeftOut } from '../unserved.ts';
+import { withoutNulls } from '../without-nulls.ts';
+import type { Asked, Block, Counted } from './shape.ts';
 import { chatMessagesOf } from './to-chat-messages.ts';
-import type { Asked, Counted } from './shape.ts';
+import { chatTool, chatToolChoice, toolsInForce } from './tools.ts';
 
 /** The chat request that asks for the same. A budget for thinking is left out: most engines refuse one, and it bends what is sampled. */
 export function chatBodyOf(asked: Asked): JsonObject {
-  const { max_tokens, stream, stop_sequences, temperature, top_p, top_k, output_config } = asked;
-  const format = output_config?.format;
+  const { max_tokens, stream, stop_sequences, temperature, top_p, top_k, output_config, output_format } = asked;
+  const format = output_config?.format ?? output_format;
   return withoutNulls({
     ...promptFieldsOf(asked),
     max_tokens,
@@ -20,27 +23,20 @@ export function chatBodyOf(asked: Asked): JsonObject {
 
 /** The fields that its prompt is made from. */
 export function promptFieldsOf(asked: Counted): JsonObject {
-  const { model, tools, tool_choice, chat_template_kwargs, output_config, thinking } = asked;
+  const { model, tool_choice, chat_template_kwargs, output_config, thinking } = asked;
+  const tools = toolsInForce(asked);
   return withoutNulls({
     model,
     messages: chatMessagesOf(asked),
-    ...(tools?.length ? { tools: tools.map(chatTool), ...(tool_choice ? chatToolChoice(tool_choice) : {}) } : {}),
+    ...(tools.length > 0 ? { tools: tools.map(chatTool), ...(tool_choice ? chatToolChoice(tool_choice, tools) : {}) } : {}),
     reasoning_effort: thinking?.type === 'disabled' ? 'none' : output_config?.effort,
     chat_template_kwargs,
   });
 }
 
-const withoutNulls = (fields: JsonObject): JsonObject => Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined));
-
-function chatTool({ name, description, input_schema, strict }: NonNullable<Counted['tools']>[number]): JsonObject {
-  return { type: 'function', function: withoutNulls({ name, description, parameters: { type: 'object', ...input_schema }, strict }) };
-}
-
-const KINDS = { auto: 'auto', any: 'required', none: 'none' };
-
-function chatToolChoice(choice: NonNullable<Counted['tool_choice']>): JsonObject {
-  return {
-    tool_choice: choice.type === 'tool' ? { type: 'function', function: { name: choice.name } } : KINDS[choice.type],
-    parallel_tool_calls: choice.disable_parallel_tool_use !== true,
-  };
+/** What of the request the model is not shown. */
+export function leftOut({ system, messages, tools }: Counted): LeftOut[] {
+  const blocks = (content: string | readonly Block[] | null | undefined, at: string): LeftOut[] =>
+    typeof content === 'string' ? [] : leftOutOf(content ?? [], at, (block, here) => (block.type === 'tool_result' && Array.isArray(block.content) ? leftOutOf(block.content, `${here}.content`) : []));
+  return [...blocks(system, 'system'), ...messages.flatMap(({ content }, i) => blocks(content, `messages.${i}.content`)), ...leftOutOf(tools ?? [], 'tools')];
 }

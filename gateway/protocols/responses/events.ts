@@ -117,7 +117,8 @@ export class ResponseEvents implements EventWriter {
   }
 
   #begin(type: ItemType, item: (id: string) => JsonObject, call: ToolCall | null = null, tool: NamedTool | null = null): Open {
-    const id = itemId(type, this.#callId, this.#output.length);
+    const isCall = call !== null;
+    const id = itemId(type, this.#callId, this.#output.filter((each) => (isCall ? 'call_id' in each : each.type === type)).length);
     this.#open = { type, id, text: '', logprobs: [], call, tool };
     this.#add('response.output_item.added', { output_index: this.#output.length, item: item(id) });
     return this.#open;

@@ -1,13 +1,24 @@
 import { isObject, type JsonObject } from '../../json.ts';
-import { asProtocolId } from '../call-ids.ts';
+import { asProtocolId, callOfId } from '../call-ids.ts';
 import { saidIn, type ToolCall } from '../said.ts';
 import { inputOf, type NamedTool } from './tools.ts';
 
 const PREFIXES = { message: 'msg', reasoning: 'rs', function_call: 'fc', custom_tool_call: 'ctc' };
 export type ItemType = keyof typeof PREFIXES;
 
-/** The same in a reply that is replayed: the call's id, and the item's place in it. */
+/**
+ * An item's id: its call's, and which of its kind it is. It is the same in a replayed reply, and in a stream, where items of other
+ * kinds may stand between; so a later request can name the item by it.
+ */
 export const itemId = (type: ItemType, callId: string, place: number): string => `${asProtocolId(PREFIXES[type], callId)}_${place}`;
+
+const ITEM_ID = new RegExp(`^(${Object.values(PREFIXES).join('|')})_([0-9a-f]{32})_\\d+$`);
+
+/** The call whose item has this id; null when it can be none of ours. */
+export function callOfItem(id: string): string | null {
+  const [, prefix, call] = ITEM_ID.exec(id) ?? [];
+  return prefix === undefined ? null : callOfId(prefix, `${prefix}_${call}`);
+}
 
 export const textPart = (text: string, logprobs: unknown): JsonObject => ({ type: 'output_text', text, annotations: [], logprobs });
 
@@ -32,13 +43,12 @@ export function callItem({ id, call, tool, given, status }: { id: string; call: 
 export function outputOf(choice: JsonObject, tools: readonly NamedTool[], callId: string): JsonObject[] {
   const { reasoning, text, tools: calls } = saidIn(choice.message);
   const items: JsonObject[] = [];
-  const idFor = (type: ItemType) => itemId(type, callId, items.length);
-  if (reasoning !== '') items.push(reasoningItem(idFor('reasoning'), reasoning, 'completed'));
-  if (text !== '') items.push(messageItem(idFor('message'), [textPart(text, logprobsOf(choice) ?? null)], 'completed'));
-  for (const call of calls) {
+  if (reasoning !== '') items.push(reasoningItem(itemId('reasoning', callId, 0), reasoning, 'completed'));
+  if (text !== '') items.push(messageItem(itemId('message', callId, 0), [textPart(text, logprobsOf(choice) ?? null)], 'completed'));
+  for (const [place, call] of calls.entries()) {
     const tool = tools.find(({ name }) => name === call.name) ?? null;
     const type = tool?.kind === 'custom' ? 'custom_tool_call' : 'function_call';
-    items.push(callItem({ id: idFor(type), call, tool, given: call.arguments, status: 'completed' }));
+    items.push(callItem({ id: itemId(type, callId, place), call, tool, given: call.arguments, status: 'completed' }));
   }
   return items;
 }

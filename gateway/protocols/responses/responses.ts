@@ -1,15 +1,16 @@
 import { errorBody, Failure } from '../../failure.ts';
 import type { JsonObject } from '../../json.ts';
-import type { Earlier, ModelRequest } from '../../chat/request.ts';
+import type { ModelRequest, RecordedCalls } from '../../chat/request.ts';
 import { callOfId } from '../call-ids.ts';
 import { parseAs } from '../parse-as.ts';
 import type { Protocol } from '../protocol.ts';
 import { onlyChoice } from '../said.ts';
 import { ResponseEvents } from './events.ts';
 import { outputOf } from './items.ts';
+import { withReferences } from './references.ts';
 import { responseObject } from './response.ts';
 import { responsesRequest, type Asked } from './shape.ts';
-import { chatBodyOf, wantsLogprobs } from './to-chat.ts';
+import { chatBodyOf, leftOut, wantsLogprobs } from './to-chat.ts';
 import { namedTools, type NamedTool } from './tools.ts';
 
 /** OpenAI's Responses. What a response goes on from is read from the record, by the id that its reply carried. */
@@ -23,6 +24,7 @@ export const responses: Protocol = {
       route: '/v1/chat/completions',
       body: chatBodyOf(checked),
       asked,
+      leftOut: leftOut(checked),
       kept: checked.instructions ? INSTRUCTED : {},
       model: checked.model ?? null,
       stream: checked.stream === true,
@@ -30,9 +32,9 @@ export const responses: Protocol = {
       maxTokens: checked.max_output_tokens ?? null,
       wants: { logprobs: wantsLogprobs(checked), tokenIds: false, usage: true },
     };
-    const { previous_response_id: id } = checked;
-    if (!id) return request;
-    return { ...request, previous: { callId: callOfId('resp', id), join: (earlier) => joined(request, checked, earlier), unknown: () => unknownResponse(id) } };
+    const { previous_response_id: previous, input } = checked;
+    const names = previous || (typeof input !== 'string' && input.some(({ type }) => type === 'item_reference'));
+    return names ? { ...request, fromRecord: (recorded) => complete(request, checked, recorded) } : request;
   },
   whole: (reply, { asked = {} }, callId) => {
     const choice = onlyChoice(reply);
@@ -46,13 +48,21 @@ export const responses: Protocol = {
 /** Its first message came from `instructions`, which hold for one response and not for those that go on from it. */
 const INSTRUCTED = { instructions_first: true };
 
-function joined(request: ModelRequest, { instructions }: Asked, { request: before, message }: Earlier): ModelRequest {
-  const listed = (body: JsonObject): unknown[] => (Array.isArray(body.messages) ? body.messages : []);
-  const own = listed(request.body);
-  const said = listed(before).slice(before.instructions_first === true ? 1 : 0);
+async function complete(request: ModelRequest, asked: Asked, recorded: RecordedCalls): Promise<ModelRequest> {
+  const { previous_response_id: previous, instructions } = asked;
+  const input = await withReferences(asked.input, namedTools(asked.tools ?? []), recorded);
+  const body = chatBodyOf({ ...asked, input });
+  if (!previous) return { ...request, body };
+  const callId = callOfId('resp', previous);
+  const earlier = callId === null ? null : await recorded.call(callId);
+  if (!earlier) throw unknownResponse(previous);
+  const own = listed(body);
+  const said = listed(earlier.request).slice(earlier.request.instructions_first === true ? 1 : 0);
   const added = instructions ? 1 : 0;
-  return { ...request, body: { ...request.body, messages: [...own.slice(0, added), ...said, message, ...own.slice(added)] } };
+  return { ...request, body: { ...body, messages: [...own.slice(0, added), ...said, earlier.message, ...own.slice(added)] } };
 }
+
+const listed = ({ messages }: JsonObject): unknown[] => (Array.isArray(messages) ? messages : []);
 
 function toolsOf(asked: JsonObject): NamedTool[] {
   const { data } = responsesRequest.shape.tools.safeParse(asked.tools);
@@ -60,4 +70,4 @@ function toolsOf(asked: JsonObject): NamedTool[] {
 }
 
 const unknownResponse = (id: string) =>
-  new Failure(400, 'previous_response_not_found', `previous_response_id: this attempt of the trial has no response ${JSON.stringify(id.slice(0, 100))}`, { retryable: false });
+  new Failure(400, 'previous_response_not_found', `previous_response_id: this attempt of the trial has no response ${JSON.stringify(id.slice(0, 100))}`, { retryable: false, item: 'previous_response_id' });

@@ -1,27 +1,31 @@
 import { z } from 'zod';
+import { isObject, type JsonObject } from '../../json.ts';
+import { servedOr, unserved } from '../unserved.ts';
 
 const image = z.looseObject({ type: z.literal('input_image'), image_url: z.string(), detail: z.string().nullish() });
 const text = z.looseObject({ type: z.enum(['input_text', 'output_text', 'text']), text: z.string() });
 const refusal = z.looseObject({ type: z.literal('refusal'), refusal: z.string() });
-const part = z.discriminatedUnion('type', [text, image, refusal], { error: notServed });
+/** Images and files that lie with the provider cannot be fetched from here. */
+const isServedPart = ({ type, image_url }: JsonObject): boolean => ['input_text', 'output_text', 'text', 'refusal'].includes(String(type)) || (type === 'input_image' && typeof image_url === 'string');
+const part = servedOr(isServedPart, z.discriminatedUnion('type', [text, image, refusal, unserved]));
 const content = z.union([z.string(), z.array(part)]);
 const reasoningText = z.array(z.looseObject({ text: z.string() })).nullish();
 
 const call = { call_id: z.string(), name: z.string() };
 const output = { call_id: z.string(), output: content };
-const item = z.discriminatedUnion(
-  'type',
-  [
-    z.looseObject({ type: z.literal('message'), role: z.enum(['user', 'assistant', 'system', 'developer']), content }),
-    z.looseObject({ type: z.literal('function_call'), ...call, namespace: z.string().nullish(), arguments: z.string() }),
-    z.looseObject({ type: z.literal('custom_tool_call'), ...call, input: z.string() }),
-    z.looseObject({ type: z.enum(['function_call_output', 'custom_tool_call_output']), ...output }),
-    z.looseObject({ type: z.literal('reasoning'), content: reasoningText, summary: reasoningText }),
-  ],
-  { error: notServed },
-);
-/** A message may leave its type out. */
-const inputItem = z.preprocess((value) => (typeof value === 'object' && value !== null && 'role' in value && !('type' in value) ? { ...value, type: 'message' } : value), item);
+export const servedItem = z.discriminatedUnion('type', [
+  z.looseObject({ type: z.literal('message'), role: z.enum(['user', 'assistant', 'system', 'developer']), content }),
+  z.looseObject({ type: z.literal('function_call'), ...call, namespace: z.string().nullish(), arguments: z.string() }),
+  z.looseObject({ type: z.literal('custom_tool_call'), ...call, input: z.string() }),
+  z.looseObject({ type: z.enum(['function_call_output', 'custom_tool_call_output']), ...output }),
+  z.looseObject({ type: z.literal('reasoning'), content: reasoningText, summary: reasoningText }),
+  z.looseObject({ type: z.literal('item_reference'), id: z.string() }),
+  unserved,
+]);
+const SERVED_ITEMS = ['message', 'function_call', 'custom_tool_call', 'function_call_output', 'custom_tool_call_output', 'reasoning', 'item_reference'];
+const anyItem = servedOr(({ type }) => SERVED_ITEMS.includes(String(type)), servedItem);
+/** A message may leave its type out, and so may a reference. */
+const inputItem = z.preprocess((value) => (isObject(value) && (value.type ?? null) === null ? { ...value, type: 'role' in value ? 'message' : 'item_reference' } : value), anyItem);
 
 const functionTool = z.looseObject({
   type: z.literal('function'),
@@ -38,14 +42,14 @@ const customTool = z.looseObject({
 });
 const namespace = z.looseObject({ type: z.literal('namespace'), name: z.string(), tools: z.array(z.looseObject({ type: z.string() })) });
 /** What a provider runs itself (a web search, an interpreter) nobody runs here: such a tool is not shown to the model. */
-const otherTool = z.looseObject({ type: z.string() }).transform(({ type }) => ({ type: 'other' as const, named: type }));
-const tool = z.union([functionTool, customTool, namespace, otherTool]);
+const tool = servedOr(({ type }) => type === 'function' || type === 'custom' || type === 'namespace', z.discriminatedUnion('type', [functionTool, customTool, namespace, unserved]));
 
 const toolChoice = z.union([
   z.enum(['auto', 'none', 'required']),
   z.looseObject({ type: z.enum(['function', 'custom']), name: z.string() }),
   z.looseObject({ type: z.literal('allowed_tools'), mode: z.enum(['auto', 'required']) }),
-], 'is auto, none, required, or names a function');
+  servedOr(({ type }) => ['function', 'custom', 'allowed_tools'].includes(String(type)), unserved),
+], 'is auto, none, required, or names a tool');
 
 const format = z.discriminatedUnion('type', [
   z.looseObject({ type: z.enum(['text', 'json_object']) }),
@@ -77,13 +81,9 @@ export const responsesRequest = z.looseObject({
 });
 
 export type Asked = z.output<typeof responsesRequest>;
-export type Item = z.output<typeof item>;
+export type Item = z.output<typeof servedItem>;
 export type Tool = z.output<typeof tool>;
 export type FunctionTool = z.output<typeof functionTool>;
 export type CustomTool = z.output<typeof customTool>;
 export type ItemContent = z.output<typeof content>;
 export { functionTool };
-
-function notServed({ code }: { code?: string }): string | undefined {
-  return code === 'invalid_union' ? 'items of this type are not served here' : undefined;
-}

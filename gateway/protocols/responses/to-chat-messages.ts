@@ -10,6 +10,7 @@ export function chatMessagesOf(input: Asked['input']): JsonObject[] {
   const messages: JsonObject[] = [];
   let open: Assistant | null = null;
   for (const item of input) {
+    if (item.type === 'unserved' || item.type === 'item_reference') continue;
     const said = assistantPart(item);
     if (!said) {
       open = null;
@@ -31,7 +32,9 @@ function joined(open: Assistant, said: Assistant): Partial<Assistant> {
   return said.reasoning === undefined ? { content: said.content } : { reasoning: said.reasoning };
 }
 
-function assistantPart(item: Item): Assistant | null {
+type Shown = Exclude<Item, { type: 'unserved' | 'item_reference' }>;
+
+function assistantPart(item: Shown): Assistant | null {
   if (item.type === 'message') return item.role === 'assistant' ? { role: 'assistant', content: textOf(item.content) } : null;
   if (item.type === 'function_call') return withCall(item.call_id, flatName(item.namespace, item.name), item.arguments);
   if (item.type === 'custom_tool_call') return withCall(item.call_id, item.name, asArguments(item.input));
@@ -46,20 +49,26 @@ const withCall = (id: string, name: string, given: string): Assistant => ({
   tool_calls: [{ id, type: 'function', function: { name, arguments: given } }],
 });
 
-function otherMessage(item: Item): JsonObject {
+function otherMessage(item: Shown): JsonObject {
   if (item.type === 'message') return { role: item.role, content: chatContent(item.content) };
   if (item.type === 'function_call_output' || item.type === 'custom_tool_call_output') return { role: 'tool', tool_call_id: item.call_id, content: chatContent(item.output) };
   throw new Error(`no message is made of ${item.type}`);
 }
 
+type ShownPart = Exclude<Exclude<ItemContent, string>[number], { type: 'unserved' }>;
+
+const shownParts = (content: Exclude<ItemContent, string>): ShownPart[] => content.filter((part) => part.type !== 'unserved');
+
 function textOf(content: ItemContent): string {
   if (typeof content === 'string') return content;
-  return content.map((part) => (part.type === 'input_image' ? '' : part.type === 'refusal' ? part.refusal : part.text)).join('');
+  return shownParts(content).map((part) => (part.type === 'input_image' ? '' : part.type === 'refusal' ? part.refusal : part.text)).join('');
 }
 
 function chatContent(content: ItemContent): string | JsonObject[] {
-  if (typeof content === 'string' || content.every((part) => part.type !== 'input_image') && content.length < 2) return textOf(content);
-  return content.map((part) => {
+  if (typeof content === 'string') return content;
+  const parts = shownParts(content);
+  if (parts.length < 2 && parts.every((part) => part.type !== 'input_image')) return textOf(content);
+  return parts.map((part) => {
     if (part.type !== 'input_image') return { type: 'text', text: part.type === 'refusal' ? part.refusal : part.text };
     return { type: 'image_url', image_url: { url: part.image_url, ...(part.detail ? { detail: part.detail } : {}) } };
   });

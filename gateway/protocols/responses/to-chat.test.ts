@@ -21,11 +21,11 @@ test.each<[string, unknown, unknown[]]>([
   ['two replies in a row', [said('a'), said('b')], [{ role: 'assistant', content: 'a' }, { role: 'assistant', content: 'b' }]],
   ['a free text for a tool', [{ type: 'custom_tool_call', call_id: 'a', name: 'patch', input: 'x "y"' }, { type: 'custom_tool_call_output', call_id: 'a', output: 'ok' }],
     [{ role: 'assistant', content: null, tool_calls: [call('a', 'patch', '{"input":"x \\"y\\""}')] }, { role: 'tool', tool_call_id: 'a', content: 'ok' }]],
-])('the prompt loses or changes %s', (_, input, expected) => {
+])('the prompt keeps %s', (_, input, expected) => {
   expect(parse({ input }).body.messages).toEqual(expected);
 });
 
-test('settings are lost on the way', () => {
+test('settings reach the engine', () => {
   const { body, maxTokens, wants } = parse({
     instructions: 'be short', max_output_tokens: 9, temperature: 0.5, top_p: 0.9, stream: true, store: false, reasoning: { effort: 'low' }, include: ['message.output_text.logprobs'], top_logprobs: 2,
     text: { format: { type: 'json_schema', name: 'n', schema: { type: 'object' }, strict: true } }, parallel_tool_calls: false, tool_choice: { type: 'function', name: 'f' },
@@ -46,6 +46,24 @@ test('settings are lost on the way', () => {
   expect(body).not.toHaveProperty('store');
 });
 
+test('items, parts and tools that a model cannot be shown are left out with their places', () => {
+  const search = { type: 'web_search_call', id: 'ws_1', status: 'completed', action: { type: 'search', query: 'x' } };
+  const compaction = { type: 'compaction', id: 'cmp_1', encrypted_content: 'gAAA' };
+  const file = { type: 'input_file', file_id: 'f' };
+  const output = { type: 'function_call_output', call_id: 'a', output: [{ type: 'input_text', text: 'one' }, file] };
+  const { body, leftOut } = parse({
+    input: [compaction, { role: 'user', content: [{ type: 'input_text', text: 'hi' }, file] }, said('go'), search, calling('a', 'f', '{}'), output],
+    tools: [{ type: 'web_search' }, { type: 'function', name: 'f' }],
+    tool_choice: { type: 'web_search' },
+  });
+  expect(body).toMatchObject({
+    messages: [{ role: 'user', content: 'hi' }, { role: 'assistant', content: 'go', tool_calls: [call('a', 'f', '{}')] }, { role: 'tool', tool_call_id: 'a', content: 'one' }],
+    tools: [{ type: 'function', function: { name: 'f' } }],
+    tool_choice: 'auto',
+  });
+  expect(leftOut).toEqual([{ at: 'input.0', value: compaction }, { at: 'input.1.content.1', value: file }, { at: 'input.3', value: search }, { at: 'input.5.output.1', value: file }, { at: 'tools.0', value: { type: 'web_search' } }]);
+});
+
 test('a choice among tools is asked of an engine that is shown none', () => {
   expect(parse({ tools: [{ type: 'web_search' }], tool_choice: 'auto' }).body).not.toHaveProperty('tool_choice');
   expect(parse({ tools: [], tool_choice: 'auto' }).body).not.toHaveProperty('tools');
@@ -53,10 +71,10 @@ test('a choice among tools is asked of an engine that is shown none', () => {
 
 test.each<[JsonObject, RegExp]>([
   [{ input: 7 }, /^input/],
-  [{ input: [{ type: 'item_reference', id: 'x' }] }, /^input/],
+  [{ input: [{ role: 'user', content: 'x' }, { type: 'function_call_output', call_id: 'a', output: 7 }] }, /^input\.1\.output: .*expected string or array/],
   [{ background: true }, /^background: is not served/],
   [{ conversation: 'c' }, /^conversation: .*previous_response_id/],
   [{ max_output_tokens: 0 }, /^max_output_tokens/],
-])('what cannot be a request is asked of the engine: %j', (body, message) => {
+])('a request that cannot be answered is refused with the path of what is wrong: %j', (body, message) => {
   expect(() => parse(body)).toThrow(message);
 });

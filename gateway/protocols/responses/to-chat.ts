@@ -1,5 +1,7 @@
 import type { JsonObject } from '../../json.ts';
-import type { Asked } from './shape.ts';
+import { leftOutOf, type LeftOut } from '../unserved.ts';
+import { withoutNulls } from '../without-nulls.ts';
+import type { Asked, Item } from './shape.ts';
 import { chatMessagesOf } from './to-chat-messages.ts';
 import { chatTool, namedTools } from './tools.ts';
 
@@ -11,11 +13,20 @@ const PASSED = [
 
 export const wantsLogprobs = ({ include }: Asked): boolean => include?.includes('message.output_text.logprobs') === true;
 
+/** What of the request the model is not shown. */
+export function leftOut({ input, tools }: Asked): LeftOut[] {
+  const parts = (item: Item, at: string): LeftOut[] => {
+    if (item.type === 'message') return typeof item.content === 'string' ? [] : leftOutOf(item.content, `${at}.content`);
+    return 'output' in item && Array.isArray(item.output) ? leftOutOf(item.output, `${at}.output`) : [];
+  };
+  return [...(typeof input === 'string' ? [] : leftOutOf(input, 'input', parts)), ...leftOutOf(tools ?? [], 'tools')];
+}
+
 /** The chat request that asks for the same. */
 export function chatBodyOf(asked: Asked): JsonObject {
   const { instructions, input, tools, max_output_tokens, reasoning, stream, text, top_logprobs } = asked;
   const shown = namedTools(tools ?? []);
-  const fields = {
+  return withoutNulls({
     ...Object.fromEntries(PASSED.map((name) => [name, asked[name]])),
     messages: [...(instructions ? [{ role: 'system', content: instructions }] : []), ...chatMessagesOf(input)],
     ...(shown.length > 0 ? { tools: shown.map(chatTool), tool_choice: chatToolChoice(asked), parallel_tool_calls: asked.parallel_tool_calls } : {}),
@@ -24,14 +35,14 @@ export function chatBodyOf(asked: Asked): JsonObject {
     response_format: responseFormat(text?.format),
     ...(wantsLogprobs(asked) ? { logprobs: true, top_logprobs } : {}),
     stream: stream || null,
-  };
-  return Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null && value !== undefined));
+  });
 }
 
 function chatToolChoice({ tool_choice: choice, tools }: Asked): unknown {
   if (!choice || typeof choice === 'string') return choice;
   // Which of its tools a model may call cannot be said here: it may call all that it is shown.
   if (choice.type === 'allowed_tools') return choice.mode;
+  if (choice.type === 'unserved') return 'auto';
   const inNamespace = namedTools(tools ?? []).find((tool) => tool.shown.name === choice.name);
   return { type: 'function', function: { name: inNamespace?.name ?? choice.name } };
 }

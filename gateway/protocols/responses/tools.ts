@@ -9,7 +9,7 @@ export function namedTools(tools: readonly Tool[]): NamedTool[] {
   return tools.flatMap((tool): NamedTool[] => {
     if (tool.type === 'function') return [{ name: tool.name, kind: 'function', namespace: null, shown: tool }];
     if (tool.type === 'custom') return [{ name: tool.name, kind: 'custom', shown: tool }];
-    if (tool.type === 'other') return [];
+    if (tool.type === 'unserved') return [];
     return tool.tools.flatMap((inner) => {
       const { data } = functionTool.safeParse(inner);
       return data ? [{ name: flatName(tool.name, data.name), kind: 'function' as const, namespace: tool.name, shown: data }] : [];

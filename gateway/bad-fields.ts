@@ -1,0 +1,30 @@
+import type { z } from 'zod';
+import { Failure } from './failure.ts';
+
+type Issue = { readonly path: PropertyKey[]; readonly message: string };
+type Found = Issue & { readonly expected: readonly string[] };
+
+/** A 400 that names the first field at fault by its path. Where a value may have several forms, that is the field in the form which it fits best. */
+export function badFields({ issues }: z.ZodError): Failure {
+  const [issue] = issues;
+  const { path, message } = issue ? deepest(issue) : { path: [], message: 'is not valid' };
+  const item = path.join('.') || 'body';
+  return new Failure(400, 'invalid_request', `${item}: ${message}`, { retryable: false, item });
+}
+
+function deepest(issue: z.core.$ZodIssue): Found {
+  const { path, message } = issue;
+  const own = { path, message, expected: issue.code === 'invalid_type' ? [issue.expected] : [] };
+  if (issue.code !== 'invalid_union') return own;
+  const tried = issue.errors.flatMap(([first]) => (first ? [deepest(first)] : []));
+  const depth = Math.max(0, ...tried.map((each) => each.path.length));
+  const best = tried.filter((each) => each.path.length === depth);
+  const [first] = best;
+  if (!first || (depth === 0 && message !== UNSAID)) return own;
+  const expected = [...new Set(best.flatMap((each) => each.expected))];
+  const said = best.length > 1 && expected.length > 1 ? `Invalid input: expected ${expected.join(' or ')}` : first.message;
+  return { path: [...path, ...first.path], message: said, expected };
+}
+
+/** What zod says of a union that has no message of its own. */
+const UNSAID = 'Invalid input';

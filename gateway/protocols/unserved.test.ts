@@ -1,0 +1,80 @@
+import { expect, test } from 'vitest';
+import type { JsonObject } from '../json.ts';
+import { calling } from '../testing/calling.ts';
+import { readEvents } from '../testing/protocol-events.ts';
+import { useTokenGateway } from '../testing/token-gateway.ts';
+
+const gateway = useTokenGateway();
+const user = (content: unknown) => ({ role: 'user', content });
+const PDF = { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: 'JVBERi0xLjQK' } };
+
+type Trial = Awaited<ReturnType<typeof gateway.trial>>;
+const post = (trial: Trial, route: string, body: JsonObject) => gateway.post(`/${trial.id}/v1/${route}`, trial.key, { model: 'policy', ...body });
+
+test('a trial goes on after its agent read a PDF: the block is recorded, counted and logged once', async () => {
+  const trial = await gateway.trial();
+  gateway.toy.script = [calling({ name: 'Read', arguments: { path: 'a.pdf' } }), 'it says hello', 'bye'].map((text) => ({ text }));
+  const tools = [{ name: 'Read', input_schema: { type: 'object' } }];
+  const said: unknown[] = [user('read a.pdf')];
+  const turn = async (next: (content: JsonObject[]) => unknown) => {
+    const reply = await post(trial, 'messages', { max_tokens: 100, tools, messages: said });
+    expect(reply.status, await reply.clone().text()).toBe(200);
+    const { content } = await gateway.json(reply);
+    said.push({ role: 'assistant', content }, next(content as JsonObject[]));
+  };
+  await turn(([called]) => user([{ type: 'tool_result', tool_use_id: called?.id, content: [{ type: 'text', text: 'PDF file read: a.pdf' }, PDF] }]));
+  await turn(() => user('thanks'));
+  await turn(() => user('bye'));
+  const calls = await trial.calls();
+  expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'clean', 'clean']);
+  const block = [{ at: 'messages.2.content.0.content.1', value: PDF }];
+  expect(calls.map(({ request }) => request.left_out)).toEqual([undefined, block, block]);
+  const { turns } = await gateway.json(await gateway.admin('GET', `/sessions/${trial.id}`));
+  expect(turns).toMatchObject([{ left_out: null }, { left_out: block }, { left_out: block }]);
+  expect(await gateway.metrics()).toMatchObject({ 'trialgate_left_out_total{type="document"}': 1 });
+  if (gateway.log.length > 0) expect(gateway.log.filter((line) => line.includes('(document)'))).toHaveLength(1);
+});
+
+test.each([false, true])('a request may name recorded items by their ids instead of repeating them (stream: %s)', async (stream) => {
+  const trial = await gateway.trial();
+  gateway.toy.script = [`<think>hm</think>looking${calling({ name: 'ls', arguments: { path: 'a' } }, { name: 'ls', arguments: {} })}`, 'done', 'bye'].map((text) => ({ text }));
+  const tools = [{ type: 'function', name: 'ls', parameters: { type: 'object' } }];
+  const ask = async (input: unknown[]): Promise<JsonObject[]> => {
+    const reply = await post(trial, 'responses', { tools, input, stream });
+    expect(reply.status, await (reply.ok ? '' : reply.clone().text())).toBe(200);
+    const whole = stream ? (await readEvents(reply)).events.at(-1)?.response : await gateway.json(reply);
+    return (whole as { output: JsonObject[] }).output;
+  };
+  // What the AI SDK's `createOpenAI()` sends from its second step on.
+  const named = (output: JsonObject[]) => output.map(({ id }) => ({ type: 'item_reference', id }));
+  const first = await ask([user('look')]);
+  expect(first.map(({ type }) => type)).toEqual(['reasoning', 'message', 'function_call', 'function_call']);
+  const results = first.flatMap(({ call_id }) => (call_id ? [{ type: 'function_call_output', call_id, output: 'a.txt' }] : []));
+  const history = [user('look'), ...named(first), ...results];
+  const second = await ask(history);
+  await ask([...history, ...named(second), user('thanks')]);
+  const calls = await trial.calls();
+  expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'clean', 'clean']);
+  expect(calls[2]?.request.messages).toMatchObject([user('look'), { role: 'assistant', content: 'looking', reasoning: 'hm', tool_calls: [{}, {}] }, { role: 'tool' }, { role: 'tool' }, { role: 'assistant', content: 'done' }, user('thanks')]);
+});
+
+test('an item that the attempt does not have is refused by its place and id', async () => {
+  const [trial, other] = [await gateway.trial(), await gateway.trial()];
+  const { output } = await gateway.json(await post(other, 'responses', { input: 'hi' }));
+  for (const named of [(output as { id: string }[])[0]?.id, 'msg_of_someone_else']) {
+    const reply = await post(trial, 'responses', { input: [user('hi'), { type: 'item_reference', id: named }] });
+    expect(reply.status).toBe(400);
+    expect(await reply.json()).toMatchObject({ error: { code: 'item_not_found', message: expect.stringContaining(`input.1: this attempt of the trial has no item "${named}"`) } });
+  }
+});
+
+test('arguments that are no object reach the agent as they are, and come back', async () => {
+  const trial = await gateway.trial();
+  gateway.toy.script = [calling({ name: 'f', arguments: [1, 'x'] }), 'bye'].map((text) => ({ text }));
+  const first = { max_tokens: 100, tools: [{ name: 'f', input_schema: {} }], messages: [user('go')] };
+  const { content } = await gateway.json(await post(trial, 'messages', first));
+  expect(content).toMatchObject([{ type: 'tool_use', input: [1, 'x'] }]);
+  const next = await post(trial, 'messages', { ...first, messages: [...first.messages, { role: 'assistant', content }, user([{ type: 'tool_result', tool_use_id: (content as { id: string }[])[0]?.id, content: 'ok' }])] });
+  expect(next.status).toBe(200);
+  expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'clean']);
+});
