@@ -1,9 +1,11 @@
 import type { Task } from './tasks/load-task.ts';
 import { createSandbox, type Sandbox } from './sandbox/create-sandbox.ts';
 import { destroySandbox } from './sandbox/destroy-sandbox.ts';
+import type { RunConfig } from './run-config.ts';
 import { HostSlots } from './host-slots.ts';
 
-export type Occupied = { sandbox: Sandbox; task: Task };
+/** `network`: what the run says of its agents' network; null: what the agent's file says. */
+export type Occupied = { sandbox: Sandbox; task: Task; network: RunConfig['network'] };
 type Entry = Occupied & { idle: NodeJS.Timeout };
 type Key = { trialId: string; attempt: number };
 
@@ -25,19 +27,19 @@ export class HostSandboxes {
   }
 
   /** One that is cancelled, also in its last moment, leaves nothing behind. */
-  async open(key: Key, task: Task, signal: AbortSignal): Promise<void> {
+  async open(key: Key, task: Task, signal: AbortSignal, network: RunConfig['network'] = null): Promise<void> {
     const name = nameOf(key);
     // A first try, which Temporal has given up, may still be at it here.
     while (this.#opening.has(name)) await this.#opening.get(name)?.catch(() => {});
-    const opening = this.#open(key, task, signal).finally(() => this.#opening.delete(name));
+    const opening = this.#open(key, task, signal, network).finally(() => this.#opening.delete(name));
     this.#opening.set(name, opening);
     await opening;
   }
 
-  async #open(key: Key, task: Task, signal: AbortSignal): Promise<void> {
+  async #open(key: Key, task: Task, signal: AbortSignal, network: RunConfig['network']): Promise<void> {
     await this.close(key);
     const sandbox = await createSandbox({ home: this.#home, ...key, task, signal });
-    this.#held.set(nameOf(key), { sandbox, task, idle: this.#closeLater(key) });
+    this.#held.set(nameOf(key), { sandbox, task, network, idle: this.#closeLater(key) });
     this.slots.hold(nameOf(key));
     if (!signal.aborted) return;
     await this.close(key);

@@ -20,19 +20,19 @@ export const openTrial =
   async (input: OpenTrial): Promise<OpenedTrial> =>
     whileHeartbeating((signal) =>
       refusing(async () => {
-        const opened = await openAttemptOf(deps, input);
+        const config = await readRun(deps.db, input.group.runId);
+        const opened = await openAttemptOf(deps, input, config);
         if (opened.finished) return opened;
         const key = { trialId: input.trialId, attempt: opened.attempt };
-        await deps.sandboxes.open(key, await loadTask(input.group.task), signal);
+        await deps.sandboxes.open(key, await loadTask(input.group.task), signal, config.network);
         return { ...opened, host: deps.hostQueue };
       }),
     );
 
-async function openAttemptOf(deps: Deps, input: OpenTrial): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
+async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
   const { trialId, member, group } = input;
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
   if (row?.outcome) return { finished: row.outcome };
-  const config = await readRun(deps.db, group.runId);
   // Temporal's own second try goes on in the attempt that the first one opened.
   if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created') return { finished: null, attempt: row.attempt };
   // A group that is run anew after its workflow was lost starts past every attempt that is on record.

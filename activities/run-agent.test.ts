@@ -2,21 +2,25 @@ import { MockActivityEnvironment } from '@temporalio/testing';
 import { Client, Connection } from '@temporalio/client';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
-import { describe, expect, test } from 'vitest';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { openDatabase, type Database } from '../store/database.ts';
 import { ASK, SECRET, useGateway } from '../gateway/testing/harness.ts';
 import { HostSandboxes } from './host-sandboxes.ts';
 import { runAgent } from './run-agent.ts';
+import { isolation } from './sandbox/isolation.ts';
 import { taskWith, temporaryHome } from './sandbox/testing/fixtures.ts';
 
-type Place = { db: Database; gatewayUrl: string };
+type Place = { db: Database; gatewayUrl: string; network?: 'gateway' | 'host'; onSandbox?: (root: string) => void };
 
-async function endOf(agent: string, trial: { id: string; attempt: number }, { db, gatewayUrl }: Place) {
+async function endOf(agent: string, trial: { id: string; attempt: number }, { db, gatewayUrl, network, onSandbox }: Place) {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true');
   const key = { trialId: trial.id, attempt: trial.attempt };
   const sandboxes = new HostSandboxes(folder.home, 1);
-  await sandboxes.open(key, task, new AbortController().signal);
+  await sandboxes.open(key, task, new AbortController().signal, network);
+  if (onSandbox) await sandboxes.use(key, async ({ sandbox }) => onSandbox(sandbox.root));
   const temporal = new Client({ connection: Connection.lazy() });
   const deps = { db, temporal, gatewayUrls: [gatewayUrl], home: folder.home, secret: SECRET, hostQueue: 'host', sandboxes };
   const end = await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent, seconds: 20 });
@@ -45,6 +49,28 @@ test('an agent that crashed because its gateway died is judged by what it left',
   const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
   const end = await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl: refusing.url });
   expect(end).toMatchObject({ outcome: 'infra_error', reason: expect.stringContaining('the gateway refused') });
+});
+
+test.skipIf((await isolation()).kind !== 'bubblewrap')("a run's `network: host` opens the host's network to its agents, and the log warns of it", async () => {
+  const warned = vi.spyOn(console, 'warn').mockImplementation(() => {});
+  onTestFinished(() => warned.mockRestore());
+  let root = '';
+  const confined: boolean[] = [];
+  const server = createServer((request, response) => {
+    if (request.method === 'POST') confined.push(existsSync(join(root, 'gateway.sock')));
+    response.writeHead(request.method === 'POST' ? 404 : 200).end();
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  onTestFinished(() => void server.close().closeAllConnections());
+  const address = server.address();
+  const gatewayUrl = `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
+  // What the store would say of the calls does not matter here.
+  const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
+  for (const network of ['gateway', 'host'] as const) {
+    await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl, network, onSandbox: (folder) => (root = folder) }).catch(() => null);
+  }
+  expect(confined).toEqual([true, false]);
+  expect(warned.mock.calls).toEqual([[expect.stringMatching(/WARNING: the agent oneshot .*network: host/)]]);
 });
 
 describe('an agent in front of a gateway', () => {

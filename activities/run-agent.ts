@@ -24,9 +24,11 @@ export type AgentTurn = { trialId: string; attempt: number; agent: string };
 export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentEnd> => {
   const { trialId, attempt } = input;
   const agent = await loadAgent(agentsFolder, input.agent);
-  const ran = await deps.sandboxes.use(input, ({ sandbox, task }) =>
+  const ran = await deps.sandboxes.use(input, ({ sandbox, task, network: ofRun }) =>
     whileHeartbeating(async (signal) => {
       const gateway = await liveGateway(deps.gatewayUrls, signal);
+      const network = ofRun ?? agent.network;
+      if (network === 'host') sayHostNetwork(agent.name);
       const result = await runInSandbox({
         agent,
         agentsFolder,
@@ -35,7 +37,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
         isolation: await isolation(),
         trialId,
         gateway,
-        network: agent.network,
+        network,
         apiKey: attemptKey(deps.secret, trialId, attempt),
         model: 'policy',
         signal,
@@ -56,6 +58,15 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
   if (exhausted) return { outcome: 'truncated', reason: exhausted, seconds: spent };
   return { outcome: result.ending === 'done' ? null : 'agent_error', reason, seconds: spent };
 };
+
+const said = new Set<string>();
+
+/** Once a process for each agent. */
+function sayHostNetwork(agent: string): void {
+  if (said.has(agent)) return;
+  said.add(agent);
+  console.warn(`WARNING: the agent ${agent} reaches all that this host reaches (network: host), the ports of its loopback among them`);
+}
 
 /** Whether the last thing the agent saw before it died was a server error of ours, or engines that were paused for too long. */
 async function diedOfUs(db: Database, trialId: string, attempt: number): Promise<boolean> {

@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { NETWORKS } from './sandbox/network.ts';
 import { samplingChoices } from '../store/sampling-choices.ts';
 import { trainerShape } from './batch/trainer-settings.ts';
 
@@ -19,6 +20,8 @@ export const runConfig = z.strictObject({
   tasks: z.array(z.string().min(1)).min(1),
   /** Names under `agents/`. A group's trials share one agent; groups take turns. */
   agents: z.array(z.string().min(1)).min(1).default(['oneshot']),
+  /** `gateway`: agents reach the gateway and nothing else. `host`: all that the host reaches. Absent: as each agent's file says. */
+  network: z.enum(NETWORKS).nullable().default(null),
   iterations: z.int().min(0),
   groups_per_iteration: count.default(8),
   group_size: z.int().min(2).default(8),

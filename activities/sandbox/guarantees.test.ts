@@ -1,11 +1,14 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
 import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Sandbox } from './create-sandbox.ts';
 import { guaranteeRows, statementsOf, type GuaranteeName } from './guarantees.ts';
 import type { Isolation } from './isolation.ts';
+import type { Network } from './network.ts';
 import { processTable } from './process-table.ts';
 import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
 
@@ -39,11 +42,23 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     const seen = await Promise.all(SHARED.map(async (folder) => (await readdir(folder)).includes(name)));
     return seen.includes(true);
   },
+  agentNetwork: async (world) => connects(world, { kind: 'gateway', url: 'http://127.0.0.1:1', folder: world.sandbox.root }),
+  verifierNetwork: (world) => connects(world, { kind: 'none' }),
 };
 
 const SHARED = ['/tmp', '/var/tmp', '/dev/shm'];
 
 const run = ({ isolation, sandbox }: World, script: string) => shell(isolation, sandbox, script);
+
+/** Connects to a listener on this machine's loopback. */
+async function connects({ isolation, sandbox }: World, network: Network): Promise<boolean> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  onTestFinished(() => void server.close());
+  const address = server.address();
+  const port = typeof address === 'object' ? address?.port : 0;
+  return (await shell(isolation, sandbox, `: < /dev/tcp/127.0.0.1/${port}`, { network })).exitCode === 0;
+}
 
 async function prints(world: World, script: string, proof: string): Promise<boolean> {
   return (await run(world, script)).stdout.includes(proof);

@@ -48,6 +48,16 @@ export const GUARANTEES = {
     fails: "What a sandbox writes to the machine's /tmp, /var/tmp and /dev/shm is seen by others and stays.",
     heldBy: ['bubblewrap'],
   },
+  agentNetwork: {
+    holds: 'An agent reaches the gateway and nothing else: no other port of this machine, no other sandbox, no other host. A run or agent file with `network: host` opens that.',
+    fails: 'An agent reaches all that this machine reaches: other sandboxes, and what listens on loopback without a password, such as Temporal.',
+    heldBy: ['bubblewrap'],
+  },
+  verifierNetwork: {
+    holds: 'A verifier reaches no network at all, the gateway neither.',
+    fails: 'A verifier reaches all that this machine reaches.',
+    heldBy: ['bubblewrap'],
+  },
 } as const satisfies Record<string, Guarantee>;
 
 export type GuaranteeName = keyof typeof GUARANTEES;

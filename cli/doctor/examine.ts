@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { statementsOf } from '../../activities/sandbox/guarantees.ts';
 import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
+import { agentsWithHostNetwork } from '../../activities/network-notice.ts';
 import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
 import { freeGigabytes, NEEDED_GB, openSteps } from '../install/install.ts';
@@ -39,6 +40,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['gpu', () => gpu(config.device, device)],
     ['ports', () => ports(config)],
     ['bubblewrap', () => bubblewrap(config)],
+    ['network', () => network()],
     ['folder', () => privacy(config.home)],
     ['postgres', () => postgres(config)],
     ['socket', () => socket(config.home)],
@@ -121,6 +123,13 @@ async function bubblewrap({ unsandboxed }: Deployment): Promise<Omit<Finding, 'c
   requireBubblewrap(found, unsandboxed);
   if (found.kind === 'bubblewrap') return ok(`${found.bwrap} works`);
   return warning(`it does not work here (${found.trouble}): agents run without it, as --unsandboxed allows`);
+}
+
+async function network(): Promise<Omit<Finding, 'check'>> {
+  if ((await isolation()).kind !== 'bubblewrap') return warning('without bubblewrap agents reach all that this host reaches, and verifiers do too');
+  const open = await agentsWithHostNetwork();
+  if (open.length === 0) return ok('agents reach the gateway and nothing else, verifiers nothing; a run file with `network: host` opens it');
+  return warning(`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, the ports of its loopback among them`);
 }
 
 function privacy(home: string): Omit<Finding, 'check'> {

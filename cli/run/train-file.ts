@@ -1,6 +1,7 @@
 import { basename, extname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkRun } from '../../activities/check-run.ts';
+import { networkNotice } from '../../activities/network-notice.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { readRunRecord } from '../show/run-record.ts';
@@ -17,6 +18,8 @@ export type TrainOptions = { deployment: Deployment; run?: string; iterations?: 
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
   const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') });
   await checkRun(config);
+  const notice = await networkNotice(config);
+  if (notice) console.error(`WARNING: ${notice}`);
   const runId = options.run ?? nameRun(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
     await startRun(connected.client, runId, config);

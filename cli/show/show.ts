@@ -1,4 +1,6 @@
 import { desc, eq } from 'drizzle-orm';
+import { networkNotice } from '../../activities/network-notice.ts';
+import { readRun } from '../../activities/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
@@ -23,9 +25,10 @@ export async function show(db: Database, id: string | undefined, json: boolean, 
   const isUnderWay = run.status === 'running' || run.status === 'blocked';
   const underWay = isUnderWay ? await readUnderWay(db, id, await ask(id)) : null;
   const { config, ...record } = await readRunRecord(db, id);
+  const notice = await networkNotice(await readRun(db, id));
   return print({ ...record, under_way: underWay, config }, () => {
     const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;
-    return [title, ...(underWay ? printUnderWay(id, underWay) : []), runTable(record)].join('\n\n');
+    return [title, ...(notice ? [`WARNING: ${notice}`] : []), ...(underWay ? printUnderWay(id, underWay) : []), runTable(record)].join('\n\n');
   });
 }
 
