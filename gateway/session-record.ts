@@ -40,10 +40,11 @@ export function sessionSummary(row: Trial): Summary {
 
 export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({ ...standing(row, row.attempt), samples: samples.map(sampleRecord) });
 
-export const sampleRecord = ({ tokenIds, lossMask, logprobs, policyVersions, callIds }: TokenSample): Sample => ({
+export const sampleRecord = ({ tokenIds, lossMask, logprobs, samplingMask, policyVersions, callIds }: TokenSample): Sample => ({
   token_ids: Array.from(tokenIds),
   loss_mask: Array.from(lossMask),
   logprobs: Array.from(logprobs),
+  ...(samplingMask.some((ids) => ids !== null) ? { sampling_mask: samplingMask.map((ids) => ids && [...ids]) } : {}),
   policy_versions: policyVersions,
   call_ids: callIds,
 });

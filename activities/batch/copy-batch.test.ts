@@ -16,6 +16,7 @@ const sample = (trialId: string, rewards: Record<string, number>): Sample => ({
   tokenIds: Int32Array.from([5, 6, 7]),
   lossMask: Int8Array.from([0, 1, 1]),
   logprobs: Float32Array.from([0, -0.25, -1.5]),
+  samplingMask: [null, [4, 6], null],
   policyVersions: [null, 3, 3],
   temperature: 0.5,
   rewards,

@@ -15,6 +15,7 @@ const sample = (trialId: string, companions: Record<string, number>[] = []): Sam
   tokenIds: Int32Array.from([5, 6, 7]),
   lossMask: Int8Array.from([0, 1, 1]),
   logprobs: Float32Array.from([0, -0.25, -1.5]),
+  samplingMask: [null, [4, 6], null],
   policyVersions: [null, 3, 3],
   temperature: 0.5,
   rewards: { tests: 0.5, style: 1 },
@@ -41,6 +42,7 @@ test('a value changes between the sample and the file', async () => {
   expect([...row.token_ids]).toEqual([5, 6, 7]);
   expect([...row.loss_mask]).toEqual([0, 1, 1]);
   expect([...row.logprobs]).toEqual([0, -0.25, -1.5]);
+  expect([...row.sampling_mask].map((ids) => ids && [...ids])).toEqual([null, [4, 6], null]);
   expect([...row.policy_versions]).toEqual([null, 3, 3]);
   expect(row.rewards.toJSON()).toEqual({ style: 1, tests: 0.5 });
 });

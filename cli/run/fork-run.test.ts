@@ -33,7 +33,7 @@ beforeAll(async () => {
   home = await mkdtemp(join(tmpdir(), 'trialgate-rescore-'));
   for (const version of [1, 2]) await runWithVersion(db, home, 'first', version, config);
   const sample = {
-    tokenIds: Int32Array.of(1, 2), lossMask: Int8Array.of(0, 1), logprobs: Float32Array.of(0, -1), policyVersions: [null, 1], temperature: 1,
+    tokenIds: Int32Array.of(1, 2), lossMask: Int8Array.of(0, 1), logprobs: Float32Array.of(0, -1), samplingMask: [null, null], policyVersions: [null, 1], temperature: 1,
     rewards: { tests: 1, style: 0.5 }, groupId: 'first/1.2/0', trialId: 'first-1.2-0-0', attempt: 1, callIds: ['c'], companions: [],
   };
   const file = await writeBatch(join(home, 'batches'), [sample]);

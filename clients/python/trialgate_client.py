@@ -117,8 +117,14 @@ class Session(Standing):
     usage: dict[str, int]
 
 
-class Sample(TypedDict):
-    """One trainable sequence: its lists are equally long."""
+class SamplingMask(TypedDict, total=False):
+    """The ids over which each log-probability is normalised; only where sampling was truncated."""
+
+    sampling_mask: list[list[int] | None]
+
+
+class Sample(SamplingMask):
+    """One trainable sequence: its lists are equally long, but for `call_ids`."""
 
     token_ids: list[int]
     loss_mask: list[int]

@@ -80,8 +80,16 @@ export type Session = Standing & {
   usage: { calls: number; tokens: number };
 };
 
-/** One trainable sequence: its lists are equally long. */
-export type Sample = { token_ids: number[]; loss_mask: number[]; logprobs: number[]; policy_versions: (number | null)[]; call_ids: string[] };
+/** One trainable sequence: its lists are equally long, but for `call_ids`. */
+export type Sample = {
+  token_ids: number[];
+  loss_mask: number[];
+  logprobs: number[];
+  /** The ids over which each log-probability is normalised, where sampling was truncated and the engine returns its mask. */
+  sampling_mask?: (number[] | null)[];
+  policy_versions: (number | null)[];
+  call_ids: string[];
+};
 export type Samples = { samples: Sample[] };
 export type SampleLine = Standing & Samples;
 export type RewardReply = { session_id: string; attempt: number; reported_reward: number };

@@ -116,6 +116,7 @@ export const sample = z.object({
   token_ids: tokens,
   loss_mask: z.array(z.int()),
   logprobs: z.array(z.number()),
+  sampling_mask: z.array(tokens.nullable()).optional().describe('The ids over which each log-probability is normalised, where sampling was truncated'),
   policy_versions: z.array(z.int().nullable()),
   call_ids: z.array(z.string()),
 });

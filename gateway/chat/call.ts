@@ -33,6 +33,8 @@ export class Call {
   /** The request's fields with the run's sampling in force. */
   readonly sampled: Record<string, unknown>;
   readonly #reservation: Reservation | null;
+  /** What of `sampled` the engine was told: it differs where that returns sampling masks. */
+  inForce: Record<string, unknown>;
   lease: Lease | null = null;
   /** What is known of the reply so far: it goes into the record, however the call ends. */
   ending: () => Ending = () => NOTHING;
@@ -56,7 +58,7 @@ export class Call {
     this.#idle = new IdleWatch(deps.settings.idleMs, () => void this.#silent());
     this.trial = trial;
     this.request = request;
-    this.sampled = sampled;
+    this.sampled = this.inForce = sampled;
     this.id = reservation?.callId ?? crypto.randomUUID();
     this.#reservation = reservation;
     deps.counters.accepted += 1;
@@ -232,7 +234,7 @@ export class Call {
   }
 
   async #record(end: Recorded): Promise<'recorded' | 'refused'> {
-    const { id, trial, request, sampled, lease, firstTokenAt } = this;
+    const { id, trial, request, inForce: sampled, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
     const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, ...end });
     try {

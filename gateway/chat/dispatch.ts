@@ -2,12 +2,14 @@ import type { GatewayDeps } from '../deps.ts';
 import { fitted } from '../engines/late-system.ts';
 import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
-import { continueByIds } from '../token-in/continue-by-ids.ts';
+import { answerByIds } from '../token-in/answer-by-ids.ts';
+import { unlessAborted } from '../unless-aborted.ts';
 import { ordinaryAnswer, post, type Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { NOTHING } from './ending.ts';
 import { engineBody } from './engine-body.ts';
 import { EngineFailed } from './rejection.ts';
+import { boundedForMask } from './sampling.ts';
 import type { Chunk } from './token-chunk.ts';
 
 
@@ -60,8 +62,11 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   const { replica, label, model } = lease;
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
-  const body = await fitted(replica, model, engineBody(call.request, call.sampled, { model, label }));
-  return (await continueByIds(deps, call, lease, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
+  // An engine that is slow to answer is waited for; one whose routes fail may still answer by its ordinary one.
+  const traits = deps.settings.tokenIn ? await unlessAborted(replica.traits(model).catch(() => null), call.signal) : null;
+  call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;
+  const body = await fitted(replica, model, engineBody(call.request, call.inForce, { model, label }));
+  return (await answerByIds(call, replica, traits, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 
 /** An iterator by hand: a generator around this one would cost each chunk of a stream some microtasks more. */

@@ -83,7 +83,7 @@ const wholeObject = (object: unknown): unknown => (object === 'chat.completion.c
 type Tool = { id?: unknown; type: string; function: { name: string; arguments: string } };
 
 class GatheredChoice {
-  readonly ending: ChoiceEnding = { completion: null, logprobs: null, versions: null, finishReason: null };
+  readonly ending: ChoiceEnding = { completion: null, logprobs: null, mask: null, versions: null, finishReason: null };
   #text: string | null = null;
   /** The stop string that ended it. */
   #matched: { stop_reason?: string } = {};
@@ -97,10 +97,11 @@ class GatheredChoice {
   }
 
   add(choice: JsonObject): void {
-    const { completion, logprobs } = sampledOf(choice);
+    const { completion, logprobs, mask } = sampledOf(choice);
     const { ending } = this;
     if (completion) append((ending.completion ??= []), completion);
     if (logprobs) append((ending.logprobs ??= []), logprobs);
+    if (mask) append((ending.mask ??= []), mask);
     if (this.#keepsLogprobs && isObject(choice.logprobs)) this.#logprobs = extended(this.#logprobs, choice.logprobs);
     ending.versions = versionsOf(choice) ?? ending.versions;
     if (typeof choice.stop_reason === 'string') this.#matched = { stop_reason: choice.stop_reason };

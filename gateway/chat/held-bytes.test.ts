@@ -8,7 +8,7 @@ const entries = (count: number) => Array.from({ length: count }, (_, i) => entry
 
 function heldBy(reply: JsonObject, tokens: number): number {
   const ids = Array.from({ length: tokens }, (_, i) => i);
-  return heldBytes(100, { prompt: null, choices: [{ completion: ids, logprobs: ids, versions: null, finishReason: null }], counted: null, reply });
+  return heldBytes(100, { prompt: null, choices: [{ completion: ids, logprobs: ids, mask: null, versions: null, finishReason: null }], counted: null, reply });
 }
 
 test.each([0, 1, 5, 20])('replies that hold log-probabilities with %i alternatives a token are let into a full memory', (alternatives) => {

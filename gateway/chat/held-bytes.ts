@@ -4,11 +4,17 @@ import { sampledTokens, type Ending } from './ending.ts';
 
 /** Measured in V8's heap: a token's id with its log-probability and text, its entry among a reply's log-probabilities, and one of that entry's alternatives. */
 const [TOKEN, ENTRY, ALTERNATIVE] = [16, 208, 128];
+/** An id of a sampling mask, and the list that holds those of one token. */
+const [MASK_ID, MASK] = [8, 32];
 
 /** About how many bytes a call holds in memory until it is committed; `size`: of its request's body. */
 export function heldBytes(size: number, ending: Ending): number {
   const tokens = sampledTokens(ending);
-  return size + TOKEN * ((ending.prompt?.length ?? 0) + tokens) + choicesOf(ending.reply).reduce((sum, choice) => sum + entriesBytes(choice), 0);
+  return size + TOKEN * ((ending.prompt?.length ?? 0) + tokens) + maskBytes(ending) + choicesOf(ending.reply).reduce((sum, choice) => sum + entriesBytes(choice), 0);
+}
+
+function maskBytes({ choices }: Ending): number {
+  return choices.reduce((sum, { mask }) => (mask ?? []).reduce((bytes, ids) => bytes + MASK + MASK_ID * ids.length, sum), 0);
 }
 
 /** As many alternatives each as the last one has: an agent may ask for more than an engine gives, and an echoed prompt begins without. */

@@ -12,7 +12,7 @@ export function hide(reply: JsonObject, wants: Wants): JsonObject {
 
 function hideInChoice(choice: unknown, wants: Wants): unknown {
   if (!isObject(choice)) return choice;
-  const { weight_versions: _, ...shown } = choice;
+  const { weight_versions: _, sampling_mask: __, ...shown } = choice;
   if (!wants.tokenIds) {
     delete shown.token_ids;
     delete shown.prompt_token_ids;

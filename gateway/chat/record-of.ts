@@ -8,8 +8,8 @@ import type { Past } from '../token-in/conversations.ts';
 import type { PlacedRequest } from './call.ts';
 import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
 import { heldBytes } from './held-bytes.ts';
-import { isReproducible, samplingOf } from './sampling.ts';
-import { defectOf, type Untrainable } from './tokens.ts';
+import { sampledFrom, samplingOf } from './sampling.ts';
+import { defectOf, isMasked, type Untrainable } from './tokens.ts';
 import { versionOf, versionSpans } from './versions.ts';
 
 export type Ended = {
@@ -39,17 +39,20 @@ export type Ended = {
 export function recordOf({ id, trial, request, sampled, lease, ending, published, mode, ...end }: Ended): CallRecord {
   const { prompt, choices, reply } = ending;
   const label = lease?.label ?? null;
+  const from = sampledFrom(sampled, mode);
   const version = trial.runId === null ? null : versionOf(label);
   const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
-    const { completion, logprobs, finishReason } = choice;
+    const { completion, logprobs, mask, finishReason } = choice;
+    const isMaskNeeded = from === 'mask' && isMasked(choice);
     const spans = lease && isAdapter(lease) ? null : knownSpans(choice, trial.runId);
     return {
       completionTokenIds: completion && new Int32Array(completion),
       logprobs: logprobs && new Float32Array(logprobs),
+      samplingMask: isMaskNeeded ? mask : null,
       finishReason,
       policyVersion: spans ? Math.min(...spans.map((span) => span.version)) : version,
       versionSpans: spans && spans.length > 1 ? spans : null,
-      untrainable: completion || end.status === 'completed' ? (defect(choice, ending, isReproducible(sampled, mode)) ?? (published && !spans ? 'policy_changed' : null)) : null,
+      untrainable: completion || end.status === 'completed' ? (defect(choice, ending, from === 'all' || isMaskNeeded) ?? (published && !spans ? 'policy_changed' : null)) : null,
     };
   };
   const [first = NOTHING_SAMPLED, ...more] = choices.map(choiceOf);

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { isReproducible, sampledBody } from './sampling.ts';
+import { sampledFrom, sampledBody } from './sampling.ts';
 import { ASK, readStream, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
@@ -54,26 +54,28 @@ test('a trial without a run is sampled otherwise than its agent asked', async ()
 });
 
 test.each([
-  [{}, true],
-  [{ temperature: 0.7, top_p: 1, top_k: -1, min_p: 0, tool_choice: 'auto', response_format: { type: 'text' }, logit_bias: {} }, true],
-  [{ top_k: 0, stop: ['x'], seed: 1, tools: [{}], bad_words: [] }, true],
-  [{ temperature: 0 }, false],
-  [{ top_p: 0.99 }, false],
-  [{ top_k: 50 }, false],
-  [{ min_p: 0.01 }, false],
-  [{ presence_penalty: 0.1 }, false],
-  [{ frequency_penalty: -0.1 }, false],
-  [{ repetition_penalty: 1.1 }, false],
-  [{ logit_bias: { 5: 1 } }, false],
-  [{ bad_words: ['x'] }, false],
-  [{ min_tokens: 3 }, false],
-  [{ response_format: { type: 'json_object' } }, false],
-  [{ tool_choice: 'required' }, false],
-  [{ tool_choice: { type: 'function', function: { name: 'f' } } }, false],
-  [{ guided_regex: 'a+' }, false],
-  [{ structured_outputs: { json: {} } }, false],
-])('a distribution that the trainer cannot reproduce is trained on: %j', (body, expected) => {
-  expect(isReproducible(body, 'processed_logprobs')).toBe(expected);
+  [{}, 'all'],
+  [{ temperature: 0.7, top_p: 1, top_k: -1, min_p: 0, tool_choice: 'auto', response_format: { type: 'text' }, logit_bias: {} }, 'all'],
+  [{ top_k: 0, stop: ['x'], seed: 1, tools: [{}], bad_words: [] }, 'all'],
+  [{ temperature: 0 }, 'unknown'],
+  [{ top_p: 0.99 }, 'mask'],
+  [{ top_k: 50 }, 'mask'],
+  [{ min_p: 0.01 }, 'mask'],
+  [{ presence_penalty: 0.1 }, 'unknown'],
+  [{ frequency_penalty: -0.1 }, 'unknown'],
+  [{ repetition_penalty: 1.1 }, 'unknown'],
+  [{ logit_bias: { 5: 1 } }, 'unknown'],
+  [{ bad_words: ['x'] }, 'mask'],
+  [{ min_tokens: 3 }, 'mask'],
+  [{ response_format: { type: 'json_object' } }, 'mask'],
+  [{ tool_choice: 'required' }, 'mask'],
+  [{ tool_choice: { type: 'function', function: { name: 'f' } } }, 'mask'],
+  [{ guided_regex: 'a+' }, 'mask'],
+  [{ structured_outputs: { json: {} } }, 'mask'],
+  [{ top_k: 1 }, 'unknown'],
+  [{ top_p: 0.9, presence_penalty: 1 }, 'unknown'],
+])('a distribution is of all ids, of a sampling mask, or unknown to the trainer: %j is of %s', (body, expected) => {
+  expect(sampledFrom(body, 'processed_logprobs')).toBe(expected);
 });
 
 const finishOf = async (reply: Response) => (await reply.json()).choices[0].finish_reason;

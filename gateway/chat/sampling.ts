@@ -47,26 +47,45 @@ export function samplingOf(body: Record<string, unknown>): Record<string, number
   return numbers;
 }
 
+/** Settings that exclude ids and leave the ratios between the others as they are. */
 const GRAMMARS = ['structured_outputs', 'guided_json', 'guided_regex', 'guided_choice', 'guided_grammar', 'structural_tag'];
-const CUTS = ['logit_bias', 'bad_words', 'allowed_token_ids', 'logits_processors', 'min_tokens', 'use_beam_search', 'vllm_xargs'];
+const EXCLUSIONS = [...GRAMMARS, 'bad_words', 'allowed_token_ids', 'min_tokens'];
+/** Settings that change the ratios. */
+const CHANGES = ['logit_bias', 'logits_processors', 'use_beam_search', 'vllm_xargs'];
 
-/** Whether a softmax at the call's temperature gives the probabilities that were sampled from (rule 2). */
-export function isReproducible(body: Record<string, unknown>, mode: LogprobsMode | null): boolean {
+/** What the probabilities of a call are a softmax of, at its temperature: all ids, the ids of its sampling mask, or nothing that the trainer can compute. */
+export type SampledFrom = 'all' | 'mask' | 'unknown';
+
+export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | null): SampledFrom {
   const is = (key: string, ...fine: number[]) => body[key] === undefined || body[key] === null || fine.includes(Number(body[key]));
-  return (
-    is('top_p', 1) &&
-    is('top_k', -1, 0) &&
-    is('min_p', 0) &&
+  const isSoftmax =
     is('presence_penalty', 0) &&
     is('frequency_penalty', 0) &&
     is('repetition_penalty', 1) &&
     body.temperature !== 0 &&
-    // Else what it gives may be of another distribution than it sampled from.
+    // The log-probabilities of before the temperature are those of what was sampled from at temperature 1 alone.
     (mode === 'processed_logprobs' || is('temperature', 1)) &&
-    ![...GRAMMARS, ...CUTS].some((key) => isSet(body[key])) &&
+    !CHANGES.some((key) => isSet(body[key]));
+  if (!isSoftmax) return 'unknown';
+  const isWhole =
+    is('top_p', 1) &&
+    is('top_k', -1, 0) &&
+    is('min_p', 0) &&
+    !EXCLUSIONS.some((key) => isSet(body[key])) &&
     !masksTools(body.tool_choice) &&
-    !masksFormat(body.response_format)
-  );
+    !masksFormat(body.response_format);
+  if (isWhole) return 'all';
+  // One possible id has no gradient: greedy decoding trains nothing, and would only dilute the means over tokens.
+  return mode === 'processed_logprobs' && body.top_k !== 1 ? 'mask' : 'unknown';
+}
+
+/** Bounds a sampling mask where neither the run nor the agent does: vLLM refuses to return masks without a `top_k`. */
+const MASK_TOP_K = 100;
+
+/** The request's fields as an engine that returns sampling masks takes them. It has no temperature 0: of one possible id the choice is as certain. */
+export function boundedForMask(sampled: Record<string, unknown>): Record<string, unknown> {
+  if (sampled.temperature === 0) return { ...sampled, temperature: 1, top_k: 1 };
+  return typeof sampled.top_k === 'number' && sampled.top_k > 0 ? sampled : { ...sampled, top_k: MASK_TOP_K };
 }
 
 function isSet(value: unknown): boolean {

@@ -6,5 +6,5 @@ test.each([2 ** 31, -1, 1.5, '7', null])('an id that the record cannot hold is r
 });
 
 test.each([-1e39, Number.NaN, -Infinity])('a log-probability that 32 bits cannot hold is trained on: %d', (value) => {
-  expect(defectOf([1], { completion: [7], logprobs: [value] })).toBe('length_mismatch');
+  expect(defectOf([1], { completion: [7], logprobs: [value], mask: null })).toBe('length_mismatch');
 });

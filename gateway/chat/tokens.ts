@@ -1,8 +1,11 @@
 import { isObject, type JsonObject } from '../json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 
-/** What was sampled of one reply. Null: the engine did not say, or not in a form that can be trusted. */
-export type Sampled = { completion: number[] | null; logprobs: number[] | null };
+/**
+ * What was sampled of one reply. Null: the engine did not say, or not in a form that can be trusted.
+ * `mask`: the ids that could be sampled at each token (vLLM's `sampling_mask`).
+ */
+export type Sampled = { completion: number[] | null; logprobs: number[] | null; mask: number[][] | null };
 
 /** Chat completions name the prompt's ids once, text completions in each choice. */
 export function promptOf(reply: JsonObject): number[] | null {
@@ -10,9 +13,9 @@ export function promptOf(reply: JsonObject): number[] | null {
 }
 
 /** From a choice of a reply or a chunk, of a chat or a text completion. */
-export function sampledOf({ token_ids, logprobs }: JsonObject): Sampled {
+export function sampledOf({ token_ids, logprobs, sampling_mask }: JsonObject): Sampled {
   const said = isObject(logprobs) ? (logprobs.content ?? logprobs.token_logprobs) : undefined;
-  return { completion: idsIn(token_ids), logprobs: Array.isArray(said) ? said.map(logprobOf) : null };
+  return { completion: idsIn(token_ids), logprobs: Array.isArray(said) ? said.map(logprobOf) : null, mask: maskIn(sampling_mask) };
 }
 
 function logprobOf(entry: unknown): number {
@@ -53,4 +56,16 @@ export function completionCount(usage: unknown): number | null {
 /** As the record has them: 32 bits each, of which no engine uses the sign. */
 const isId = (value: unknown): value is number => typeof value === 'number' && (value | 0) === value && value >= 0;
 export const idsIn = (value: unknown): number[] | null => (Array.isArray(value) && value.every(isId) ? value : null);
+
+function maskIn(value: unknown): number[][] | null {
+  if (!Array.isArray(value)) return null;
+  const mask = value.flatMap((ids) => [idsIn(ids)].filter((each) => each !== null));
+  return mask.length === value.length ? mask : null;
+}
+
+/** Whether there is a mask for every sampled token, and each holds the token that was sampled. */
+export function isMasked({ completion, mask }: Sampled): boolean {
+  return completion !== null && mask?.length === completion.length && completion.every((id, i) => mask[i]?.includes(id));
+}
+
 const isLogprob = (value: number): boolean => Number.isFinite(Math.fround(value));

@@ -76,6 +76,7 @@ export class FakeEngine extends EngineServer {
     if (body.model !== undefined && !['policy', ...this.adapters].includes(String(body.model))) return json(response, error('NotFoundError', `The model ${String(body.model)} does not exist.`, 404), 404);
     const probe = probeReply(path, body, this.logprobsMode);
     if (probe) return json(response, probe);
+    if (path === '/v1/chat/completions/render') return json(response, error('NotFoundError', 'Not Found', 404), 404);
     const seen = { path, body, aborted: false };
     this.seen.push(seen);
     response.on('close', () => {

@@ -6,6 +6,7 @@ import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { EngineServer } from './engine-server.ts';
 import type { Generated } from './generated.ts';
+import { isMaskProbe } from './mode-probe.ts';
 
 const DONE = 'data: [DONE]';
 const GENERATE = '/inference/v1/generate';
@@ -28,7 +29,7 @@ export class ListeningProxy extends EngineServer {
     response.on('close', () => gone.abort());
     const method = request.method === 'GET' ? 'GET' : 'POST';
     const reply = await this.#engine.send({ method, path, ...(method === 'GET' ? {} : { body }), signal: gone.signal });
-    const isHeard = reply.status === 200 && (path === GENERATE || asked.return_token_ids === true) && !/render$/.test(path);
+    const isHeard = reply.status === 200 && !isMaskProbe(path, asked) && (path === GENERATE || asked.return_token_ids === true) && !/render$/.test(path);
     response.writeHead(reply.status, { 'content-type': reply.contentType });
     const decoder = new TextDecoder();
     let said = '';

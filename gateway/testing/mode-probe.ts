@@ -1,8 +1,15 @@
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
+import { isObject } from '../json.ts';
 
-/** What a fake engine answers when it is asked of what its log-probabilities are; null for any other request. */
-export function probeReply(path: string, body: Record<string, unknown>, mode: LogprobsMode): unknown {
+/** What a fake engine answers to the gateway's questions about its settings; null for any other request. `masks`: it returns sampling masks. */
+export function probeReply(path: string, body: Record<string, unknown>, mode: LogprobsMode, masks = false): unknown {
+  if (isMaskProbe(path, body)) return { choices: [{ index: 0, token_ids: [1], ...(masks ? { sampling_mask: [[1]] } : {}) }] };
   if (path !== '/v1/completions' || body.top_k !== 1 || body.max_tokens !== 1 || body.prompt !== 'x') return null;
   const logprob = mode === 'processed_logprobs' ? 0 : -1.5;
   return { object: 'text_completion', choices: [{ index: 0, text: 'y', logprobs: { token_logprobs: [logprob], tokens: ['y'] } }] };
+}
+
+/** Whether the gateway asks for one token of which all others are cut off, to learn whether the engine returns its mask. */
+export function isMaskProbe(path: string, { sampling_params: asked }: Record<string, unknown>): boolean {
+  return path === '/inference/v1/generate' && isObject(asked) && asked.max_tokens === 1 && asked.top_k === 1;
 }

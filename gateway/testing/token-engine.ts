@@ -46,6 +46,8 @@ export class TokenEngine extends EngineServer {
   fault: (path: string) => number | 'cut' | null = () => null;
   /** The log-probability of a sampled token. */
   logprob: (id: number) => number = (id) => -((id % 7) + 1) / 4;
+  /** Which ids could have been sampled where this one was; null: it returns no sampling masks. */
+  mask: ((id: number) => number[]) | null = null;
   /** Routes that it has besides, or instead; undefined: its own one answers. */
   route: (method: string, path: string, body: Record<string, unknown>) => unknown = () => undefined;
   /** What runs before a route answers; it may change what was asked. */
@@ -65,7 +67,7 @@ export class TokenEngine extends EngineServer {
     if (path === '/health') return json(response, {});
     if (path === '/weight_info') return json(response, { weight_version: this.label });
     if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
-    const probe = probeReply(path, body, 'processed_logprobs');
+    const probe = probeReply(path, body, 'processed_logprobs', this.mask !== null);
     if (probe) return json(response, probe);
     await this.before({ path, body, response });
     if (response.destroyed) return;
@@ -138,7 +140,7 @@ export class TokenEngine extends EngineServer {
     const usage = usageOf(prompt, sampled);
     const asText = body.output_mode === 'text';
     const choices = sampled.map(({ ids, text, ...ended }, index) => ({
-      index, ...(asText ? { text } : {}), token_ids: ids, logprobs: this.#logprobs(ids), ...ended, weight_versions: this.spans(ids.length),
+      index, ...(asText ? { text } : {}), token_ids: ids, logprobs: this.#logprobs(ids), ...this.#masks(ids), ...ended, weight_versions: this.spans(ids.length),
     }));
     if (!body.stream) return json(response, { request_id, choices, usage });
     const chunks = sampled.map(({ ids, text: all, finish_reason, ...ended }, index) => {
@@ -149,7 +151,7 @@ export class TokenEngine extends EngineServer {
         const text = soFar.slice(sent.length);
         sent = soFar;
         const last = i === ids.length - 1;
-        const choice = { index, text, token_ids: [id], logprobs: this.#logprobs([id]), finish_reason: last ? finish_reason : null };
+        const choice = { index, text, token_ids: [id], logprobs: this.#logprobs([id]), ...this.#masks([id]), finish_reason: last ? finish_reason : null };
         return { request_id, choices: [{ ...choice, ...(last ? { ...ended, weight_versions: this.spans(ids.length) } : {}) }] };
       });
     });
@@ -170,6 +172,11 @@ export class TokenEngine extends EngineServer {
       return { index: choice.index ?? index, message, finish_reason: choice.finish_reason, logprobs: null };
     });
     json(response, { id: `chatcmpl-${randomUUID()}`, object: 'chat.completion', created: 1, model: 'policy', choices: derendered, usage });
+  }
+
+  #masks(ids: number[]) {
+    const { mask } = this;
+    return mask ? { sampling_mask: ids.map((id) => mask(id)) } : {};
   }
 
   #logprobs(ids: number[]) {

@@ -14,7 +14,7 @@ export async function derender(
   post: (path: string, body: JsonObject) => Promise<JsonObject>,
 ): Promise<JsonObject> {
   const sampled = choicesOf(generated);
-  const spoken = sampled.map((choice) => ({ ...choice, token_ids: spokenIds(choice, traits.closing[0]) }));
+  const spoken = sampled.map(({ sampling_mask: _, ...choice }) => ({ ...choice, token_ids: spokenIds(choice, traits.closing[0]) }));
   // It refuses a choice without a word.
   const speaking = spoken.filter(({ token_ids }) => token_ids.length > 0);
   const silent = chatReply({ id: generated.request_id, model: body.model, choices: [], usage: generated.usage });
@@ -38,12 +38,12 @@ function spokenIds({ token_ids, finish_reason }: JsonObject, closing: number | u
   return finish_reason === 'stop' && token_ids.at(-1) === closing ? token_ids.slice(0, -1) : token_ids;
 }
 
-function asChatChoice(body: JsonObject, { token_ids, weight_versions, logprobs: sampled }: JsonObject, choice: JsonObject | undefined): JsonObject {
+function asChatChoice(body: JsonObject, { token_ids, weight_versions, sampling_mask, logprobs: sampled }: JsonObject, choice: JsonObject | undefined): JsonObject {
   if (!choice || !isObject(choice.message)) throw badReply('was derendered to no message');
   const message = body.parallel_tool_calls === false ? withOneCall(choice.message) : choice.message;
   const callsTools = Array.isArray(message.tool_calls) && message.tool_calls.length > 0 && !isObject(body.tool_choice);
   const finish_reason = callsTools && choice.finish_reason === 'stop' ? 'tool_calls' : choice.finish_reason;
-  return { ...choice, message, finish_reason, token_ids, weight_versions, logprobs: isObject(choice.logprobs) ? choice.logprobs : sampled };
+  return { ...choice, message, finish_reason, token_ids, weight_versions, sampling_mask, logprobs: isObject(choice.logprobs) ? choice.logprobs : sampled };
 }
 
 const withOneCall = (message: JsonObject): JsonObject =>

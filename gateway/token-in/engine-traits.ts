@@ -1,7 +1,7 @@
 import { readText, type EngineConnection } from '../engines/connection.ts';
 import { startsWith } from '../../store/ids.ts';
 import { idsIn } from '../chat/tokens.ts';
-import { parseObject, type JsonObject } from '../json.ts';
+import { isObject, parseObject, type JsonObject } from '../json.ts';
 
 /** What token-in needs to know of an engine. */
 export type EngineTraits = {
@@ -9,13 +9,15 @@ export type EngineTraits = {
   closing: number[];
   /** Whether it takes tool calls or reasoning out of the text: then a stream of plain text would not be what it answers. */
   parses: boolean;
+  /** Whether it says which ids could be sampled at each token (vLLM's `--return-sampling-mask`). */
+  masks: boolean;
 };
 
 const PROBE = [{ role: 'user', content: 'x' }];
 
 /** Null when the engine has no such routes, or its template no clear end of a reply. Rejects when it cannot be reached. */
 export async function readTraits(connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<EngineTraits | null> {
-  const post = async (path: string, body: JsonObject): Promise<{ status: number; body: JsonObject | null }> => {
+  const post: Post = async (path, body) => {
     const reply = await connection.ask({ method: 'POST', path, body: JSON.stringify({ ...(model === null ? {} : { model }), ...body }), signal });
     const text = await readText(reply.body);
     if (reply.status >= 500) throw new Error(`${connection.url}${path} answered ${reply.status}`);
@@ -29,7 +31,16 @@ export async function readTraits(connection: EngineConnection, model: string | n
   const closing = closed.slice(open.length);
   const reply = { choices: [{ index: 0, token_ids: closing.slice(0, 1), finish_reason: 'stop' }] };
   const { status } = await post('/v1/chat/completions/derender', { generate_response: reply });
-  return { closing, parses: status !== 200 };
+  return { closing, parses: status !== 200, masks: await returnsMasks(post, open) };
+}
+
+type Post = (path: string, body: JsonObject) => Promise<{ status: number; body: JsonObject | null }>;
+
+/** No route names the setting: one sampled token shows it. */
+async function returnsMasks(post: Post, prompt: number[]): Promise<boolean> {
+  const { body } = await post('/inference/v1/generate', { token_ids: prompt, sampling_params: { max_tokens: 1, temperature: 1, top_k: 1 } });
+  const choices = body?.choices;
+  return Array.isArray(choices) && isObject(choices[0]) && Array.isArray(choices[0].sampling_mask);
 }
 
 export function idsOf(rendered: JsonObject | null): number[] | null {

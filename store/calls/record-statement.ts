@@ -9,7 +9,7 @@ const columns: Column[] = [
   ...named('stream', 'boolean'),
   ...named('sampling versionSpans', 'jsonb'),
   ...named('startedAt firstTokenAt endedAt', 'timestamptz'),
-  ...named('digest request response promptTokenIds completionTokenIds logprobs', 'bytea'),
+  ...named('digest request response promptTokenIds completionTokenIds logprobs samplingMask', 'bytea'),
 ];
 
 function named(keys: string, type: string): Column[] {

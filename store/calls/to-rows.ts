@@ -2,6 +2,7 @@ import type { calls, CallStatus, Continuation, Fault, VersionSpan } from '../sch
 import type { JsonObject } from '../json.ts';
 import { sharedLength } from '../ids.ts';
 import type { Outline } from './outline.ts';
+import { packMask, type SamplingMask } from './sampling-mask.ts';
 import { shorten, type Base } from './shorten.ts';
 
 type Row = typeof calls.$inferInsert;
@@ -12,6 +13,8 @@ export type ChoiceRecord = {
   completionTokenIds: Int32Array | null;
   /** In nats. */
   logprobs: Float32Array | null;
+  /** The ids that could be sampled at each token; absent where the engine did not say. */
+  samplingMask?: SamplingMask | null;
   finishReason: string | null;
   policyVersion: number | null;
   versionSpans: VersionSpan[] | null;
@@ -56,7 +59,7 @@ const NOTHING_KNOWN: ReadonlySet<string> = new Set();
 
 function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, size: _size, ...call }: CallRecord, block: Block): JsonObject[] {
   const replies = Array.isArray(response?.choices) ? response.choices : [];
-  return choices.map(({ completionTokenIds, logprobs, ...choice }, i) => {
+  return choices.map(({ completionTokenIds, logprobs, samplingMask, ...choice }, i) => {
     const isFirst = i === 0;
     // A further reply is stored by the first one's row, with which it shares everything else.
     const sharedIds = isFirst ? (base && prompt ? sharedLength(prompt, base.tokenIds) : 0) : (prompt?.length ?? 0);
@@ -74,6 +77,7 @@ function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response
       promptTokenIds: block.add(prompt?.subarray(sharedIds)),
       completionTokenIds: block.add(completionTokenIds),
       logprobs: block.add(logprobs),
+      samplingMask: block.add(samplingMask && packMask(samplingMask)),
     };
   });
 }

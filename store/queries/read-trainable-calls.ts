@@ -1,4 +1,5 @@
 import { and, asc, eq, getTableColumns } from 'drizzle-orm';
+import { unpackMask } from '../calls/sampling-mask.ts';
 import { restorePrompts } from '../calls/restore-ids.ts';
 import type { Database } from '../database.ts';
 import type { TrainableCall } from '../samples/build-samples.ts';
@@ -13,12 +14,13 @@ export async function readTrainableCalls(db: Database, input: { trialId: string;
   const prompts = restorePrompts(rows);
   return rows.flatMap((row, i) => {
     const promptTokenIds = prompts[i];
-    const { completionTokenIds, logprobs, sampling, versionSpans } = row;
+    const { completionTokenIds, logprobs, sampling, samplingMask: packed, versionSpans } = row;
     if (row.status !== 'completed' || row.untrainable !== null || !promptTokenIds || !completionTokenIds?.length || !logprobs) return [];
     const temperature = typeof sampling.temperature === 'number' ? sampling.temperature : 1;
     const policyVersions = versionSpans
       ? versionSpans.flatMap(({ version, start, end }) => new Array<number>(end - start).fill(version))
       : row.policyVersion;
-    return [{ id: row.id, promptTokenIds, completionTokenIds, logprobs, policyVersions, temperature }];
+    const samplingMask = packed && unpackMask(packed);
+    return [{ id: row.id, promptTokenIds, completionTokenIds, logprobs, samplingMask, policyVersions, temperature }];
   });
 }

@@ -1,3 +1,4 @@
+import type { SamplingMask } from '../calls/sampling-mask.ts';
 import { concat, startsWith } from '../ids.ts';
 
 /** What a call adds to its trial's samples. */
@@ -7,6 +8,8 @@ export type TrainableCall = {
   completionTokenIds: Int32Array;
   /** In nats, at `temperature`; one a completion token. */
   logprobs: Float32Array;
+  /** The ids that could be sampled at each completion token, over which `logprobs` are normalised; null: all ids. */
+  samplingMask?: SamplingMask | null;
   /** One a completion token, or one for all of them; null outside any run. */
   policyVersions: number | null | readonly number[];
   temperature: number;
@@ -19,6 +22,8 @@ export type TokenSample = {
   lossMask: Int8Array;
   /** In nats, at `temperature`; 0 where the mask is 0. */
   logprobs: Float32Array;
+  /** The ids over which the log-probability is normalised; null: all ids, or a token that is not trained. */
+  samplingMask: (readonly number[] | null)[];
   /** Null where the mask is 0. */
   policyVersions: (number | null)[];
   temperature: number;
@@ -46,19 +51,21 @@ function sampleTo(leaf: Node): TokenSample {
   const { tokenIds, call } = leaf;
   const lossMask = new Int8Array(tokenIds.length);
   const logprobs = new Float32Array(tokenIds.length);
+  const samplingMask = new Array<readonly number[] | null>(tokenIds.length).fill(null);
   const policyVersions = new Array<number | null>(tokenIds.length).fill(null);
   const callIds: string[] = [];
   for (let node: Node | null = leaf; node; node = node.parent) {
     callIds.unshift(node.call.id);
     if (node.isTrained) continue;
     node.isTrained = true;
-    const { promptTokenIds, completionTokenIds, logprobs: own, policyVersions: versions } = node.call;
+    const { promptTokenIds, completionTokenIds, logprobs: own, samplingMask: kept, policyVersions: versions } = node.call;
     const start = promptTokenIds.length;
     lossMask.fill(1, start, start + completionTokenIds.length);
     logprobs.set(own, start);
+    kept?.forEach((ids, i) => (samplingMask[start + i] = ids));
     completionTokenIds.forEach((_, i) => (policyVersions[start + i] = versions === null || typeof versions === 'number' ? versions : (versions[i] ?? null)));
   }
-  return { tokenIds, lossMask, logprobs, policyVersions, temperature: call.temperature, callIds };
+  return { tokenIds, lossMask, logprobs, samplingMask, policyVersions, temperature: call.temperature, callIds };
 }
 
 const longest = (nodes: Node[]): Node | null =>

@@ -57,6 +57,8 @@ export const calls = pgTable(
     promptTokenIds: tokenIds('prompt_token_ids'),
     completionTokenIds: tokenIds('completion_token_ids'),
     logprobs: floats(),
+    /** Which ids could be sampled at each token, packed by `packMask`; null where the engine did not say. */
+    samplingMask: bytes('sampling_mask'),
     finishReason: text('finish_reason'),
     /** What was in force, after the run's own settings. */
     sampling: jsonb().$type<Record<string, unknown>>().notNull(),

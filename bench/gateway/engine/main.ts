@@ -23,6 +23,7 @@ const MODELS = json({ object: 'list', data: [{ id: 'policy', object: 'model', cr
 const LABEL = json({ weight_version: ENGINE_LABEL });
 const TOKENISED = json({ count: QUESTION.length, max_model_len: 1_000_000, tokens: QUESTION, token_strs: null });
 const EMPTY = json({});
+const NO_MASK = json({ choices: [{ index: 0, token_ids: [1] }] });
 const NOT_FOUND = json({ detail: 'Not Found' }, '404 Not Found');
 const SAMPLING = { temperature: 1, top_p: 1, min_p: 0, repetition_penalty: 1, max_tokens: 64, logprobs: 0, output_kind: 2, skip_clone: true };
 const RENDERED = { content_parts: null, sampling_params: SAMPLING, model: 'policy', reasoning_ended: null, return_token_ids: null, output_mode: 'tokens', stream: false, stream_options: null, cache_salt: null, priority: 0 };
@@ -36,6 +37,8 @@ function answer(socket: Socket, { path, body }: EngineRequest): void {
     return void socket.write(kept(`chat ${tokens} ${messages}`, () => wholeChat(tokens, messages)));
   }
   if (path === '/inference/v1/generate') {
+    // What the gateway asks it with, to learn whether this engine returns sampling masks.
+    if (body.includes('"top_k":1}')) return void socket.write(NO_MASK);
     counts.generated += 1;
     if (isStream(body)) return stream(socket, `ids ${tokens}`, () => streamedGenerated(tokens));
     counts.served += 1;

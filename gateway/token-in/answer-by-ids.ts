@@ -2,44 +2,51 @@ import { ordinaryAnswer, post, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
 import { rejection } from '../chat/rejection.ts';
 import { idsIn } from '../chat/tokens.ts';
-import type { GatewayDeps } from '../deps.ts';
-import type { Lease } from '../engines/pool.ts';
 import type { Replica } from '../engines/replica.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
-import { unlessAborted } from '../unless-aborted.ts';
-import { idsOf } from './engine-traits.ts';
+import { idsOf, type EngineTraits } from './engine-traits.ts';
 import { generate } from './generate.ts';
-import type { Turn } from './conversations.ts';
+import type { Past, Turn } from './conversations.ts';
 import { continuePrompt } from './prompt.ts';
 
 const RENDER = '/v1/chat/completions/render';
 
 /**
- * Answers a request that goes on from a recorded turn: the engine renders it, the recorded ids take the place of what it made
- * of the history, and it generates from ids (rule 3). Null when there is no such turn, or this engine cannot: the ordinary
- * route is asked then.
+ * Answers a request by the engine's routes for ids. One that goes on from a recorded turn: the engine renders it, the recorded ids
+ * take the place of what it made of the history, and it generates from ids (rule 3). Any other one only where the engine returns
+ * sampling masks, which its ordinary routes do not. Null where neither holds: the ordinary route is asked then.
  */
-export async function continueByIds(deps: GatewayDeps, call: Call, { replica }: Lease, body: JsonObject): Promise<Answer | null> {
+export async function answerByIds(call: Call, replica: Replica, traits: EngineTraits | null, body: JsonObject): Promise<Answer | null> {
   const { past, route } = call.request;
-  if (!deps.settings.tokenIn || !past.parent) return null;
-  return route === '/v1/completions' ? continueText(call, replica, body) : continueChat(call, replica, body);
+  if (route === '/v1/completions') return past.parent ? continueText(call, replica, body) : null;
+  // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
+  if (!traits || (traits.parses && hasStop(body.stop)) || !Array.isArray(body.messages)) return null;
+  const { stream: _, stream_options: __, ...whole } = body;
+  if (past.parent) return continueChat(call, replica, { traits, parent: past.parent, body, whole, messages: body.messages });
+  return traits.masks ? openChat(call, replica, traits, body, whole) : null;
 }
 
-async function continueChat(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
-  const { parent } = call.request.past;
-  if (!parent || !Array.isArray(body.messages)) return null;
-  // An engine that is slow to answer is waited for; one whose routes fail may still answer by its ordinary one.
-  const traits = await unlessAborted(replica.traits(modelOf(body)).catch(() => null), call.signal);
-  // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
-  if (!traits || (traits.parses && hasStop(body.stop))) return null;
-  const { stream: _, stream_options: __, ...whole } = body;
+/** Generates from the ids of the rendered request. */
+async function openChat(call: Call, replica: Replica, traits: EngineTraits, body: JsonObject, whole: JsonObject): Promise<Answer | null> {
+  const rendered = await ask(call, replica, RENDER, whole);
+  const prompt = idsOf(rendered);
+  if (!rendered || !prompt || isObject(rendered.features)) return null;
+  call.checkPrompt(prompt);
+  return generate(call, replica, { body, rendered, prompt, traits });
+}
+
+type Continued = { traits: EngineTraits; parent: NonNullable<Past['parent']>; body: JsonObject; whole: JsonObject; messages: unknown[] };
+
+async function continueChat(call: Call, replica: Replica, { traits, parent, body, whole, messages }: Continued): Promise<Answer | null> {
   const [full, history] = await Promise.all([
     ask(call, replica, RENDER, whole),
-    ask(call, replica, RENDER, { ...whole, messages: body.messages.slice(0, parent.messages), add_generation_prompt: false }),
+    ask(call, replica, RENDER, { ...whole, messages: messages.slice(0, parent.messages), add_generation_prompt: false }),
   ]);
   const [fullIds, historyIds] = [idsOf(full), idsOf(history)];
   if (!full || !fullIds || !historyIds || isObject(full.features)) return null;
-  const prompt = continuePrompt({ recorded: parent.tokenIds, history: historyIds, full: fullIds, closing: traits.closing });
+  // A history that the recorded ids do not fit is drift: it is generated from ids only where the mask would be lost otherwise.
+  const continued = continuePrompt({ recorded: parent.tokenIds, history: historyIds, full: fullIds, closing: traits.closing });
+  const prompt = continued ?? (traits.masks ? fullIds : null);
   if (!prompt) return null;
   call.checkPrompt(prompt);
   return generate(call, replica, { body, rendered: full, prompt, traits });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { textFrom } from './continue-by-ids.ts';
+import { textFrom } from './answer-by-ids.ts';
 
 test.each([
   ['a thought\nObservation', 'a thought', '\nObservation', '\nObservation'],
