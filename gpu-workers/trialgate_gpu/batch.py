@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from .errors import GpuWorkerError, NotFiniteError
+from .pack import SamplingMask
 
 COLUMNS = (
     "token_ids",
@@ -23,6 +24,8 @@ COLUMNS = (
     "group_id",
     "trial_id",
 )
+# Absent from batches of releases before 0.4.
+SAMPLING_MASK = "sampling_mask"
 NO_VERSION = -1
 
 
@@ -30,8 +33,10 @@ NO_VERSION = -1
 class Sample:
     """One trainable token sequence; the four arrays have one entry a token.
 
-    `logprobs` and `policy_versions` (what sampled the token) are only meaningful where `loss_mask`. `companions` are
-    the rewards of the trials of the same group that an earlier batch trained: they have no samples here.
+    `logprobs` and `policy_versions` (what sampled the token) are only meaningful where `loss_mask`. `sampling_mask`
+    holds for each token the ids over which its log-probability is normalised, ascending, or None for all ids.
+    `companions` are the rewards of the trials of the same group that an earlier batch trained: they have no samples
+    here.
     """
 
     token_ids: np.ndarray
@@ -43,6 +48,7 @@ class Sample:
     companions: list[dict[str, float]]
     group_id: str
     trial_id: str
+    sampling_mask: SamplingMask | None = None
 
     @property
     def trained_tokens(self) -> int:
@@ -81,7 +87,8 @@ def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
         raise _bad(path, f"no column {missing[0]!r}")
     if table.num_rows == 0:
         raise _bad(path, "it has no samples")
-    rows = zip(*(table.column(c).to_pylist() for c in COLUMNS), strict=True)
+    masks = table.column(SAMPLING_MASK).to_pylist() if SAMPLING_MASK in table.column_names else [None] * table.num_rows
+    rows = zip(*(table.column(c).to_pylist() for c in COLUMNS), masks, strict=True)
     return [_sample(path, number, row, parent_version) for number, row in enumerate(rows)]
 
 
@@ -89,8 +96,20 @@ def _named(rewards: list[tuple[str, float]]) -> dict[str, float]:
     return {str(name): float(value) for name, value in dict(rewards).items()}
 
 
+def _sampling_mask(masks: list[list[int] | None] | None) -> SamplingMask | None:
+    if masks is None or all(ids is None for ids in masks):
+        return None
+    return [None if ids is None else np.unique(np.asarray(ids, dtype=np.int64)) for ids in masks]
+
+
+def _is_mask_of(masks: SamplingMask, token_ids: np.ndarray) -> bool:
+    return len(masks) == len(token_ids) and all(
+        ids is None or token in ids for ids, token in zip(masks, token_ids, strict=True)
+    )
+
+
 def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
-    token_ids, loss_mask, logprobs, policy_versions, temperature, rewards, companions, group_id, trial_id = row
+    token_ids, loss_mask, logprobs, policy_versions, temperature, rewards, companions, group_id, trial_id, masks = row
     try:
         sample = Sample(
             np.asarray(token_ids, dtype=np.int64),
@@ -102,6 +121,7 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
             [_named(companion) for companion in companions],
             str(group_id),
             str(trial_id),
+            _sampling_mask(masks),
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"row {number} has a value of the wrong type ({error})") from error
@@ -112,6 +132,8 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
             f"{len(sample.policy_versions)} policy versions"
         )
         raise _bad(path, f"row {number} (trial {trial_id}) has unequal lengths: {lengths}")
+    if sample.sampling_mask is not None and not _is_mask_of(sample.sampling_mask, sample.token_ids):
+        raise _bad(path, f"row {number} (trial {trial_id}) has a sampling mask that lacks a sampled token")
     if sample.loss_mask.any() and sample.loss_mask[0]:
         raise _bad(path, f"row {number} (trial {trial_id}) trains its first token, which nothing predicts")
     if not sample.loss_mask.any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -13,7 +14,7 @@ CHUNK_ROWS = 512
 
 
 def _chunks(pack: Pack, device: torch.device):
-    """Yields (rows, their temperatures [rows, 1], token slice order, row of each token within the chunk, targets)."""
+    """Yields (rows, their temperatures [rows, 1], kept ids, token order, row of each token in the chunk, targets)."""
     row_nodes, row_temperatures, row_of_token = pack.rows
     for start in range(0, len(row_nodes), CHUNK_ROWS):
         stop = min(start + CHUNK_ROWS, len(row_nodes))
@@ -21,23 +22,48 @@ def _chunks(pack: Pack, device: torch.device):
         yield (
             torch.from_numpy(row_nodes[start:stop]).to(device),
             torch.from_numpy(row_temperatures[start:stop]).to(device).unsqueeze(1),
+            _kept(pack, start, stop, device),
             torch.from_numpy(tokens).to(device),
             torch.from_numpy(row_of_token[tokens] - start).to(device),
             torch.from_numpy(pack.targets[tokens]).to(device),
         )
 
 
-def _scaled_logits(hidden: torch.Tensor, head: nn.Linear, temperatures: torch.Tensor) -> torch.Tensor:
-    """[rows, vocabulary], float32, divided by the temperature as the engine does before it samples."""
-    return head(hidden).float().div_(temperatures)
+def _kept(pack: Pack, start: int, stop: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """(row within the chunk, id) of everything that could be sampled in the rows that have a sampling mask."""
+    masks = [(row - start, ids) for row, ids in pack.row_masks.items() if start <= row < stop]
+    if not masks:
+        return None
+    rows = np.concatenate([np.full(len(ids), row) for row, ids in masks])
+    ids = np.concatenate([ids for _, ids in masks])
+    return torch.from_numpy(rows).to(device), torch.from_numpy(ids).to(device)
+
+
+def _scaled_logits(
+    hidden: torch.Tensor,
+    head: nn.Linear,
+    temperatures: torch.Tensor,
+    kept: tuple[torch.Tensor, torch.Tensor] | None,
+) -> torch.Tensor:
+    """[rows, vocabulary], float32, divided by the temperature as the engine does before it samples.
+
+    Ids outside a row's sampling mask become -inf, so that the softmax is over the ids that could be sampled
+    (DeepSeek-V3.2, arXiv:2512.02556, "Keep Sampling Mask").
+    """
+    logits = head(hidden).float().div_(temperatures)
+    if kept is not None:
+        values = logits[kept]
+        logits[kept[0].unique()] = -torch.inf
+        logits[kept] = values
+    return logits
 
 
 @torch.no_grad()
 def token_logprobs(hidden: torch.Tensor, head: nn.Linear, pack: Pack) -> torch.Tensor:
     """Log-probability of each trained token of the pack, [tokens], float32."""
     logprobs = torch.empty(len(pack.targets), device=hidden.device)
-    for nodes, temperatures, tokens, rows, targets in _chunks(pack, hidden.device):
-        logits = _scaled_logits(hidden[nodes], head, temperatures)
+    for nodes, temperatures, kept, tokens, rows, targets in _chunks(pack, hidden.device):
+        logits = _scaled_logits(hidden[nodes], head, temperatures, kept)
         logprobs[tokens] = logits[rows, targets] - logits.logsumexp(1)[rows]
     return logprobs
 
@@ -57,9 +83,9 @@ def backward_through_head(
     dL/dweight to `weight_gradient`.
     """
     hidden_gradient = torch.zeros_like(hidden)
-    for nodes, temperatures, tokens, rows, targets in _chunks(pack, hidden.device):
+    for nodes, temperatures, kept, tokens, rows, targets in _chunks(pack, hidden.device):
         inputs = hidden[nodes]
-        logits = _scaled_logits(inputs, head, temperatures)
+        logits = _scaled_logits(inputs, head, temperatures, kept)
         total = logits.logsumexp(1)
         slope = d_logprob(tokens, logits[rows, targets] - total[rows])
         slope_of_row = torch.zeros_like(total).index_add_(0, rows, slope)

@@ -15,6 +15,9 @@ import numpy as np
 
 QUERY_BLOCK = 128
 
+# For each token the ids that could be sampled, ascending; None: all ids.
+SamplingMask = list[np.ndarray | None]
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -26,6 +29,7 @@ class Chain:
     targets: np.ndarray
     old_logprobs: np.ndarray
     temperature: float
+    sampling_mask: SamplingMask | None = None
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ class Pack:
     old_logprobs: np.ndarray
     temperatures: np.ndarray
     samples: np.ndarray
+    sampling_mask: SamplingMask | None = None
 
     @property
     def is_chain(self) -> bool:
@@ -57,15 +62,39 @@ class Pack:
     @cached_property
     def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(node of each row, temperature of each row, row of each trained token): logits are computed once a row."""
-        keys = np.stack([self.nodes.astype(np.float64), self.temperatures.astype(np.float64)])
+        keys = np.stack([self.nodes.astype(np.float64), self.temperatures.astype(np.float64), self._mask_numbers])
         unique, row_of_token = np.unique(keys, axis=1, return_inverse=True)
         return unique[0].astype(np.int64), unique[1].astype(np.float32), row_of_token.reshape(-1)
 
+    @cached_property
+    def _mask_numbers(self) -> np.ndarray:
+        """[tokens], equal where the sampling masks are; 0: none."""
+        numbers: dict[bytes, int] = {}
+        masks = self.sampling_mask or [None] * len(self.targets)
+        return np.array(
+            [0 if ids is None else numbers.setdefault(ids.tobytes(), len(numbers) + 1) for ids in masks], np.float64
+        )
 
-def chain(sample: int, token_ids: np.ndarray, loss_mask: np.ndarray, logprobs: np.ndarray, temperature: float) -> Chain:
-    """Cuts what comes after the last trained token: nothing there is trained."""
+    @cached_property
+    def row_masks(self) -> dict[int, np.ndarray]:
+        """The sampling mask of each row that has one."""
+        rows = self.rows[2].tolist()
+        return {row: ids for row, ids in zip(rows, self.sampling_mask or [], strict=False) if ids is not None}
+
+
+def chain(
+    sample: int,
+    token_ids: np.ndarray,
+    loss_mask: np.ndarray,
+    logprobs: np.ndarray,
+    temperature: float,
+    sampling_mask: SamplingMask | None = None,
+) -> Chain:
+    """Cuts what comes after the last trained token: nothing there is trained. All arguments have an entry a token."""
     trained = np.flatnonzero(loss_mask)
-    return Chain(sample, token_ids[: trained[-1]], trained - 1, token_ids[trained], logprobs[trained], temperature)
+    masks = None if sampling_mask is None else [sampling_mask[i] for i in trained]
+    inputs = token_ids[: trained[-1]]
+    return Chain(sample, inputs, trained - 1, token_ids[trained], logprobs[trained], temperature, masks)
 
 
 def shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
@@ -115,4 +144,11 @@ def _build(members: list[tuple[Chain, int]]) -> Pack:
         np.concatenate([c.old_logprobs for _, c in trained]),
         np.concatenate([np.full(len(c.targets), c.temperature, np.float32) for _, c in trained]),
         np.concatenate([np.full(len(c.targets), c.sample) for _, c in trained]),
+        _joined_masks([c for _, c in trained]),
     )
+
+
+def _joined_masks(chains: list[Chain]) -> SamplingMask | None:
+    if all(c.sampling_mask is None for c in chains):
+        return None
+    return [ids for c in chains for ids in c.sampling_mask or [None] * len(c.targets)]

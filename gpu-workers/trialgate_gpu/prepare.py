@@ -36,7 +36,9 @@ def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: in
     companions = companion_rewards(samples, settings.reward_weights)
     adv = advantages(samples, rewards, companions, settings.norm_adv_by_std_in_grpo)
     staleness = np.array([parent_version - int(s.trained_versions.min()) for s in samples])
-    chains = [chain(i, s.token_ids, s.loss_mask, s.logprobs, s.temperature) for i, s in enumerate(samples)]
+    chains = [
+        chain(i, s.token_ids, s.loss_mask, s.logprobs, s.temperature, s.sampling_mask) for i, s in enumerate(samples)
+    ]
     stale_tokens = sum(int((s.trained_versions < parent_version).sum()) for s in samples)
     metrics = batch_metrics(samples, rewards, companions, adv) | {
         "staleness/mean": float(staleness.mean()),
