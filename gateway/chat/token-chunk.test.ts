@@ -53,7 +53,7 @@ test('a chunk that is read without being parsed says something else than its JSO
     read[token.isText ? 'texts' : 'chats'] += 1;
     const parsed = JSON.parse(data) as Record<string, unknown>;
     const [choice] = choicesOf(parsed);
-    expect([[token.tokenId], [token.logprob]]).toEqual(Object.values(sampledOf(choice ?? {})));
+    expect({ completion: [token.tokenId], logprobs: [token.logprob], mask: null }).toEqual(sampledOf(choice ?? {}));
     const said = token.isText ? choice?.text : choice?.delta;
     expect([token.index, token.isText ? token.content : { content: token.content }, null]).toEqual([choice?.index, said, choice?.finish_reason]);
     expect(withoutNulls(JSON.parse(token.shown))).toEqual(withoutNulls(hide(parsed, HIDDEN)));

@@ -14,7 +14,8 @@ export async function derender(
   post: (path: string, body: JsonObject) => Promise<JsonObject>,
 ): Promise<JsonObject> {
   const sampled = choicesOf(generated);
-  const spoken = sampled.map(({ sampling_mask: _, ...choice }) => ({ ...choice, token_ids: spokenIds(choice, traits.closing[0]) }));
+  // A mask is of no use to the route, and longer than all the rest.
+  const spoken = sampled.map((choice) => ({ ...choice, sampling_mask: undefined, token_ids: spokenIds(choice, traits.closing[0]) }));
   // It refuses a choice without a word.
   const speaking = spoken.filter(({ token_ids }) => token_ids.length > 0);
   const silent = chatReply({ id: generated.request_id, model: body.model, choices: [], usage: generated.usage });
