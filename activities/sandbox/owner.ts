@@ -9,7 +9,10 @@ import { sandboxesFolder } from './sandboxes-folder.ts';
 const owner = z.object({ host: z.string(), pid: z.int(), started: z.string(), uid: z.int().nullable() });
 export type Owner = z.output<typeof owner>;
 
-const owners = async (home: string): Promise<string> => join(await sandboxesFolder(home), '.owners');
+/** The folder beside the sandboxes that has a file for each of them. */
+export const OWNERS = '.owners';
+
+const owners = async (home: string): Promise<string> => join(await sandboxesFolder(home), OWNERS);
 
 export async function writeOwner(home: string, name: string, uid: number | null): Promise<void> {
   const folder = await owners(home);

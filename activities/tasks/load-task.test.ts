@@ -1,7 +1,9 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { execFileSync } from 'node:child_process';
+import { cp, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { sandboxWith, temporaryHome } from '../sandbox/testing/fixtures.ts';
 import { listTasks } from './list-tasks.ts';
 import { loadTask } from './load-task.ts';
 
@@ -63,6 +65,34 @@ test.each([
   const bad = await write('bad', files);
   await expect(loadTask(bad)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(message) });
   await expect(listTasks([folder])).rejects.toThrow(message);
+});
+
+test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment'])('a task whose %s is a link out of its folder is refused', async (name) => {
+  const outside = await write('outside', { 'environment/file': 'theirs' });
+  const linked = await write('linked', {});
+  await rm(join(linked, name), { recursive: true, force: true });
+  await symlink(join(outside, name), join(linked, name));
+  await expect(loadTask(linked)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(/linked\/[a-z.]+.* leads out of the task/) });
+});
+
+test('a task may be a link, and may link to its own files', async () => {
+  const task = await write('task', { 'instruction.md': null, 'text.md': 'Linked.' });
+  await symlink('text.md', join(task, 'instruction.md'));
+  await symlink('task', join(folder, 'link'));
+  expect(await loadTask(join(folder, 'link'))).toMatchObject({ name: 'task', folder: task, instruction: 'Linked.' });
+});
+
+test('a pipe instead of an instruction is refused, not waited for', async () => {
+  const task = await write('piped', { 'instruction.md': null });
+  execFileSync('mkfifo', [join(task, 'instruction.md')]);
+  await expect(loadTask(task)).rejects.toThrow(/instruction\.md is not a regular file/);
+});
+
+test('a task that an agent wrote into its sandbox is refused', async () => {
+  await using deployment = await temporaryHome();
+  const sandbox = await sandboxWith(deployment.home, {});
+  await cp(await write('task', {}), join(sandbox.work, 'task'), { recursive: true });
+  await expect(loadTask(join(sandbox.work, 'task'))).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('lies in a sandbox') });
 });
 
 test('a folder of tasks comes unsorted, or a task twice', async () => {

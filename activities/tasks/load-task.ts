@@ -1,8 +1,10 @@
-import { readFile, stat } from 'node:fs/promises';
+import { realpath, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { parse, TomlError } from 'smol-toml';
 import { TrialgateError } from '../../store/errors.ts';
+import { isInsideSandbox } from '../sandbox/inside-sandbox.ts';
 import { locate } from './locate.ts';
+import { readInside, requireInside } from './read-inside.ts';
 import { taskFile } from './task-file.ts';
 
 /** One task: a folder in Harbor's format. */
@@ -18,15 +20,17 @@ export type Task = {
 
 /** @throws TrialgateError `bad_input` that names the file, and the line or field. */
 export async function loadTask(folder: string): Promise<Task> {
-  const root = await locate(folder);
+  const root = await realpath(await locate(folder));
+  if (await isInsideSandbox(root)) throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
   const file = join(root, 'task.toml');
-  const parsed = taskFile.safeParse(parseToml(await required(file), file));
+  const parsed = taskFile.safeParse(parseToml(await required(root, 'task.toml'), file));
   if (!parsed.success) {
     const faults = parsed.error.issues.map((issue) => `${issue.path.join('.') || '(top level)'}: ${issue.message}`);
     throw new TrialgateError('bad_input', `${file}: ${faults.join('; ')}`);
   }
-  const instruction = await required(join(root, 'instruction.md'));
-  await required(join(root, 'tests', 'test.sh'));
+  const instruction = await required(root, 'instruction.md');
+  await required(root, 'tests/test.sh');
+  for (const part of ['tests', 'environment']) await requireInside(root, part);
   const { task, agent, verifier, environment } = parsed.data;
   return {
     name: task.name ?? basename(root),
@@ -61,8 +65,10 @@ function parseToml(text: string, file: string): unknown {
   }
 }
 
-async function required(file: string): Promise<string> {
-  const text = await readFile(file, 'utf8').catch((error: NodeJS.ErrnoException) => {
+async function required(root: string, name: string): Promise<string> {
+  const file = join(root, name);
+  const text = await readInside(root, name).catch((error: NodeJS.ErrnoException) => {
+    if (error instanceof TrialgateError) throw error;
     const why = error.code === 'ENOENT' ? 'is missing' : `cannot be read (${error.code})`;
     throw new TrialgateError('bad_input', `${file} ${why}; a task needs task.toml, instruction.md and tests/test.sh`);
   });

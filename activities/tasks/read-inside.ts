@@ -1,0 +1,33 @@
+import { constants } from 'node:fs';
+import { open, readlink, realpath } from 'node:fs/promises';
+import { join, sep } from 'node:path';
+import { TrialgateError } from '../../store/errors.ts';
+
+const LEAVES = 'is a link that leads out of the task: copy what it names into the task';
+
+/**
+ * The text of a task's file. A link is followed only within the task. What counts is where the opened file really is,
+ * so a link that is exchanged meanwhile gains nothing.
+ * @param root the real path of the task's folder
+ * @throws TrialgateError `bad_input` for a link out of the task; the system's error for a file that cannot be read
+ */
+export async function readInside(root: string, name: string): Promise<string> {
+  const path = join(root, name);
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  try {
+    if (!isBelow(root, await readlink(`/proc/self/fd/${file.fd}`))) throw new TrialgateError('bad_input', `${path} ${LEAVES}`);
+    if (!(await file.stat()).isFile()) throw new TrialgateError('bad_input', `${path} is not a regular file`);
+    return await file.readFile('utf8');
+  } finally {
+    await file.close();
+  }
+}
+
+/** @throws TrialgateError `bad_input` where the folder is a link out of the task; one that is not there is no fault */
+export async function requireInside(root: string, name: string): Promise<void> {
+  const path = join(root, name);
+  const real = await realpath(path).catch(() => null);
+  if (real !== null && !isBelow(root, real)) throw new TrialgateError('bad_input', `${path} ${LEAVES}`);
+}
+
+const isBelow = (root: string, path: string): boolean => path.startsWith(root + sep);
