@@ -8,13 +8,15 @@ import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { openDatabase, type Database } from '../store/database.ts';
 import { ASK, SECRET, useGateway } from '../gateway/testing/harness.ts';
 import { HostSandboxes } from './host-sandboxes.ts';
-import { runAgent } from './run-agent.ts';
+import type { Fault } from '../gateway/testing/fake-engine.ts';
+import { sealTrial } from '../store/queries/seal-trial.ts';
+import { runAgent, type AgentEnd } from './run-agent.ts';
 import { isolation } from './sandbox/isolation.ts';
 import { taskWith, temporaryHome } from './sandbox/testing/fixtures.ts';
 
 type Place = { db: Database; gatewayUrl: string; network?: 'gateway' | 'host'; onSandbox?: (root: string) => void };
 
-async function endOf(agent: string, trial: { id: string; attempt: number }, { db, gatewayUrl, network, onSandbox }: Place) {
+async function endOf(agent: string, trial: { id: string; attempt: number }, { db, gatewayUrl, network, onSandbox }: Place): Promise<AgentEnd> {
   await using folder = await temporaryHome();
   const task = await taskWith(folder.home, 'true');
   const key = { trialId: trial.id, attempt: trial.attempt };
@@ -23,7 +25,7 @@ async function endOf(agent: string, trial: { id: string; attempt: number }, { db
   if (onSandbox) await sandboxes.use(key, async ({ sandbox }) => onSandbox(sandbox.root));
   const temporal = new Client({ connection: Connection.lazy() });
   const deps = { db, temporal, gatewayUrls: [gatewayUrl], home: folder.home, secret: SECRET, hostQueue: 'host', sandboxes };
-  const end = await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent, seconds: 20 });
+  const end: AgentEnd = await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent, seconds: 20 });
   await sandboxes.close(key);
   expect(sandboxes.slots.free).toBe(1);
   return end;
@@ -43,12 +45,12 @@ async function refusingGateway({ dies = false } = {}) {
   };
 }
 
-test('an agent that crashed because its gateway died is judged by what it left', async () => {
+test('an agent that crashed because its gateway died is run again', async () => {
   using refusing = await refusingGateway({ dies: true });
   // It is not asked: what cannot answer has no say in it.
   const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
   const end = await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl: refusing.url });
-  expect(end).toMatchObject({ outcome: 'infra_error', reason: expect.stringContaining('the gateway refused') });
+  expect(end).toMatchObject({ outcome: 'infra_error', evidence: 'gateway', reason: expect.stringContaining('the gateway refused') });
 });
 
 test.skipIf((await isolation()).kind !== 'bubblewrap')("a run's `network: host` opens the host's network to its agents, and the log warns of it", async () => {
@@ -76,20 +78,55 @@ test.skipIf((await isolation()).kind !== 'bubblewrap')("a run's `network: host` 
 describe('an agent in front of a gateway', () => {
   const gateway = useGateway();
 
-  test('a trial whose calls are used up is verified as if it had ended by itself', async () => {
+  test('a trial whose calls are used up ends as truncated, however its agent exits', async () => {
     const trial = await gateway.trial({ budgets: { calls: 1 } });
     expect(await endOf('repair', trial, { db: gateway.db, gatewayUrl: gateway.gateway.url })).toMatchObject({ outcome: 'truncated', reason: 'budget_exhausted' });
     expect((await trial.calls()).filter((call) => call.finishReason === 'stop')).toHaveLength(1);
   });
 
-  test.each([
-    ['status_500', 'infra_error'],
-    ['bad_request', 'agent_error'],
-  ] as const)('an agent that died after a server error of ours is judged by what it left, or one that died of its own request is not (%s)', async (fault, outcome) => {
-    const trial = await gateway.trial();
-    gateway.engine.fault = fault;
-    await (await trial.chat(ASK)).text();
+  /** How an attempt ends whose agent crashed after these calls: of each, the engine's fault. */
+  async function crashedAfter(...faults: Fault[]) {
+    const trial = await gateway.trial({ runId: 'run' });
+    await gateway.givePool('run', 'default');
+    for (const fault of faults) {
+      gateway.engine.fault = fault;
+      await (await trial.chat(ASK)).text();
+    }
+    gateway.engine.fault = 'none';
     using refusing = await refusingGateway();
-    expect(await endOf('oneshot', trial, { db: gateway.db, gatewayUrl: refusing.url })).toMatchObject({ outcome, reason: expect.stringContaining('the gateway refused') });
+    return await endOf('oneshot', trial, { db: gateway.db, gatewayUrl: refusing.url });
+  }
+
+  test.each<[Fault[], Partial<AgentEnd>]>([
+    [['dead'], { outcome: 'infra_error', evidence: 'engine' }],
+    [['status_503'], { outcome: 'infra_error', evidence: 'engine' }],
+    [['dead', 'bad_request'], { outcome: 'infra_error', evidence: 'engine' }],
+    // Answered with an error by an engine that is well, twice: such as `structured_outputs: {grammar: "root ::= root"}`.
+    [['status_500'], { outcome: 'agent_error' }],
+    [['bad_request'], { outcome: 'agent_error' }],
+    [['dead', 'none'], { outcome: 'agent_error' }],
+  ])('an agent that crashed after calls that the engine answered by %j ends as %j', async (faults, expected) => {
+    const end = await crashedAfter(...faults);
+    expect(end).toMatchObject({ ...expected, reason: expect.stringContaining('the gateway refused') });
+    expect(end.evidence).toBe(expected.evidence);
+  });
+
+  test('a trial that ends by its engine for the third time, while the engine answers others, is its agent’s error', async () => {
+    await gateway.givePool('run', 'default');
+    const outcomes = [];
+    const trial = await gateway.trial({ trialId: 'thrice', runId: 'run' });
+    for (let attempt = 1; attempt <= 3; attempt++) {
+      const { key } = await gateway.trial({ trialId: trial.id, attempt });
+      gateway.engine.fault = 'status_503';
+      await (await gateway.chat(trial.id, key, ASK)).text();
+      gateway.engine.fault = 'none';
+      using refusing = await refusingGateway();
+      const other = await gateway.trial({ runId: 'run' });
+      expect((await other.chat(ASK)).status).toBe(200);
+      const end = await endOf('oneshot', { id: trial.id, attempt }, { db: gateway.db, gatewayUrl: refusing.url });
+      outcomes.push(end.outcome);
+      if (end.outcome === 'infra_error') await sealTrial(gateway.db, { trialId: trial.id, attempt, outcome: end.outcome, evidence: end.evidence });
+    }
+    expect(outcomes).toEqual(['infra_error', 'infra_error', 'agent_error']);
   });
 });

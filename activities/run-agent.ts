@@ -1,21 +1,24 @@
 import { ApplicationFailure } from '@temporalio/common';
-import { and, desc, eq, ne } from 'drizzle-orm';
-import type { Database } from '../store/database.ts';
+import type { Evidence } from '../store/schema.ts';
 import { attemptKey } from '../store/keys.ts';
 import { findTrial } from '../store/queries/find-trials.ts';
-import { calls } from '../store/schema.ts';
 import { agentsFolder } from './agents-folder.ts';
 import type { Deps } from './deps.ts';
+import { judgeAgentEnd } from './judge-agent-end.ts';
 import { answers, liveGateway } from './live-gateway.ts';
+import { countOomKills } from './sandbox/oom-kills.ts';
 import { isolation } from './sandbox/isolation.ts';
 import { loadAgent } from './sandbox/load-agent.ts';
 import { runAgent as runInSandbox } from './sandbox/run-agent.ts';
+import { readWitness } from './read-witness.ts';
 import { whileHeartbeating } from './while-heartbeating.ts';
 
 export type AgentEnd = {
   /** Null: it ended by itself and is to be verified. */
   outcome: 'agent_error' | 'truncated' | 'infra_error' | null;
   reason?: string;
+  /** Of an `infra_error`: what shows it. */
+  evidence?: Evidence;
   seconds: Record<string, number>;
 };
 export type AgentTurn = { trialId: string; attempt: number; agent: string };
@@ -29,6 +32,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
       const gateway = await liveGateway(deps.gatewayUrls, signal);
       const network = ofRun ?? agent.network;
       if (network === 'host') sayHostNetwork(agent.name);
+      const oomKills = await countOomKills();
       const result = await runInSandbox({
         agent,
         agentsFolder,
@@ -42,21 +46,30 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
         model: 'policy',
         signal,
       });
-      return { result, lostGateway: result.ending === 'agent_error' && !(await answers(gateway, signal)) };
+      return {
+        result,
+        isMachineOutOfMemory: (await countOomKills()) > oomKills,
+        isGatewayAway: result.ending === 'agent_error' && !(await answers(gateway, signal)),
+      };
     }),
   );
-  if (!ran) return { outcome: 'infra_error', reason: 'this worker does not hold the sandbox', seconds: {} };
-  const { result, lostGateway } = ran;
+  if (!ran) return { outcome: 'infra_error', evidence: 'host', reason: 'this worker does not hold the sandbox', seconds: {} };
+  const { result, isMachineOutOfMemory, isGatewayAway } = ran;
+  const { ending, reason, isDiskFull } = result;
+  if (ending === 'cancelled') throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
   const spent = { agent: result.process.seconds };
-  const reason = result.reason ?? undefined;
-  if (result.ending === 'cancelled') throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
-  if (result.ending === 'infra_error' || (result.ending === 'agent_error' && (lostGateway || (await diedOfUs(deps.db, trialId, attempt))))) {
+  const killed = result.process.signal === 'SIGKILL' || result.process.exitCode === SIGKILL_EXIT;
+  // A store that is away with the gateway has no say in it, and would be waited for.
+  const recorded = isGatewayAway ? NOTHING_RECORDED : await readWitness(deps.db, input);
+  const judged = judgeAgentEnd({ ending, reason, killed }, { isDiskFull, isMachineOutOfMemory, isGatewayAway, ...recorded });
+  const why = judged.reason ?? undefined;
+  if (judged.outcome === 'infra_error') {
     await deps.sandboxes.close(input);
-    return { outcome: 'infra_error', reason, seconds: spent };
+    return { outcome: 'infra_error', evidence: judged.evidence, reason: why, seconds: spent };
   }
   const exhausted = (await findTrial(deps.db, trialId))?.exhausted;
   if (exhausted) return { outcome: 'truncated', reason: exhausted, seconds: spent };
-  return { outcome: result.ending === 'done' ? null : 'agent_error', reason, seconds: spent };
+  return { outcome: judged.outcome, reason: why, seconds: spent };
 };
 
 const said = new Set<string>();
@@ -68,13 +81,6 @@ function sayHostNetwork(agent: string): void {
   console.warn(`WARNING: the agent ${agent} reaches all that this host reaches (network: host), the ports of its loopback among them`);
 }
 
-/** Whether the last thing the agent saw before it died was a server error of ours, or engines that were paused for too long. */
-async function diedOfUs(db: Database, trialId: string, attempt: number): Promise<boolean> {
-  const [last] = await db
-    .select({ httpStatus: calls.httpStatus, reason: calls.reason })
-    .from(calls)
-    .where(and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), ne(calls.status, 'cancelled')))
-    .orderBy(desc(calls.seq))
-    .limit(1);
-  return last !== undefined && (last.httpStatus >= 500 || last.reason?.startsWith('engine_paused') === true);
-}
+/** As shells and bubblewrap report it. */
+const SIGKILL_EXIT = 128 + 9;
+const NOTHING_RECORDED = { unanswered: null, earlier: 0, enginesAnswer: false };

@@ -1,7 +1,7 @@
 import { TrialgateError } from '../store/errors.ts';
 import { openAttempt } from '../store/queries/open-attempt.ts';
 import { sealTrial as seal } from '../store/queries/seal-trial.ts';
-import type { Outcome } from '../store/schema.ts';
+import type { Evidence, Outcome } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 
@@ -11,6 +11,7 @@ export type Sealing = {
   attempt?: number;
   outcome: Outcome;
   reason?: string;
+  evidence?: Evidence;
   rewards?: Record<string, number>;
   seconds?: Record<string, number>;
   host?: string;

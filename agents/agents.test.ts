@@ -98,9 +98,10 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(asked.map(({ headers }) => headers['x-stainless-retry-count'])).toEqual(['0', '1']);
   });
 
-  test("a gateway's lasting failure is the agent's fault", async () => {
+  test("a gateway's lasting failure ends the agent with an error that says it, and with no exit code of its own", async () => {
     expect(await run('oneshot', { status: 500, text: 'engine is gone' })).toMatchObject({
-      ending: 'infra_error',
+      ending: 'agent_error',
+      process: { exitCode: 1 },
       reason: expect.stringContaining('engine is gone'),
     });
   });

@@ -12,9 +12,6 @@ import { passable, sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
 import type { EndReason, ProcessResult } from './run-process.ts';
 
-/** The exit status by which an agent says that the gateway, not its task, made it stop (EX_TEMPFAIL). */
-const GATEWAY_FAILED = 75;
-
 export type AgentRun = {
   agent: Agent;
   /** Where agents' own files are; read-only for the agent. */
@@ -33,10 +30,12 @@ export type AgentRun = {
 };
 
 export type AgentResult = {
-  /** `done`: to be verified. `agent_error`: crashed, or used up a limit. */
-  ending: 'done' | 'agent_error' | 'infra_error' | 'cancelled';
+  /** How the process ended: by itself (`done`), by a crash or a limit (`agent_error`). Whose fault that is `judgeAgentEnd` decides. */
+  ending: 'done' | 'agent_error' | 'cancelled';
   /** For people; null when done. */
   reason: string | null;
+  /** The host's disk is full, by no fault of this sandbox. */
+  isDiskFull: boolean;
   process: ProcessResult;
 };
 
@@ -96,10 +95,8 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
     marker: sandbox.marker,
     signal: run.signal,
   });
-  if (result.reason !== 'cancelled' && (await isDiskFullForOthers(sandbox, task.environment.storageMb))) {
-    return { ending: 'infra_error', reason: "the host's disk is full", process: result };
-  }
-  return { ...judge(result), process: result };
+  const isDiskFull = result.reason !== 'cancelled' && (await isDiskFullForOthers(sandbox, task.environment.storageMb));
+  return { ...endingOf(result), isDiskFull, process: result };
 }
 
 /** The agents' folder, or a copy of it where the sandbox's user could not come to it. */
@@ -120,12 +117,10 @@ const LIMITS: Record<Exclude<EndReason, 'exited' | 'cancelled'>, string> = {
   process_limit: 'started too many processes',
 };
 
-function judge({ reason, exitCode, signal, stderr }: ProcessResult): Omit<AgentResult, 'process'> {
+function endingOf({ reason, exitCode, signal, stderr }: ProcessResult): Pick<AgentResult, 'ending' | 'reason'> {
   if (reason === 'cancelled') return { ending: 'cancelled', reason: 'cancelled' };
   if (reason !== 'exited') return { ending: 'agent_error', reason: `the agent ${LIMITS[reason]}` };
   if (exitCode === 0) return { ending: 'done', reason: null };
   const last = stderr.trim().split('\n').at(-1)?.slice(0, 300) ?? '';
-  if (exitCode === GATEWAY_FAILED)
-    return { ending: 'infra_error', reason: `the agent could not reach its model: ${last}` };
   return { ending: 'agent_error', reason: `the agent ended with ${signal ?? `exit code ${exitCode}`}: ${last}` };
 }

@@ -15,7 +15,6 @@ import http.client
 import urllib.parse
 
 TRIES = 3
-EXIT_GATEWAY_FAILED = 75  # EX_TEMPFAIL
 MAX_TOKENS = 128
 
 Message = dict[str, str]
@@ -43,16 +42,14 @@ def ask(messages: list[Message]) -> str:
             raise Exhausted(failure)
         if status < 500 and status != 429:
             sys.exit(f"the gateway refused: {failure}")
-    print(f"the gateway failed {TRIES} times: {failure}", file=sys.stderr)
-    sys.exit(EXIT_GATEWAY_FAILED)
+    sys.exit(f"the gateway failed {TRIES} times: {failure}")
 
 
 def _text(body: bytes) -> str:
     try:
         return json.loads(body)["choices"][0]["message"]["content"] or ""
     except (ValueError, KeyError, IndexError, TypeError):
-        print(f"the gateway's answer is not a chat completion: {body[:300]!r}", file=sys.stderr)
-        sys.exit(EXIT_GATEWAY_FAILED)
+        sys.exit(f"the gateway's answer is not a chat completion: {body[:300]!r}")
 
 
 def _post(messages: list[Message], attempt: int) -> tuple[int, bytes]:
