@@ -4,7 +4,7 @@ import { judgeAgentEnd, type ProcessEnd, type Witness } from './judge-agent-end.
 const done: ProcessEnd = { ending: 'done', reason: null, killed: false };
 const crashed: ProcessEnd = { ending: 'agent_error', reason: 'the agent ended with exit code 75: the gateway failed', killed: false };
 const killed: ProcessEnd = { ending: 'agent_error', reason: 'the agent ended with SIGKILL', killed: true };
-const nothing: Witness = { isDiskFull: false, isMachineOutOfMemory: false, isGatewayAway: false, unanswered: null, earlier: 0, enginesAnswer: true };
+const nothing: Witness = { isDiskFull: false, isMachineOutOfMemory: false, isGatewayAway: false, hasGatewayFailed: false, unanswered: null, earlier: 0, enginesAnswer: true };
 const engine = { fault: 'engine', reason: 'engine_cut: the reply broke off' } as const;
 
 test.each<[string, ProcessEnd, Partial<Witness>, string | null, string | undefined]>([
@@ -13,6 +13,7 @@ test.each<[string, ProcessEnd, Partial<Witness>, string | null, string | undefin
   ['a kill without an event is the agent’s', killed, {}, 'agent_error', undefined],
   ['a full disk is the host’s', done, { isDiskFull: true }, 'infra_error', 'host'],
   ['a crash in front of a gateway that is away is the gateway’s', crashed, { isGatewayAway: true }, 'infra_error', 'gateway'],
+  ['an end after a gateway that took no connection is the gateway’s, however the agent exits', done, { hasGatewayFailed: true }, 'infra_error', 'gateway'],
   ['a gateway that goes after the agent has ended well changes nothing', done, { isGatewayAway: true }, null, undefined],
   ['a kill on a machine without memory is the host’s', killed, { isMachineOutOfMemory: true }, 'infra_error', 'host'],
   ['a crash on a machine without memory is the agent’s', crashed, { isMachineOutOfMemory: true }, 'agent_error', undefined],

@@ -14,8 +14,10 @@ export type Witness = {
   isDiskFull: boolean;
   /** The machine, not the sandbox, ran out of memory while the agent ran. */
   isMachineOutOfMemory: boolean;
-  /** The gateway does not answer now, or did not take connections while the agent ran. */
+  /** The gateway does not answer now. */
   isGatewayAway: boolean;
+  /** The host could not bring the agent to the gateway, and the agent got no answer after that. */
+  hasGatewayFailed: boolean;
   /** A call that failed by no fault of the agent's shortly before its end, and after which it got no answer. */
   unanswered: { fault: Exclude<Evidence, 'host'>; reason: string } | null;
   /** Earlier attempts of the trial that ended by such evidence. */
@@ -34,10 +36,10 @@ const BELIEVED = 2;
  * what it prints counts: a model learns to say whatever gives it another try.
  */
 export function judgeAgentEnd({ ending, reason, killed }: ProcessEnd, witness: Witness): Judgement {
-  const { isDiskFull, isGatewayAway, isMachineOutOfMemory, unanswered, earlier, enginesAnswer } = witness;
+  const { isDiskFull, isGatewayAway, hasGatewayFailed, isMachineOutOfMemory, unanswered, earlier, enginesAnswer } = witness;
   const infra = (evidence: Evidence, what: string): Judgement => ({ outcome: 'infra_error', evidence, reason: reason === null ? what : `${what}; ${reason}` });
   if (isDiskFull) return infra('host', "the host's disk is full");
-  if (isGatewayAway && ending !== 'done') return infra('gateway', 'the gateway was away');
+  if (hasGatewayFailed || (isGatewayAway && ending !== 'done')) return infra('gateway', 'the gateway was away');
   if (isMachineOutOfMemory && killed && earlier < BELIEVED) return infra('host', 'the machine ran out of memory');
   if (unanswered && (earlier < BELIEVED || !enginesAnswer)) return infra(unanswered.fault, `its last call failed: ${unanswered.reason}`);
   return { outcome: ending === 'done' ? null : ending, reason };

@@ -1,29 +1,40 @@
-import { and, eq, inArray, isNotNull, sql } from 'drizzle-orm';
+import { and, eq, gte, inArray, isNotNull, sql } from 'drizzle-orm';
 import type { Database } from '../store/database.ts';
 import { attempts, calls } from '../store/schema.ts';
 import type { Witness } from './judge-agent-end.ts';
 
+type Ended = {
+  trialId: string;
+  attempt: number;
+  /** When the host last failed to bring the agent to the gateway, in milliseconds since the epoch. */
+  gatewayFailedAt: number | null;
+};
+
 /** An agent that goes on for longer after a failed call has come to terms with it. */
-const BEFORE_ITS_END = sql`interval '2 minutes'`;
+const BEFORE_ITS_END_MS = 120_000;
 
 /** Reads what the gateway has recorded of an attempt that just ended, as evidence of whose fault its end is. */
-export async function readWitness(db: Database, { trialId, attempt }: { trialId: string; attempt: number }): Promise<Pick<Witness, 'unanswered' | 'earlier' | 'enginesAnswer'>> {
+export async function readWitness(db: Database, { trialId, attempt, gatewayFailedAt }: Ended): Promise<Pick<Witness, 'hasGatewayFailed' | 'unanswered' | 'earlier' | 'enginesAnswer'>> {
   const ofAttempt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt));
+  const hasGatewayFailed =
+    gatewayFailedAt !== null &&
+    Date.now() - gatewayFailedAt < BEFORE_ITS_END_MS &&
+    (await db.$count(calls, and(ofAttempt, eq(calls.status, 'completed'), gte(calls.endedAt, new Date(gatewayFailedAt))))) === 0;
   const answeredLater = sql`exists (select from calls later where later.trial_id = ${trialId} and later.attempt = ${attempt}
     and later.status = 'completed' and later.started_at >= ${calls.endedAt})`;
   const [failed] = await db
     .select({ fault: calls.fault, reason: calls.reason })
     .from(calls)
-    .where(and(ofAttempt, inArray(calls.fault, ['engine', 'gateway', 'store']), sql`${calls.endedAt} > now() - ${BEFORE_ITS_END}`, sql`not ${answeredLater}`))
+    .where(and(ofAttempt, inArray(calls.fault, ['engine', 'gateway', 'store']), gte(calls.endedAt, new Date(Date.now() - BEFORE_ITS_END_MS)), sql`not ${answeredLater}`))
     .orderBy(sql`${calls.seq} desc`)
     .limit(1);
   const earlier = await db.$count(attempts, and(eq(attempts.trialId, trialId), eq(attempts.outcome, 'infra_error'), isNotNull(attempts.evidence)));
   const { fault, reason } = failed ?? {};
-  if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store') return { unanswered: null, earlier, enginesAnswer: true };
+  if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store') return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
   // Only of trials of the run that are open or ended a moment ago: an attempt has hours to run, a run has many trials.
   const { rows } = await db.execute(sql`
     select from trials own join trials others on others.run_id = own.run_id join calls on calls.trial_id = others.id and calls.attempt = others.attempt
     where own.id = ${trialId} and coalesce(others.sealed_at, now()) >= own.attempt_opened_at and calls.status = 'completed' and calls.ended_at >= own.attempt_opened_at
     limit 1`);
-  return { unanswered: { fault, reason: reason ?? fault }, earlier, enginesAnswer: rows.length > 0 };
+  return { hasGatewayFailed, unanswered: { fault, reason: reason ?? fault }, earlier, enginesAnswer: rows.length > 0 };
 }

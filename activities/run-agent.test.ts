@@ -10,6 +10,7 @@ import { ASK, SECRET, useGateway } from '../gateway/testing/harness.ts';
 import { HostSandboxes } from './host-sandboxes.ts';
 import type { Fault } from '../gateway/testing/fake-engine.ts';
 import { sealTrial } from '../store/queries/seal-trial.ts';
+import { readWitness } from './read-witness.ts';
 import { runAgent, type AgentEnd } from './run-agent.ts';
 import { isolation } from './sandbox/isolation.ts';
 import { taskWith, temporaryHome } from './sandbox/testing/fixtures.ts';
@@ -109,6 +110,15 @@ describe('an agent in front of a gateway', () => {
     const end = await crashedAfter(...faults);
     expect(end).toMatchObject({ ...expected, reason: expect.stringContaining('the gateway refused') });
     expect(end.evidence).toBe(expected.evidence);
+  });
+
+  test('a gateway that took no connection has failed the agent until a later call is answered', async () => {
+    const trial = await gateway.trial();
+    const witness = { trialId: trial.id, attempt: 1, gatewayFailedAt: Date.now() };
+    expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: true });
+    expect((await trial.chat(ASK)).status).toBe(200);
+    expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: false });
+    expect(await readWitness(gateway.db, { ...witness, gatewayFailedAt: null })).toMatchObject({ hasGatewayFailed: false });
   });
 
   test('a trial that ends by its engine for the third time, while the engine answers others, is its agent’s error', async () => {

@@ -60,7 +60,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
   const spent = { agent: result.process.seconds };
   const killed = result.process.signal === 'SIGKILL' || result.process.exitCode === SIGKILL_EXIT;
   // A store that is away with the gateway has no say in it, and would be waited for.
-  const recorded = isGatewayAway ? NOTHING_RECORDED : await readWitness(deps.db, input);
+  const recorded = isGatewayAway ? NOTHING_RECORDED : await readWitness(deps.db, { trialId, attempt, gatewayFailedAt: result.process.gatewayFailedAt });
   const judged = judgeAgentEnd({ ending, reason, killed }, { isDiskFull, isMachineOutOfMemory, isGatewayAway, ...recorded });
   const why = judged.reason ?? undefined;
   if (judged.outcome === 'infra_error') {
@@ -83,4 +83,4 @@ function sayHostNetwork(agent: string): void {
 
 /** As shells and bubblewrap report it. */
 const SIGKILL_EXIT = 128 + 9;
-const NOTHING_RECORDED = { unanswered: null, earlier: 0, enginesAnswer: false };
+const NOTHING_RECORDED = { hasGatewayFailed: false, unanswered: null, earlier: 0, enginesAnswer: false };

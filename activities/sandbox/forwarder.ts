@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { chmod, open, rm, writeFile } from 'node:fs/promises';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { GatewayWatch } from './gateway-watch.ts';
+import { GatewayWatch, type GatewayFailures } from './gateway-watch.ts';
 import type { GatewayDoor } from './network.ts';
 
 /** More connections of one sandbox are closed at once. Its relay holds fewer and lets the others wait. */
@@ -21,7 +21,7 @@ export type Forwarder = {
    * Ends all connections. Returns how many the gateway's side could not take or broke off: evidence from the host,
    * which nothing that a sandbox sends can forge.
    */
-  close: () => Promise<{ gatewayFailures: number }>;
+  close: () => Promise<GatewayFailures>;
 };
 
 /** Joins every connection to a Unix socket in `folder` to the gateway, byte for byte. */
@@ -72,7 +72,7 @@ export async function openForwarder({ host, port, name }: GatewayDoor, folder: s
       const stopped = stop();
       connections.forEach((connection) => connection.destroy());
       await stopped;
-      return { gatewayFailures: await watch.failures() };
+      return await watch.failures();
     },
   };
 }

@@ -5,6 +5,15 @@ import { setTimeout as sleep } from 'node:timers/promises';
 const PROBE_MS = 3000;
 const BETWEEN_PROBES_MS = 100;
 
+export type GatewayFailures = {
+  /** Connections that the gateway's side could not take or broke off, seen by the host. */
+  gatewayFailures: number;
+  /** When the last of them failed, in milliseconds since the epoch; null when none did. */
+  gatewayFailedAt: number | null;
+};
+
+export const NO_GATEWAY_FAILURES: GatewayFailures = { gatewayFailures: 0, gatewayFailedAt: null };
+
 /**
  * Counts when a gateway failed one sandbox's connections. A gateway closes and resets connections of its own accord too,
  * after nonsense or an idle time, so a connection that it ended is only a reason to ask whether it still takes new ones.
@@ -13,6 +22,7 @@ export class GatewayWatch {
   readonly #host: string;
   readonly #port: number;
   #failures = 0;
+  #failedAt: number | null = null;
   #probing: Promise<void> | null = null;
   #again = false;
 
@@ -23,6 +33,7 @@ export class GatewayWatch {
 
   refused(): void {
     this.#failures += 1;
+    this.#failedAt = Date.now();
   }
 
   ended(): void {
@@ -31,16 +42,16 @@ export class GatewayWatch {
   }
 
   /** Waits for probes that are under way. */
-  async failures(): Promise<number> {
+  async failures(): Promise<GatewayFailures> {
     await this.#probing;
-    return this.#failures;
+    return { gatewayFailures: this.#failures, gatewayFailedAt: this.#failedAt };
   }
 
   /** Probes once for all connections that ended together. */
   async #probe(): Promise<void> {
     while (this.#again) {
       this.#again = false;
-      if (!(await accepts(this.#host, this.#port))) this.#failures += 1;
+      if (!(await accepts(this.#host, this.#port))) this.refused();
       if (this.#again) await sleep(BETWEEN_PROBES_MS);
     }
   }

@@ -1,6 +1,7 @@
 import { fork, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { SandboxError } from './errors.ts';
+import { NO_GATEWAY_FAILURES } from './gateway-watch.ts';
 import { noteRunning } from './kill-tree.ts';
 import type { FromLauncher, ToLauncher } from './launcher-process.ts';
 import type { ProcessResult, ProcessSpec } from './run-process.ts';
@@ -18,7 +19,7 @@ let lastId = 0;
  * a stopped event loop for a worker of 300 MB, 1 ms for this one.
  */
 export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessResult> {
-  if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0, gatewayFailures: 0 };
+  if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0, ...NO_GATEWAY_FAILURES };
   const launcher = (current ??= start());
   const id = ++lastId;
   const send = (message: ToLauncher): void => void (launcher.child.connected && launcher.child.send(message));

@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import type { Mount } from './bubblewrap.ts';
 import { hostWork } from './errors.ts';
 import { openForwarder } from './forwarder.ts';
+import { NO_GATEWAY_FAILURES, type GatewayFailures } from './gateway-watch.ts';
 import type { Isolation } from './isolation.ts';
 import { gatewayDoor, type Network } from './network.ts';
 
@@ -17,18 +18,17 @@ export type Door = AsyncDisposable & {
   /** Whether the relay has started; true where none is needed. */
   relayStarted: () => Promise<boolean>;
   /** Returns the failures of the gateway's side. */
-  close: () => Promise<number>;
+  close: () => Promise<GatewayFailures>;
 };
 
 export async function openDoor({ isolation, network }: { isolation: Isolation; network: Network }): Promise<Door> {
   if (isolation.kind !== 'bubblewrap' || network.kind !== 'gateway') {
-    return { mounts: [], relay: [], relayStarted: async () => true, close: async () => 0, [Symbol.asyncDispose]: async () => {} };
+    return { mounts: [], relay: [], relayStarted: async () => true, close: async () => NO_GATEWAY_FAILURES, [Symbol.asyncDispose]: async () => {} };
   }
   const gateway = gatewayDoor(network.url);
   const forwarder = await hostWork('opening the way to the gateway', () => openForwarder(gateway, network.folder));
-  let closed: Promise<number> | null = null;
-  const close = (): Promise<number> =>
-    (closed ??= forwarder.close().then(({ gatewayFailures }) => gatewayFailures));
+  let closed: Promise<GatewayFailures> | null = null;
+  const close = (): Promise<GatewayFailures> => (closed ??= forwarder.close());
   const readOnly = (host: string, inside: string): Mount => ({ host, inside, writable: false });
   return {
     mounts: [

@@ -3,6 +3,7 @@ import { Readable } from 'node:stream';
 import { BoundedOutput } from './bounded-output.ts';
 import { bubblewrapArgv, type Mount } from './bubblewrap.ts';
 import { SandboxError } from './errors.ts';
+import type { GatewayFailures } from './gateway-watch.ts';
 import type { Isolation } from './isolation.ts';
 import { killTree, MARKER, namespaceGone } from './kill-tree.ts';
 import { limited, type Limits } from './limits.ts';
@@ -30,15 +31,13 @@ export type ProcessSpec = {
 
 export type EndReason = 'exited' | 'timed_out' | 'output_limit' | 'cancelled' | Excess;
 
-export type ProcessResult = {
+export type ProcessResult = GatewayFailures & {
   reason: EndReason;
   exitCode: number | null;
   signal: NodeJS.Signals | null;
   stdout: string;
   stderr: string;
   seconds: number;
-  /** Connections that the gateway's side could not take or broke off, seen by the host. */
-  gatewayFailures: number;
 };
 
 /**
@@ -52,10 +51,10 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   // Nothing of the command has run without its relay, so this is the host's failure.
   if (result.reason === 'exited' && !(await door.relayStarted()))
     throw new SandboxError(`the sandbox's relay to the gateway could not start: ${result.stderr.trim().slice(-500)}`);
-  return { ...result, gatewayFailures: await door.close() };
+  return { ...result, ...(await door.close()) };
 }
 
-async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessResult, 'gatewayFailures'>> {
+async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessResult, keyof GatewayFailures>> {
   const started = performance.now();
   const elapsed = (): number => (performance.now() - started) / 1000;
   const namespaced = spec.isolation.kind === 'bubblewrap';
@@ -103,7 +102,7 @@ async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessRes
   return { ...result, seconds: elapsed() };
 }
 
-type Exit = Omit<ProcessResult, 'seconds' | 'gatewayFailures'> & { status: string };
+type Exit = Omit<ProcessResult, 'seconds' | keyof GatewayFailures> & { status: string };
 
 function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network }: ProcessSpec, door: Door) {
   const { bwrap, python, kind } = isolation;
