@@ -1,7 +1,7 @@
 import { table } from '../../cli/show/table.ts';
 import { provenance } from '../deployment.ts';
 
-/** `critical`: owns the run, its reward or its machine; `high`: stops others; `medium` and `low` as in SECURITY.md. */
+/** `critical`: owns the run, its reward or its machine. `high`: stops or slows other trials. `medium`, `low`: a wrong or unclear result of the attacker's own. */
 export type Severity = 'critical' | 'high' | 'medium' | 'low';
 
 /** One kind of attack, tried `tried` times. `held` of them had no effect beyond the attacker's own trial. */

@@ -1,0 +1,45 @@
+import type { RunConfig } from '../../activities/run-config.ts';
+import { UndiciConnection } from '../../gateway/node/engine-connection.ts';
+import { readTraits } from '../../gateway/token-in/engine-traits.ts';
+import type { Sampling } from '../../store/sampling-choices.ts';
+
+const ASK_MS = 10_000;
+
+type Neutral = ReadonlyMap<string, readonly number[]>;
+/** Settings that exclude ids, and settings that change the ratios between them, each with the values that do neither. */
+const EXCLUDES: Neutral = new Map([['top_p', [1]], ['top_k', [-1, 0]], ['min_p', [0]]]);
+const CHANGES: Neutral = new Map([['presence_penalty', [0]], ['frequency_penalty', [0]], ['repetition_penalty', [1]]]);
+
+/** What must be said of a run whose own sampling settings make its calls untrainable with these engines; null where they do not. */
+export async function samplingNotice({ sampling }: Pick<RunConfig, 'sampling'>, engines: readonly string[]): Promise<string | null> {
+  const changing = settingsBeyond(sampling, CHANGES);
+  if (changing.length > 0) return `${changing.join(', ')} of the run file's sampling change the probabilities in a way that the trainer cannot reproduce: no call is trained on`;
+  const excluding = settingsBeyond(sampling, EXCLUDES);
+  if (excluding.length === 0) return null;
+  const returned = await Promise.all(engines.map(returnsMasks));
+  const without = engines.filter((_, i) => !returned[i]);
+  if (without.length === 0) return null;
+  return (
+    `${excluding.join(', ')} of the run file's sampling truncate it, and ${without.join(', ')} ${without.length === 1 ? 'does' : 'do'} not return sampling masks: ` +
+    'calls that they answer are not trained on. Remove the settings, or start vLLM with --return-sampling-mask (docs/gateway.md, "Sampling masks")'
+  );
+}
+
+function settingsBeyond(sampling: Sampling, neutral: Neutral): string[] {
+  return Object.entries(sampling).flatMap(([name, choice]) => {
+    const value = typeof choice === 'object' ? choice.default : choice;
+    const fine = neutral.get(name);
+    return fine && typeof value === 'number' && !fine.includes(value) ? [`${name} ${value}`] : [];
+  });
+}
+
+async function returnsMasks(url: string): Promise<boolean> {
+  const connection = new UndiciConnection(url);
+  try {
+    return (await readTraits(connection, null, AbortSignal.timeout(ASK_MS)))?.masks ?? false;
+  } catch {
+    return false;
+  } finally {
+    await connection.close();
+  }
+}
