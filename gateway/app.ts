@@ -3,6 +3,7 @@ import { requireAdmin } from './auth.ts';
 import { opensByUrl } from './compat/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from './failure.ts';
+import { withRequestId } from './request-id.ts';
 import { protocolOf } from './protocols/all.ts';
 import { countTokensRoutes } from './routes/count-tokens.ts';
 import { docsRoutes } from './routes/docs.ts';
@@ -15,7 +16,9 @@ import { sessionRoutes } from './routes/sessions.ts';
 
 /** The gateway, for any runtime with web-standard requests. */
 export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
-  const app = new Hono<GatewayEnv>();
+  // A slash at a path's end changes nothing.
+  const app = new Hono<GatewayEnv>({ strict: false });
+  for (const path of ['/sessions', '/sessions/*', '/health', '/metrics', '/openapi.json', '/docs', '/docs/*']) app.use(path, withRequestId);
   app.route('/', healthRoutes(deps));
   app.route('/', docsRoutes(deps));
   app.route('/', rewardRoutes(deps));
@@ -28,7 +31,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', modelCallRoutes(deps));
   app.route('/', countTokensRoutes(deps));
   app.route('/', modelRoutes(deps));
-  app.notFound((c) => errorResponse(new Failure(404, 'not_found', `${c.req.method} ${c.req.path} is no route of this gateway`), protocolOf(c.req.path)));
+  app.notFound((c) => errorResponse(c.req.header('upgrade')?.toLowerCase() === 'websocket' ? noWebSocket() : noRoute(c.req.method, c.req.path), protocolOf(c.req.path)));
   app.onError((error, c) => {
     const failure = toFailure(error);
     if (failure.status === 500) {
@@ -39,3 +42,8 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   });
   return app;
 }
+
+const noRoute = (method: string, path: string) => new Failure(404, 'not_found', `${method} ${path} is no route of this gateway`);
+
+/** A client that speaks WebSockets falls back to HTTP at once by this status, and by others only after several tries. */
+const noWebSocket = () => new Failure(426, 'upgrade_required', 'this gateway speaks no WebSocket: send the request by HTTP', { retryable: false, headers: { upgrade: 'HTTP/1.1' } });

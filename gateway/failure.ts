@@ -1,4 +1,5 @@
 import { jsonReply } from './json-reply.ts';
+import { requestIdHeader } from './request-id.ts';
 import type { Fault } from '../store/schema.ts';
 import { isTransient } from '../store/transient.ts';
 import { TrialgateError, type ErrorCode } from '../store/errors.ts';
@@ -73,8 +74,12 @@ export function errorBody({ status, code, message, body, beside }: Failure): Rec
   return body ?? { ...beside, error: { message, type: errorType(status), param: null, code } };
 }
 
-export function errorResponse(failure: Failure, protocol: { errorBody: (failure: Failure) => Record<string, unknown> } | null = null): Response {
-  return jsonReply((protocol?.errorBody ?? errorBody)(failure), failure.headers, failure.status);
+type Envelope = { name: string; errorBody: (failure: Failure) => Record<string, unknown> };
+
+/** A call that failed gives its reply its id. */
+export function errorResponse(failure: Failure, protocol: Envelope | null = null): Response {
+  const headers = { ...failure.headers, ...requestIdHeader(protocol, failure.headers['x-trialgate-call']) };
+  return jsonReply((protocol?.errorBody ?? errorBody)(failure), headers, failure.status);
 }
 
 function errorType(status: number): string {

@@ -45,7 +45,8 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
   const wrapped = isolation.kind === 'bubblewrap';
   const ownNetwork = wrapped && run.network === 'gateway';
   const gateway = ownNetwork ? gatewayDoor(run.gateway).insideUrl : run.gateway;
-  const baseUrl = `${gateway}/${run.trialId}/v1`;
+  const trialUrl = `${gateway}/${encodeURIComponent(run.trialId)}`;
+  const baseUrl = `${trialUrl}/v1`;
   const place = wrapped
     ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', agents: '/agents' }
     : {
@@ -72,6 +73,10 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
       ...baseEnvironment(isolation.python, place),
       OPENAI_BASE_URL: baseUrl,
       OPENAI_API_KEY: run.apiKey,
+      // Anthropic's clients add `/v1/messages` themselves. Some read the key only as a token, others only as a key.
+      ANTHROPIC_BASE_URL: trialUrl,
+      ANTHROPIC_AUTH_TOKEN: run.apiKey,
+      ANTHROPIC_API_KEY: run.apiKey,
       ...task.environment.env,
       ...Object.fromEntries(Object.entries(agent.env).map(([name, value]) => [name, fill(value)])),
     },

@@ -83,7 +83,7 @@ async function begun(answer: Answer): Promise<Answer> {
   return { ...answer, chunks: () => ({ [Symbol.asyncIterator]: () => ({ next, return: stop }) }) };
 }
 
-function unknownModel(asked: string | null, served: string | null): Failure {
+export function unknownModel(asked: string | null, served: string | null): Failure {
   const message = `the model ${JSON.stringify(asked)} does not exist here: this trial's policy is ${JSON.stringify(served)}`;
   return new Failure(404, 'model_not_found', message, { retryable: false });
 }

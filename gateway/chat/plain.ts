@@ -4,6 +4,7 @@ import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { hide } from './hide.ts';
 import { badReply } from './rejection.ts';
+import { callHeaders } from '../request-id.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
 /** Reads the reply whole, commits it, and only then hands it out. */
@@ -24,5 +25,5 @@ export async function plainReply(call: Call, answer: Answer): Promise<Response> 
   });
   call.checkPrompt(prompt);
   await call.complete();
-  return jsonReply(call.request.protocol.whole(shown, call.request, call.id), { 'x-trialgate-call': call.id });
+  return jsonReply(call.request.protocol.whole(shown, call.request, call.id), callHeaders(call.request.protocol, call.id));
 }

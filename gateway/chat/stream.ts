@@ -1,6 +1,7 @@
 import { clientGone, Failure } from '../failure.ts';
 import type { JsonObject } from '../json.ts';
 import type { EventWriter } from '../protocols/protocol.ts';
+import { callHeaders } from '../request-id.ts';
 import { EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
@@ -56,7 +57,7 @@ export function streamReply(call: Call, answer: Promise<Answer>, { keepAliveMs, 
       await events.return();
     },
   };
-  return new Response(new ReadableStream(source, { highWaterMark: 0 }), { headers: { ...EVENT_STREAM, 'x-trialgate-call': call.id } });
+  return new Response(new ReadableStream(source, { highWaterMark: 0 }), { headers: { ...EVENT_STREAM, ...callHeaders(call.request.protocol, call.id) } });
 }
 
 async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter): AsyncGenerator<string, void, void> {

@@ -12,7 +12,7 @@ export interface Protocol {
   /** As the record has it. */
   readonly name: ProtocolName;
   /** Below a trial's `/{trial}`. */
-  readonly path: string;
+  readonly path: `/v1/${string}`;
   /** Throws a 400 for what cannot be a request. */
   parse: (bytes: Uint8Array<ArrayBuffer>) => ModelRequest;
   /** A whole reply, as its agent gets it. The call's id makes the reply's own ids: a replay has the same ones. */

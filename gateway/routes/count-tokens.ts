@@ -7,23 +7,27 @@ import { fitted } from '../engines/late-system.ts';
 import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import { parseObject, type JsonObject } from '../json.ts';
+import { messages } from '../protocols/messages/messages.ts';
 import { countRequest } from '../protocols/messages/shape.ts';
 import { promptFieldsOf } from '../protocols/messages/to-chat.ts';
 import { parseAs } from '../protocols/parse-as.ts';
 import { readBody } from '../read-body.ts';
+import { requestIdHeader } from '../request-id.ts';
 import { askEngine } from './ask-engine.ts';
+import { apiPaths } from './paths.ts';
 
 /** How long a prompt would be, as Anthropic tells it. The engine counts what its template makes of the request; nothing is sampled or recorded. */
 export function countTokensRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
-  app.on('POST', ['/:trial/v1/messages/count_tokens', '/v1/messages/count_tokens'], async (c) => {
+  app.on('POST', apiPaths('/v1/messages/count_tokens'), async (c) => {
     const { headers, signal } = c.req.raw;
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
     const leave = admit(deps, trial.id);
     try {
       const { checked } = parseAs(countRequest, await readBody(c.req.raw, deps.settings.maxBodyBytes));
       const { tool_choice: _, parallel_tool_calls: __, ...prompt } = promptFieldsOf(checked);
-      return c.json({ input_tokens: await askEngine(deps, trial, signal, (lease, until) => count(lease, prompt, until)) });
+      const input_tokens = await askEngine(deps, trial, signal, (lease, until) => count(lease, prompt, until));
+      return c.json({ input_tokens }, 200, requestIdHeader(messages));
     } finally {
       leave();
     }

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
-const MODEL_ROUTES = /^\/:trial\/v1\/|^\/v1\//;
+const MODEL_ROUTES = /^\/:trial\/|^\/v1\//;
 const PAGE = /^\/(docs|openapi\.json)/;
 
 type Document = { openapi: string; paths: Record<string, Record<string, { operationId: string }>>; components: { schemas: Record<string, unknown> } };

@@ -174,7 +174,10 @@ test('the models route shows paths of the engine', async () => {
   const reply = await fetch(`${trial.baseUrl}/models`, { headers: { authorization: `Bearer ${trial.key}` } });
   expect(await reply.json()).toEqual({
     object: 'list',
-    data: [{ id: 'policy', object: 'model', created: 7, owned_by: 'trialgate', max_model_len: 2048 }],
+    data: [{ id: 'policy', object: 'model', type: 'model', display_name: 'policy', created: 7, created_at: '1970-01-01T00:00:07.000Z', owned_by: 'trialgate', max_model_len: 2048 }],
+    has_more: false,
+    first_id: 'policy',
+    last_id: 'policy',
   });
 });
 

@@ -24,6 +24,7 @@ import { replay } from '../retry/replay.ts';
 import { giveBack, keepReserved } from '../reservation.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
 import { conversationOf } from '../token-in/messages.ts';
+import { apiPaths } from './paths.ts';
 import { resolveReferences } from '../resolve-references.ts';
 import { tellLeftOut } from '../tell-left-out.ts';
 
@@ -32,7 +33,7 @@ type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined };
 type Asked = ModelRequest & { size: number; retry: Retry };
 
 /** Below the trial's URL; where the key names the trial; and where an agent adds the trial to the path of its one protocol. */
-const pathsOf = ({ path }: Protocol): string[] => [`/:trial${path}`, path, ...(path === chatCompletions.path ? [`${path}/:trial`] : [])];
+const pathsOf = ({ path }: Protocol): string[] => [...apiPaths(path), ...(path === chatCompletions.path ? [`${path}/:trial`] : [])];
 
 /** Calls of the model in any protocol, answered by the trial's policy and recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
@@ -156,6 +157,7 @@ async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Re
     if (failure === call.spent) return spentReply(call, failure);
     call.abort(failure);
     await call.fail(failure);
+    failure.headers['x-trialgate-call'] = call.id;
     throw failure;
   }
 }
