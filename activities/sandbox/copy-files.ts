@@ -1,45 +1,66 @@
 import { constants } from 'node:fs';
-import { mkdir, open, readdir, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, open, writeFile } from 'node:fs/promises';
+import { joinBytes, walkFiles, type WalkedEntry } from './walk-files.ts';
 
-export type CopyLimits = { bytes: number; files: number };
-export type Copied = { bytes: number; files: number; skipped: string[] };
+/** `entries` counts everything that is found: also folders, and what is not copied. */
+export type CopyLimits = { bytes: number; entries: number };
+export type Copied = { bytes: number; entries: number; skipped: string[] };
+
+type Options = { ignore?: string[]; signal?: AbortSignal };
+
+const MAX_DEPTH = 64;
+/** Linux takes no longer path. */
+const MAX_PATH_BYTES = 4095;
 
 /**
- * Copies directories and regular files, nothing else: a link, a device, a socket or a pipe is skipped, never followed.
+ * Copies directories and regular files, nothing else: a link, a device, a socket or a pipe is skipped, never followed,
+ * and so is what lies too deep.
  * @throws RangeError when the limits are passed
  */
-export async function copyFiles(from: string, to: string, limits: CopyLimits, ignore: string[] = []): Promise<Copied> {
-  const copied: Copied = { bytes: 0, files: 0, skipped: [] };
-  await copyFolder('', 0);
+export async function copyFiles(from: string, to: string, limits: CopyLimits, { ignore = [], signal }: Options = {}): Promise<Copied> {
+  const copied: Copied = { bytes: 0, entries: 0, skipped: [] };
+  const start = Buffer.byteLength(from) + 1;
+  const targetOf = (path: Buffer): Buffer => joinBytes(to, path.subarray(start));
+  const ignored = ({ entry, depth }: WalkedEntry): boolean => depth === 0 && ignore.includes(entry.name);
+  // Said for each folder before the walk asks for it.
+  let enters = false;
+
+  await mkdir(to, { recursive: true });
+  for await (const walked of walkFiles(from, async () => enters)) {
+    signal?.throwIfAborted();
+    enters = false;
+    if (ignored(walked)) continue;
+    copied.entries += 1;
+    if (copied.entries > limits.entries) throw tooMuch();
+    if (!(await copyEntry(walked))) copied.skipped.push(walked.path.subarray(start).toString('utf8'));
+  }
   return copied;
 
-  async function copyFolder(path: string, depth: number): Promise<void> {
-    await mkdir(join(to, path), { recursive: true });
-    for (const entry of await readdir(join(from, path), { withFileTypes: true })) {
-      const inner = join(path, entry.name);
-      if (depth === 0 && ignore.includes(entry.name)) continue;
-      if (entry.isDirectory() && depth < 64) await copyFolder(inner, depth + 1);
-      else if (!entry.isFile() || !(await copyFile(inner))) copied.skipped.push(inner);
-    }
+  async function copyEntry(walked: WalkedEntry): Promise<boolean> {
+    if (!fits(walked.path) || !fits(targetOf(walked.path))) return false;
+    if (walked.entry.isFile()) return copyFile(walked.path);
+    enters = walked.entry.isDirectory() && walked.depth < MAX_DEPTH;
+    if (enters) await mkdir(targetOf(walked.path));
+    return enters;
   }
 
-  async function copyFile(path: string): Promise<boolean> {
-    const source = await open(join(from, path), constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(
-      () => null,
-    );
+  async function copyFile(path: Buffer): Promise<boolean> {
+    const source = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null);
     if (!source) return false;
     try {
       const { size, mode } = await source.stat();
       copied.bytes += size;
-      copied.files += 1;
-      if (copied.bytes > limits.bytes || copied.files > limits.files) {
-        throw new RangeError(`more than ${limits.bytes} bytes or ${limits.files} files`);
-      }
-      await writeFile(join(to, path), await source.readFile(), { mode: (mode & 0o755) | 0o600 });
+      if (copied.bytes > limits.bytes) throw tooMuch();
+      await writeFile(targetOf(path), await source.readFile(), { mode: (mode & 0o755) | 0o600, signal });
       return true;
     } finally {
       await source.close();
     }
   }
+
+  function tooMuch(): RangeError {
+    return new RangeError(`more than ${limits.bytes} bytes or ${limits.entries} files and folders`);
+  }
 }
+
+const fits = (path: Buffer): boolean => path.length <= MAX_PATH_BYTES;

@@ -1,4 +1,4 @@
-import { chmod, chown, mkdir, readdir, writeFile } from 'node:fs/promises';
+import { lchown, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { TrialgateError } from '../../store/errors.ts';
 import type { Task } from '../tasks/load-task.ts';
@@ -9,6 +9,8 @@ import { markerOf, sandboxName } from './names.ts';
 import { claimUid } from './own-uid.ts';
 import { writeOwner } from './owner.ts';
 import { openSandboxesFolder } from './sandboxes-folder.ts';
+import { discard } from './trash.ts';
+import { walkFiles } from './walk-files.ts';
 
 /** A trial attempt's place on this host. Plain data: it may travel between activities of the same host. */
 export type Sandbox = {
@@ -45,8 +47,8 @@ export async function createSandbox({ home, trialId, attempt, task, signal }: Sa
     signal?.throwIfAborted();
     const sandbox = await emptySandbox(home, name);
     try {
-      const limits = { bytes: task.environment.storageMb * 2 ** 20, files: 100_000 };
-      await copyFiles(join(task.folder, 'environment'), sandbox.work, limits, IMAGE_FILES).catch(
+      const limits = { bytes: task.environment.storageMb * 2 ** 20, entries: 100_000 };
+      await copyFiles(join(task.folder, 'environment'), sandbox.work, limits, { ignore: IMAGE_FILES, signal }).catch(
         (error: NodeJS.ErrnoException) => {
           if (error.code !== 'ENOENT') throw error;
         },
@@ -75,16 +77,16 @@ export async function emptySandbox(home: string, name: string): Promise<Sandbox>
     tmp: join(root, 'tmp'),
     logs: join(root, 'logs'),
   };
-  for (const folder of Object.values(inside)) await mkdir(folder, { recursive: true });
-  await chmod(root, 0o700);
+  // What an older sandbox of this name left must not be found in this one. Fails where it cannot be moved away.
+  await discard(home, name);
+  await mkdir(root, { mode: 0o700 });
+  for (const folder of Object.values(inside)) await mkdir(folder);
   return { name, home, root, uid, marker: markerOf(home, name), ...inside };
 }
 
 /** Makes the sandbox's user the owner of all in it. */
 export async function handOver(folder: string, uid: number | null): Promise<void> {
   if (uid === null) return;
-  const entries = await readdir(folder, { withFileTypes: true, recursive: true });
-  await Promise.all(
-    [folder, ...entries.map((entry) => join(entry.parentPath, entry.name))].map((path) => chown(path, uid, uid)),
-  );
+  for await (const { path } of walkFiles(folder)) await lchown(path, uid, uid);
+  await lchown(folder, uid, uid);
 }

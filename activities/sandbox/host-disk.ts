@@ -1,6 +1,6 @@
-import { lstat, opendir, statfs } from 'node:fs/promises';
-import { join } from 'node:path';
+import { lstat, statfs } from 'node:fs/promises';
 import type { Sandbox } from './create-sandbox.ts';
+import { walkFiles } from './walk-files.ts';
 
 /** Below this, what writes fails sooner or later. */
 const LEAST_FREE_BYTES = 2 ** 20;
@@ -18,10 +18,14 @@ export async function isDiskFullForOthers({ root }: Pick<Sandbox, 'root'>, allow
 
 async function takesAtMost(root: string, bytes: number): Promise<boolean> {
   let [taken, seen] = [0, 0];
-  for await (const entry of await opendir(root, { recursive: true })) {
-    const { blocks } = await lstat(join(entry.parentPath, entry.name)).catch(() => ({ blocks: 0 }));
-    taken += blocks * 512;
-    if (taken > bytes || ++seen > MAX_FILES) return false;
+  try {
+    for await (const { path } of walkFiles(root)) {
+      taken += (await lstat(path)).blocks * 512;
+      if (taken > bytes || ++seen > MAX_FILES) return false;
+    }
+    return true;
+  } catch {
+    // What cannot be looked through is the sandbox's doing: it has nobody else to blame.
+    return false;
   }
-  return true;
 }

@@ -1,7 +1,14 @@
+import { removeTree } from './remove-tree.ts';
 import { runProcess, type ProcessResult, type ProcessSpec } from './run-process.ts';
 
-export type ToLauncher = { id: number; spec: Omit<ProcessSpec, 'signal'> } | { id: number; abort: true };
-export type FromLauncher = { id: number; result: ProcessResult } | { id: number; error: string };
+export type ToLauncher =
+  | { id: number; spec: Omit<ProcessSpec, 'signal'> }
+  | { id: number; abort: true }
+  | { id: number; remove: string };
+export type FromLauncher =
+  | { id: number; result: ProcessResult }
+  | { id: number; removed: string | null }
+  | { id: number; error: string };
 
 const running = new Map<number, AbortController>();
 const reply = (message: FromLauncher): void => void (process.connected && process.send?.(message));
@@ -20,7 +27,8 @@ async function run(id: number, spec: Omit<ProcessSpec, 'signal'>): Promise<void>
 }
 
 process.on('message', (message: ToLauncher) => {
-  if ('abort' in message) running.get(message.id)?.abort();
+  if ('remove' in message) void removeTree(message.remove).then((removed) => reply({ id: message.id, removed }));
+  else if ('abort' in message) running.get(message.id)?.abort();
   else void run(message.id, message.spec);
 });
 // A reply that the worker was not there to read any more.

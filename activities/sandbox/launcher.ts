@@ -8,7 +8,7 @@ import type { ProcessResult, ProcessSpec } from './run-process.ts';
 
 const FILE = fileURLToPath(new URL('./launcher-process.ts', import.meta.url));
 
-type Pending = { resolve: (result: ProcessResult) => void; reject: (error: Error) => void };
+type Pending = { resolve: (reply: FromLauncher) => void; reject: (error: Error) => void };
 type Launcher = { child: ChildProcess; pending: Map<number, Pending> };
 
 let current: Launcher | null = null;
@@ -20,27 +20,42 @@ let lastId = 0;
  */
 export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessResult> {
   if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0, ...NO_GATEWAY_FAILURES };
-  const launcher = (current ??= start());
-  const id = ++lastId;
-  const send = (message: ToLauncher): void => void (launcher.child.connected && launcher.child.send(message));
+  const { send, id, reply } = request((newId) => ({ id: newId, spec }));
   const abort = (): void => send({ id, abort: true });
-  const ended = new Promise<ProcessResult>((resolve, reject) => launcher.pending.set(id, { resolve, reject }));
   const forget = noteRunning(spec.marker, async () => {
     abort();
-    await ended.catch(() => {});
+    await reply.catch(() => {});
   });
-  launcher.child.ref();
-  launcher.child.channel?.ref();
-  send({ id, spec });
   signal.addEventListener('abort', abort, { once: true });
   try {
-    return await ended;
+    const answer = await reply;
+    if (!('result' in answer)) throw new SandboxError('error' in answer ? answer.error : 'the launcher gave a wrong answer');
+    return answer.result;
   } finally {
     signal.removeEventListener('abort', abort);
     forget();
-    launcher.pending.delete(id);
-    if (launcher.pending.size === 0) letGo(launcher);
   }
+}
+
+/** `removeTree` in that process. */
+export async function remove(path: string): Promise<string | null> {
+  const answer = await request((id) => ({ id, remove: path })).reply;
+  if ('removed' in answer) return answer.removed;
+  throw new SandboxError('error' in answer ? answer.error : 'the launcher gave a wrong answer');
+}
+
+function request(message: (id: number) => ToLauncher) {
+  const launcher = (current ??= start());
+  const id = ++lastId;
+  const send = (toLauncher: ToLauncher): void => void (launcher.child.connected && launcher.child.send(toLauncher));
+  const reply = new Promise<FromLauncher>((resolve, reject) => launcher.pending.set(id, { resolve, reject })).finally(() => {
+    launcher.pending.delete(id);
+    if (launcher.pending.size === 0) release(launcher);
+  });
+  launcher.child.ref();
+  launcher.child.channel?.ref();
+  send(message(id));
+  return { id, send, reply };
 }
 
 function start(): Launcher {
@@ -50,18 +65,14 @@ function start(): Launcher {
     if (current === launcher) current = null;
     for (const { reject } of launcher.pending.values()) reject(new SandboxError(`what starts the sandboxes ended: ${why}`));
   };
-  child.on('message', (message: FromLauncher) => {
-    const pending = launcher.pending.get(message.id);
-    if ('result' in message) pending?.resolve(message.result);
-    else pending?.reject(new SandboxError(message.error));
-  });
+  child.on('message', (message: FromLauncher) => launcher.pending.get(message.id)?.resolve(message));
   child.on('error', (error) => end(error.message));
   child.once('exit', (code, killed) => end(killed ?? `exit code ${code}`));
   return launcher;
 }
 
 /** An idle launcher keeps no process alive; it ends with its worker. */
-function letGo({ child }: Launcher): void {
+function release({ child }: Launcher): void {
   child.unref();
   child.channel?.unref();
 }

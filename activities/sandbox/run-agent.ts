@@ -109,7 +109,7 @@ async function reachable({ agentsFolder, sandbox, isolation }: AgentRun): Promis
   if (sandboxUser(isolation, sandbox) === null || passable(agentsFolder)) return agentsFolder;
   const copy = join(sandbox.root, 'agents');
   await hostWork(`sandbox ${sandbox.name}`, () =>
-    copyFiles(agentsFolder, copy, { bytes: 64 * 2 ** 20, files: 10_000 }),
+    copyFiles(agentsFolder, copy, { bytes: 64 * 2 ** 20, entries: 10_000 }),
   );
   await hostWork(`sandbox ${sandbox.name}`, () => handOver(copy, sandbox.uid));
   return copy;

@@ -31,7 +31,9 @@ export type Verdict = {
   seconds: number;
 };
 
-const WORK_LIMITS = { bytes: 256 * 2 ** 20, files: 10_000 };
+const WORK_LIMITS = { bytes: 256 * 2 ** 20, entries: 10_000 };
+/** The limits make it a matter of seconds; what takes longer is a disk that does not answer. */
+const COPY_MS = 120_000;
 const LIMITS = { outputBytes: 4 * 2 ** 20, processes: 128 };
 
 /**
@@ -44,7 +46,11 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
   await removeNamed(sandbox.home, name);
   try {
     signal.throwIfAborted();
-    const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () => prepare(task, sandbox, name));
+    const copying = AbortSignal.any([signal, AbortSignal.timeout(COPY_MS)]);
+    const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () => prepare(task, sandbox, name, copying)).catch((error: unknown) => {
+      signal.throwIfAborted();
+      throw error;
+    });
     signal.throwIfAborted();
     const result = await runTests(task, clean, isolation, signal);
     signal.throwIfAborted();
@@ -63,15 +69,15 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
 
 type CleanPlace = Sandbox & { tests: string };
 
-async function prepare(task: Task, sandbox: Sandbox, name: string): Promise<{ clean: CleanPlace; skipped: string[] }> {
+async function prepare(task: Task, sandbox: Sandbox, name: string, signal: AbortSignal): Promise<{ clean: CleanPlace; skipped: string[] }> {
   const clean = await emptySandbox(sandbox.home, name);
   const tests = join(clean.root, 'tests');
-  const { skipped } = await copyFiles(sandbox.work, clean.work, WORK_LIMITS).catch((error: unknown) => {
+  const { skipped } = await copyFiles(sandbox.work, clean.work, WORK_LIMITS, { signal }).catch((error: unknown) => {
     if (error instanceof RangeError)
       throw new VerifierError(`${task.name}: the agent's work cannot be judged: ${error.message}`);
     throw error;
   });
-  const bundle = await copyFiles(join(task.folder, 'tests'), tests, WORK_LIMITS);
+  const bundle = await copyFiles(join(task.folder, 'tests'), tests, WORK_LIMITS, { signal });
   if (bundle.skipped.length)
     throw new VerifierError(`${task.folder}/tests holds links or special files: ${bundle.skipped.join(', ')}`);
   await mkdir(join(clean.logs, 'verifier'));

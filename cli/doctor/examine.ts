@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { statementsOf } from '../../activities/sandbox/guarantees.ts';
+import { listTrash, trashFolder } from '../../activities/sandbox/trash.ts';
 import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
 import { agentsWithHostNetwork } from '../../activities/network-notice.ts';
 import type { Deployment } from '../config/schema.ts';
@@ -42,6 +43,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['bubblewrap', () => bubblewrap(config)],
     ['network', () => network()],
     ['folder', () => privacy(config.home)],
+    ['trash', () => trash(config.home)],
     ['postgres', () => postgres(config)],
     ['socket', () => socket(config.home)],
   ];
@@ -134,6 +136,12 @@ async function network(): Promise<Omit<Finding, 'check'>> {
 
 function privacy(home: string): Omit<Finding, 'check'> {
   return isOpenToOthers(home) ? warning(`${home} is open to other users of this machine: \`chmod 700 ${home}\``) : ok(`${home} is closed to other users`);
+}
+
+async function trash(home: string): Promise<Omit<Finding, 'check'>> {
+  const left = await listTrash(home);
+  if (left.length === 0) return ok('nothing is left of removed sandboxes');
+  return warning(`${left.length} removed sandboxes are not gone yet or cannot be removed: see ${await trashFolder(home)}`);
 }
 
 function postgres(config: Deployment): Omit<Finding, 'check'> {
