@@ -51,7 +51,7 @@ export const runConfig = z.strictObject({
   /** In tokens, a call. */
   max_response_length: count.default(128),
   /** What a trial may use before it ends as `truncated`, besides its deadline: calls, sampled tokens, seconds from its start. */
-  budgets: z.strictObject({ calls: count.optional(), tokens: count.optional(), seconds: seconds.optional() }).prefault({}),
+  budgets: z.strictObject({ calls: count.optional(), tokens: count.optional(), seconds: seconds.optional(), bytes: count.optional() }).prefault({}),
   /** A number is forced on every call, `default: number` holds where the agent does not choose, `agent` leaves it to it. */
   sampling: samplingChoices
     .omit({ max_tokens: true })

@@ -8,6 +8,7 @@ import { clientGone, Failure, shuttingDown } from './failure.ts';
 import { patiently } from './patiently.ts';
 import { giveBack, type Reservation } from './reservation.ts';
 import { sleep } from './sleep.ts';
+import { BytesUsedUp, hasBytesLeft } from './stored-bytes.ts';
 import { unlessAborted } from './unless-aborted.ts';
 
 export type Allowance = {
@@ -37,7 +38,7 @@ export async function allowance(deps: Deps, trial: TrialNow, { n, maxTokens }: M
     const { seconds } = now.budgets;
     const timeLeft = seconds === undefined ? null : { ms: 1000 * Math.max(seconds - now.seconds, 0), failure: usedUp(`${seconds} seconds`) };
     const out = whatIsUsedUp(now);
-    if (out !== null) return { now, reservation: null, timeLeft, refusal: { failure: usedUp(out), first: now.exhausted === null } };
+    if (out !== null) return { now, reservation: null, timeLeft, refusal: { failure: out, first: now.exhausted === null } };
     if (!isShared) return { now, reservation: null, timeLeft, refusal: null };
     checkReplies(now, n);
     const reserved = hasRoom(now, wish) ? await reserve(deps, wish) : null;
@@ -82,10 +83,12 @@ async function readAgain(deps: Deps, { id, attempt }: TrialNow): Promise<TrialNo
   return trial;
 }
 
-function whatIsUsedUp({ budgets: { calls, tokens, seconds }, ...used }: TrialNow): string | null {
-  if (calls !== undefined && used.usedCalls >= calls) return `${calls} calls`;
-  if (tokens !== undefined && used.usedTokens >= tokens) return `${tokens} tokens`;
-  return seconds !== undefined && used.seconds >= seconds ? `${seconds} seconds` : null;
+function whatIsUsedUp(now: TrialNow): Failure | null {
+  const { calls, tokens, seconds } = now.budgets;
+  if (!hasBytesLeft(now)) return new BytesUsedUp(now);
+  if (calls !== undefined && now.usedCalls >= calls) return usedUp(`${calls} calls`);
+  if (tokens !== undefined && now.usedTokens >= tokens) return usedUp(`${tokens} tokens`);
+  return seconds !== undefined && now.seconds >= seconds ? usedUp(`${seconds} seconds`) : null;
 }
 
 /** A reply takes a token at least. A call that asks for too many does not end its trial: another one may ask for fewer. */

@@ -29,4 +29,4 @@ export function decodeBody(bytes: Uint8Array, coding: string, maxBytes: number):
   });
 }
 
-export const tooLarge = (maxBytes: number) => new Failure(413, 'request_too_large', `the body is larger than ${maxBytes} bytes`, { retryable: false });
+export const tooLarge = (maxBytes: number) => new Failure(413, 'request_too_large', `the body is larger than ${maxBytes} bytes, decoded (setting max_body_bytes)`, { retryable: false });

@@ -2,6 +2,7 @@ import type { Database } from '../store/database.ts';
 import type { Counters } from './counters.ts';
 import type { EnginePool } from './engines/pool.ts';
 import type { InFlight } from './in-flight.ts';
+import { MAX_DEPTH } from './json.ts';
 import type { Recorder } from './recorder/recorder.ts';
 import type { SameCalls } from './retry/same-calls.ts';
 import type { Conversations } from './token-in/conversations.ts';
@@ -48,7 +49,11 @@ export type GatewaySettings = {
   keepAliveMs: number;
   /** How long a request waits for the database. */
   storeWaitMs: number;
+  /** Of one request, once it is decoded. */
   maxBodyBytes: number;
+  /** Values and keys of one request's JSON, and its levels: `gateway/json-bounds.ts`. */
+  maxBodyNodes: number;
+  maxBodyDepth: number;
   /** Of one trial, in this process. */
   maxCallsInFlight: number;
   /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
@@ -63,7 +68,10 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   idleMs: 600_000,
   keepAliveMs: 15_000,
   storeWaitMs: 10_000,
-  maxBodyBytes: 64 * 2 ** 20,
+  // As much as Anthropic's own API takes.
+  maxBodyBytes: 32 * 2 ** 20,
+  maxBodyNodes: 500_000,
+  maxBodyDepth: MAX_DEPTH,
   maxCallsInFlight: 256,
   compat: 'none',
 };

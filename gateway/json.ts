@@ -4,7 +4,7 @@ import { Failure } from './failure.ts';
 export { isObject, type JsonObject } from '../store/json.ts';
 
 /** What handles JSON calls itself for each level, here and in engines: a stack has an end. */
-const MAX_DEPTH = 500;
+export const MAX_DEPTH = 500;
 
 /** Null when the text is not JSON, not an object, or too deep. */
 export function parseObject(text: string): JsonObject | null {

@@ -1,28 +1,60 @@
 import { codingOf, decodeBody, tooLarge } from './decode-body.ts';
+import { checkBounds, JsonBounds, type JsonLimits } from './json-bounds.ts';
+
+export type BodyLimits = JsonLimits & { maxBodyBytes: number };
 
 const LARGE = 2 ** 20;
 
 /** Whether a body is worth a question before it is read, or does not say how long it is, decoded. */
 export const isLarge = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > LARGE;
 
-/** A request's body, decoded, as long as it is within the limit. */
-export async function readBody(request: Request, maxBytes: number): Promise<Uint8Array<ArrayBuffer>> {
+/** A request's body, decoded, as long as it is within the limits. What has too many nodes or levels is refused before it is parsed. */
+export async function readBody(request: Request, limits: BodyLimits): Promise<Uint8Array<ArrayBuffer>> {
+  const { maxBodyBytes } = limits;
   const coding = codingOf(request);
-  const bytes = await readSent(request, maxBytes);
-  return coding === null ? bytes : decodeBody(bytes, coding, maxBytes);
+  const announced = request.headers.get('content-length');
+  if (Number(announced ?? 0) > maxBodyBytes) throw tooLarge(maxBodyBytes);
+  if (coding === null && isLarge(request)) return readLarge(request, limits);
+  // HTTP holds a sender to the length that it announced.
+  const sent = announced === null ? await readUnannounced(request, maxBodyBytes) : new Uint8Array(await request.arrayBuffer());
+  const body = coding === null ? sent : await decodeBody(sent, coding, maxBodyBytes);
+  checkBounds(body, limits);
+  return body;
 }
 
-async function readSent(request: Request, maxBytes: number): Promise<Uint8Array<ArrayBuffer>> {
-  const announced = request.headers.get('content-length');
-  if (Number(announced ?? 0) > maxBytes) throw tooLarge(maxBytes);
-  // HTTP holds a sender to the length that it announced.
-  if (announced !== null) return new Uint8Array(await request.arrayBuffer());
+async function readUnannounced(request: Request, maxBodyBytes: number): Promise<Uint8Array<ArrayBuffer>> {
   const parts: Uint8Array<ArrayBuffer>[] = [];
+  for await (const part of within(request, maxBodyBytes)) parts.push(part);
+  return joined(parts);
+}
+
+/** Counts each part as it comes: no single count keeps other requests waiting, and what is too much is not kept. */
+async function readLarge(request: Request, limits: BodyLimits): Promise<Uint8Array<ArrayBuffer>> {
+  const bounds = new JsonBounds(limits);
+  let parts: Uint8Array<ArrayBuffer>[] = [];
+  let refusal: unknown = null;
+  for await (const part of within(request, limits.maxBodyBytes)) {
+    // The rest is read all the same: many clients do not read a reply before they have sent all.
+    if (refusal) continue;
+    try {
+      bounds.add(part);
+      parts.push(part);
+    } catch (error) {
+      refusal = error;
+      parts = [];
+    }
+  }
+  if (refusal) throw refusal;
+  return joined(parts);
+}
+
+async function* within(request: Request, maxBodyBytes: number): AsyncGenerator<Uint8Array<ArrayBuffer>> {
   let size = 0;
   for await (const part of request.body ?? []) {
     size += part.byteLength;
-    if (size > maxBytes) throw tooLarge(maxBytes);
-    parts.push(part);
+    if (size > maxBodyBytes) throw tooLarge(maxBodyBytes);
+    yield part;
   }
-  return new Uint8Array(await new Blob(parts).arrayBuffer());
 }
+
+const joined = async (parts: Uint8Array<ArrayBuffer>[]): Promise<Uint8Array<ArrayBuffer>> => new Uint8Array(await new Blob(parts).arrayBuffer());

@@ -62,7 +62,7 @@ const standing = (row: Trial, attempt: number) => ({
   created_at: seconds(row.createdAt),
 });
 
-const usage = ({ usedCalls, usedTokens }: Trial) => ({ calls: usedCalls, tokens: usedTokens });
+const usage = ({ usedCalls, usedTokens, usedBytes }: Trial) => ({ calls: usedCalls, tokens: usedTokens, bytes: usedBytes });
 
 function turn(call: Call): Turn {
   const { request } = call;
@@ -92,6 +92,7 @@ function turn(call: Call): Turn {
     call_id: call.id,
     choice_of: call.choiceOf,
     http_status: call.httpStatus,
+    request_bytes: call.requestBytes,
     protocol: call.protocol,
     stream: call.stream,
     started_at: seconds(call.startedAt),

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import { openAttempt } from './queries/open-attempt.ts';
 import { readCall } from './queries/read-call.ts';
+import { readCalls } from './queries/read-calls.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { contentOf } from './calls/content.ts';
 import { callRecord } from './testing/call-record.ts';
@@ -25,4 +26,16 @@ test('a call that goes on from others, or names what another branch brought, is 
   expect(await read(next.id)).toMatchObject({ httpStatus: 200, request: { messages: [one, user('four')] }, response: reply('3') });
   expect(await read(across.id)).toMatchObject({ request: { messages: [one, three] }, response: reply('4') });
   expect([await read(next.id, 2), await read(next.id, 1, 'other')]).toEqual([undefined, undefined]);
+});
+
+test('a call of the first release, whose unknown lists were stored item by item, is a base for calls of today', async () => {
+  await openAttempt(store.db, { trialId: 'older', attempt: 1 });
+  const request = { model: 'm', messages: [user('one')], x: [{ a: 1 }, { b: 2 }] };
+  const older = callRecord({ trialId: 'older', request, response: reply('1') });
+  const { fields } = callRecord({ request: { model: 'm' } }).request;
+  const stored = { ...older, request: { ...older.request, fields, lists: { ...older.request.lists, x: request.x.map(contentOf) } } };
+  const known = new Set([older.request.fields.digest]);
+  const next = callRecord({ trialId: 'older', request, response: reply('2'), known });
+  for (const call of [stored, next]) expect(await recordCalls(store.db, [call])).toEqual(new Set());
+  expect((await readCalls(store.db, { trialId: 'older', attempt: 1 })).map((call) => call.request)).toEqual([request, request]);
 });

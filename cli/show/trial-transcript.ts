@@ -44,7 +44,8 @@ export function transcript(trial: TrialRecord): string {
     let shown = 0;
     for (const call of trial.calls.filter((each) => each.attempt === attempt.attempt)) {
       for (const message of call.messages.slice(shown)) lines.push('', `▌${message.role}`, textOf(message.content));
-      shown = call.messages.length + 1;
+      // Of a refused call no messages are kept.
+      if (call.messages.length > 0) shown = call.messages.length + 1;
       const facts = [`policy ${call.policyVersion ?? '–'}`, `${call.completion_tokens ?? 0} tokens`, call.finishReason ?? call.status];
       if (call.untrainable) facts.push(`not trainable: ${call.untrainable}`);
       if (call.reason) facts.push(call.reason);

@@ -21,11 +21,12 @@ Outcome = Literal["scored", "truncated", "agent_error", "verifier_error", "infra
 
 
 class Budgets(TypedDict, total=False):
-    """`seconds` from the attempt's opening; `tokens` are sampled ones."""
+    """`seconds` from the attempt's opening; `tokens` are sampled ones, `bytes` stored ones."""
 
     calls: int
     tokens: int
     seconds: float
+    bytes: int
     prompt_tokens: int
 
 
@@ -85,6 +86,7 @@ class Turn(TypedDict):
     reason: str | None
     untrainable: str | None
     http_status: int
+    request_bytes: int | None
     protocol: str
     stream: bool
     request_messages: list[Any]

@@ -5,7 +5,7 @@ type Choice = number | { default: number } | 'agent';
 type SamplingName = 'temperature' | 'top_p' | 'top_k' | 'min_p' | 'presence_penalty' | 'frequency_penalty' | 'repetition_penalty' | 'max_tokens' | 'seed';
 /** A number is forced on every call, a default is for calls that do not choose, `agent` leaves it to the agent. */
 export type Sampling = { [Name in SamplingName]?: Choice };
-export type Budgets = { calls?: number; tokens?: number; seconds?: number; prompt_tokens?: number };
+export type Budgets = { calls?: number; tokens?: number; seconds?: number; bytes?: number; prompt_tokens?: number };
 
 export type Opening = { run_id?: string; group_id?: string; attempt?: number; sampling?: Sampling; budgets?: Budgets };
 export type Opened = { session_id: string; status: 'created'; attempt: number; api_key: string; base_url: string };
@@ -33,7 +33,7 @@ export type Summary = Standing & {
   agent: string | null;
   status: 'created' | 'completed';
   policy_version: number | null;
-  usage: { calls: number; tokens: number };
+  usage: { calls: number; tokens: number; bytes: number };
   completed_at: number | null;
 };
 export type Page = { sessions: Summary[]; next_cursor: string | null };
@@ -64,6 +64,7 @@ export type Turn = {
   protocol: string;
   choice_of: string | null;
   http_status: number;
+  request_bytes: number | null;
   stream: boolean;
   started_at: number;
   first_token_at: number | null;
@@ -77,7 +78,7 @@ export type Session = Standing & {
   current_attempt: number;
   sampling: Sampling;
   budgets: Budgets;
-  usage: { calls: number; tokens: number };
+  usage: { calls: number; tokens: number; bytes: number };
 };
 
 /** One trainable sequence: its lists are equally long, but for `call_ids`. */

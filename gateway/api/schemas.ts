@@ -9,7 +9,7 @@ const seconds = z.number().describe('Seconds since the epoch');
 const tokens = z.array(z.int());
 const object = z.record(z.string(), z.unknown());
 
-const budgets = z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), prompt_tokens: count }).partial();
+const budgets = z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), bytes: count, prompt_tokens: count }).partial();
 
 export const opening = z.strictObject({
   run_id: id.optional(),
@@ -58,6 +58,8 @@ const standing = {
   created_at: seconds,
 };
 
+const usage = z.object({ calls: z.int(), tokens: z.int(), bytes: z.int().describe('Stored in the database') });
+
 export const summary = z.object({
   ...standing,
   member: z.int().nullable(),
@@ -65,7 +67,7 @@ export const summary = z.object({
   agent: z.string().nullable(),
   status: statusOf,
   policy_version: z.int().nullable(),
-  usage: z.object({ calls: z.int(), tokens: z.int() }).describe('Of the current attempt'),
+  usage: usage.describe('Of the current attempt'),
   completed_at: seconds.nullable(),
 });
 export const page = z.object({ sessions: z.array(summary), next_cursor: z.string().nullable() });
@@ -95,6 +97,7 @@ export const turn = z.object({
   protocol: z.string(),
   choice_of: z.string().nullable(),
   http_status: z.int(),
+  request_bytes: z.int().nullable().describe('Of the request as it came; of a refused one nothing else is kept'),
   stream: z.boolean(),
   started_at: seconds,
   first_token_at: seconds.nullable(),
@@ -108,7 +111,7 @@ export const session = z.object({
   current_attempt: count,
   sampling: samplingChoices,
   budgets,
-  usage: z.object({ calls: z.int(), tokens: z.int() }),
+  usage,
   unfinished: z.array(turn).describe('Calls that failed or were cancelled'),
 });
 

@@ -11,6 +11,7 @@ import { faultOf } from '../fault-of.ts';
 import { patiently } from '../patiently.ts';
 import { giveBack, type Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
+import { BytesUsedUp } from '../stored-bytes.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { Conversation } from '../token-in/messages.ts';
 import { NOTHING, type Ending } from './ending.ts';
@@ -142,9 +143,9 @@ export class Call {
     const reason = why && reasonOf(why);
     const committing = this.#record({ ending, status: 'completed', httpStatus: 200, reason, published: standing === 'published', mode });
     this.#committing = committing;
-    const verdict = await committing;
-    this.#end(verdict === 'refused' ? 'failed' : 'completed');
-    if (verdict === 'refused') throw await this.#whyRefused();
+    const refused = await committing;
+    this.#end(refused ? 'failed' : 'completed');
+    if (refused) throw refused;
   }
 
   /** Records a call that came to nothing. What could not be recorded is logged: no agent saw it end. */
@@ -156,9 +157,10 @@ export class Call {
     this.#end(status);
     if (status === 'failed') this.#deps.log(`call ${this.id} of trial ${this.trial.id}: ${failure.code}: ${failure.message}`);
     const ending = this.ending();
-    const recording = this.#faultOf(failure).then((fault) => this.#recordLast({ ending, status, httpStatus: failure.status, reason: reasonOf(failure), fault }));
+    const fillsBytes = failure instanceof BytesUsedUp;
+    const recording = this.#faultOf(failure).then((fault) => this.#recordLast({ ending, status, httpStatus: failure.status, reason: reasonOf(failure), fault, fillsBytes }));
     const recorded = recording.then(
-      (verdict) => verdict === 'refused' && this.#deps.log(`call ${this.id} ended ${status} after its attempt had, or what it had reserved was lost: it is not recorded`),
+      (refused) => refused && this.#deps.log(`call ${this.id} ended ${status} and is not recorded: ${refused.message}`),
       (error: unknown) => this.#deps.log(`call ${this.id} of trial ${this.trial.id} ended ${status}, unrecorded: ${String(error)}`),
     );
     // The agent has waited for the database long enough to hear this.
@@ -167,16 +169,26 @@ export class Call {
 
   /** Ends a call of which its agent sees nothing of an engine's: `reply` reaches it once this is recorded, as failed for `why`. */
   async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
-    const recording = this.#recordLast({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why), fault: faultOf(why) });
-    if ((await recording.finally(() => this.#end('failed'))) === 'refused') throw await this.#whyRefused();
+    const recording = this.#recordLast({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why), fault: faultOf(why), fillsBytes: why instanceof BytesUsedUp });
+    const refused = await recording.finally(() => this.#end('failed'));
+    if (refused) throw refused;
   }
 
-  /** Its attempt has ended; or this process was out of touch with the store for so long that another call has what this one had reserved. */
+  /** Ends a call of which the record says enough already. */
+  drop(): void {
+    this.#end('failed');
+  }
+
+  /**
+   * Its attempt has ended; or this process was out of touch with the store for so long that another call has what this one had
+   * reserved; or its trial has stored as many bytes as it may.
+   */
   async #whyRefused(): Promise<Failure> {
     const { id, attempt } = this.trial;
-    const now = this.#reservation && (await patiently(this.#deps, () => this.#deps.trials.find(id)));
+    const now = await patiently(this.#deps, () => this.#deps.trials.find(id));
     if (now?.attempt !== attempt || now.status !== 'created') return attemptEnded(id, attempt);
-    return new Failure(503, 'reservation_lost', "another call has taken this one's part of the trial's budgets: try again");
+    if (this.#reservation && !(this.id in (now.reserved ?? {}))) return new Failure(503, 'reservation_lost', "another call has taken this one's part of the trial's budgets: try again");
+    return new BytesUsedUp(now);
   }
 
   /** An error that an engine told of in the middle of a reply cannot be provoked a second time: a healthy engine's is the request's. */
@@ -218,7 +230,7 @@ export class Call {
   }
 
   /** What it has reserved is given back with its record, or where nothing records it any more. */
-  async #recordLast(end: Recorded): Promise<'recorded' | 'refused'> {
+  async #recordLast(end: Recorded): Promise<Failure | null> {
     try {
       return await this.#record(end);
     } catch (error) {
@@ -233,16 +245,21 @@ export class Call {
     return verdict;
   }
 
-  async #record(end: Recorded): Promise<'recorded' | 'refused'> {
+  /** Null once it is recorded; else why it was refused. */
+  async #record(end: Recorded): Promise<Failure | null> {
     const { id, trial, request, inForce: sampled, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
-    const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, ...end });
+    const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, fillsBytes: false, ...end });
     try {
       const recording = this.#remembered(record);
       this.#deps.conversations.expect(record, recording);
       const verdict = await recording;
       if (verdict === 'recorded' && record.status === 'completed' && record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
-      return verdict;
+      if (verdict === 'recorded') return null;
+      const why = await this.#whyRefused();
+      // Without this record its agent could sample tokens that nothing counts, again and again.
+      if (why instanceof BytesUsedUp && !end.fillsBytes) await this.#record({ ending: NOTHING, status: 'failed', httpStatus: why.status, reason: reasonOf(why), fault: faultOf(why), fillsBytes: true });
+      return why;
     } catch (error) {
       if (error instanceof Failure) throw error;
       throw new Failure(500, 'not_recorded', 'the call could not be recorded: the gateway\'s log says why', { cause: error });

@@ -1,3 +1,4 @@
+import { nothingOfRequest } from '../../store/calls/outline.ts';
 import { startsWith } from '../../store/ids.ts';
 import type { CallRecord, ChoiceRecord } from '../../store/queries/record-calls.ts';
 import type { Continuation, Fault } from '../../store/schema.ts';
@@ -27,6 +28,8 @@ export type Ended = {
   reason: string | null;
   /** Who caused it to fail; null when it completed. */
   fault: Fault | null;
+  /** What is left of the trial's budget of bytes is used up by this record. */
+  fillsBytes: boolean;
   /** New weights came under way, and the engine may not say which tokens are whose. */
   published: boolean;
   /** Of which distribution its log-probabilities are; null when that is not known. */
@@ -35,7 +38,7 @@ export type Ended = {
   firstTokenAt: Date | null;
 };
 
-/** Builds the database record of a finished call. */
+/** Builds the database record of a call that has ended. Of a request that was refused, by the engine or here, it keeps digest and size. */
 export function recordOf({ id, trial, request, sampled, lease, ending, published, mode, ...end }: Ended): CallRecord {
   const { prompt, choices, reply } = ending;
   const label = lease?.label ?? null;
@@ -55,6 +58,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
       untrainable: completion || end.status === 'completed' ? (defect(choice, ending, from === 'all' || isMaskNeeded) ?? (published && !spans ? 'policy_changed' : null)) : null,
     };
   };
+  const isRefused = end.status === 'failed' && end.httpStatus < 500;
   const [first = NOTHING_SAMPLED, ...more] = choices.map(choiceOf);
   return {
     ...end,
@@ -66,10 +70,12 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     stream: request.stream,
     digest: request.retry.digest,
     idempotencyKey: request.retry.key,
-    request: request.outline,
-    response: reply,
-    promptTokenIds: prompt && new Int32Array(prompt),
-    base: request.past.base,
+    requestBytes: request.size,
+    request: isRefused ? nothingOfRequest() : request.outline,
+    // What an agent saw of a refused call is a message that the reason has, or the empty reply of a spent budget.
+    response: isRefused && end.httpStatus >= 400 ? null : reply,
+    promptTokenIds: isRefused || !prompt ? null : new Int32Array(prompt),
+    base: isRefused ? null : request.past.base,
     known: request.past.known,
     size: heldBytes(request.size, ending),
     sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}) },

@@ -4,10 +4,11 @@ import type { Call } from './call.ts';
 import { chatReply } from './whole-as-chunks.ts';
 import { wholeReply } from './whole-reply.ts';
 
-/** What an agent gets whose trial's budget is used up: a reply without text that was cut by its length, as protocols have it. */
-export async function spentReply(call: Call, why: Failure): Promise<Response> {
+/** Answers an agent whose trial's budget is used up: a reply without text that was cut by its length, as protocols have it. */
+export async function spentReply(call: Call, why: Failure, { isRecorded = true } = {}): Promise<Response> {
   const whole = spentWhole(call);
-  await call.refuse(why, whole);
+  if (isRecorded) await call.refuse(why, whole);
+  else call.drop();
   return wholeReply(call.id, whole, call.request);
 }
 

@@ -24,7 +24,7 @@ export function countTokensRoutes(deps: GatewayDeps): Hono {
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
     const leave = admit(deps, trial.id);
     try {
-      const { checked } = parseAs(countRequest, await readBody(c.req.raw, deps.settings.maxBodyBytes));
+      const { checked } = parseAs(countRequest, await readBody(c.req.raw, deps.settings));
       const { tool_choice: _, parallel_tool_calls: __, ...prompt } = promptFieldsOf(checked);
       const input_tokens = await askEngine(deps, trial, signal, (lease, until) => count(lease, prompt, until));
       return c.json({ input_tokens }, 200, requestIdHeader(messages));

@@ -27,6 +27,7 @@ import { conversationOf } from '../token-in/messages.ts';
 import { apiPaths } from './paths.ts';
 import { resolveReferences } from '../resolve-references.ts';
 import { tellLeftOut } from '../tell-left-out.ts';
+import { BytesUsedUp } from '../stored-bytes.ts';
 
 /** The connection of the one who asks. */
 type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined };
@@ -51,7 +52,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
       const leave = admit(deps, id);
       try {
-        const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
+        const bytes = await readBody(c.req.raw, deps.settings);
         // What the trial has used of its budgets changes while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
         const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
@@ -117,7 +118,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         leave();
       };
       if (deps.stopping.aborted) stop();
-      if (refusal) return await spentReply(call, refusal.failure);
+      if (refusal) return await spentReply(call, refusal.failure, { isRecorded: refusal.first || !(refusal.failure instanceof BytesUsedUp) });
       call.follow(agent.signal);
       return await answer(deps, call, agent);
     } catch (error) {

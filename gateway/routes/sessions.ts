@@ -25,7 +25,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono {
     const trialId = c.req.param('trial');
     if (!isTrialId(trialId)) throw badRequest(`trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\` and \`-\`, at most 255`);
     if (isTaken(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
-    const bytes = await readBody(c.req.raw, deps.settings.maxBodyBytes);
+    const bytes = await readBody(c.req.raw, deps.settings);
     const { run_id, group_id, ...rest } = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
     const opened = await patiently(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }));
     return c.json({

@@ -29,6 +29,8 @@ export async function startWorkerGateway(bundle: Bundle, options: NodeGatewayOpt
     TRIALGATE_MAX_CALLS_IN_FLIGHT: `${settings.maxCallsInFlight}`,
     TRIALGATE_COMPAT: settings.compat,
     TRIALGATE_MAX_BODY_BYTES: `${settings.maxBodyBytes}`,
+    TRIALGATE_MAX_BODY_NODES: `${settings.maxBodyNodes}`,
+    TRIALGATE_MAX_BODY_DEPTH: `${settings.maxBodyDepth}`,
   };
   await introduce(databaseUrl, engines);
   const { app } = openApp(readEnvironment({ ...variables, HYPERDRIVE: { connectionString: databaseUrl } }), new Isolate());

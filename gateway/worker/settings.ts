@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { TrialgateError } from '../../store/errors.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from '../deps.ts';
-import { isObject } from '../json.ts';
+import { isObject, MAX_DEPTH } from '../json.ts';
 
 /** A deployment's static assets. */
 type Docs = { fetch: (url: string) => Promise<Response> };
@@ -29,6 +29,7 @@ const choice = (ifAbsent: boolean) => z.enum(['true', 'false'], 'true or false')
 
 /** A Worker has 128 MB of memory for all its requests. */
 const MAX_BODY_BYTES = 16 * 2 ** 20;
+const MAX_BODY_NODES = 200_000;
 
 /** Named as on Node. What is not set comes as the empty text or not at all. */
 const environment = z.object({
@@ -47,6 +48,8 @@ const environment = z.object({
   TRIALGATE_MAX_CALLS_IN_FLIGHT: z.coerce.number('a number of calls').int().positive('more than 0').default(DEFAULT_SETTINGS.maxCallsInFlight),
   TRIALGATE_COMPAT: z.enum(['none', 'verl'], 'none or verl').default(DEFAULT_SETTINGS.compat),
   TRIALGATE_MAX_BODY_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').default(MAX_BODY_BYTES),
+  TRIALGATE_MAX_BODY_NODES: z.coerce.number('a number of values and keys').int().positive('more than 0').default(MAX_BODY_NODES),
+  TRIALGATE_MAX_BODY_DEPTH: z.coerce.number('a number of levels').int().positive('more than 0').max(MAX_DEPTH, `at most ${MAX_DEPTH}`).default(DEFAULT_SETTINGS.maxBodyDepth),
 });
 
 /**
@@ -78,6 +81,8 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
       maxCallsInFlight: own.TRIALGATE_MAX_CALLS_IN_FLIGHT,
       compat: own.TRIALGATE_COMPAT,
       maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES,
+      maxBodyNodes: own.TRIALGATE_MAX_BODY_NODES,
+      maxBodyDepth: own.TRIALGATE_MAX_BODY_DEPTH,
     },
   };
 }

@@ -2,7 +2,7 @@ import { isObject, type JsonObject } from '../json.ts';
 import { choicesOf } from './choices.ts';
 import { contentOf, type Content } from './content.ts';
 
-/** A request by its contents: its lists of objects (messages, tools) item by item, and its other fields as one. */
+/** A request by its contents: its messages and tools item by item, and its other fields as one. */
 export type Outline = {
   fields: Content;
   lists: Record<string, Content[]>;
@@ -10,17 +10,24 @@ export type Outline = {
   prompt: string | null;
 };
 
+/** What grows from call to call is stored item by item. Any other list is one value: hashing its items costs its sender nothing, and us much. */
+export const LISTS = new Set(['messages', 'tools']);
+
 export function outlineOf(request: JsonObject): Outline {
   const lists: Outline['lists'] = {};
-  const fields: JsonObject = {};
+  // Entries, because an assignment to `__proto__` would lose it.
+  const fields: [string, unknown][] = [];
   let prompt: string | null = null;
   for (const [name, value] of Object.entries(request)) {
-    if (Array.isArray(value) && value.some(isObject)) lists[name] = value.map(contentOf);
+    if (LISTS.has(name) && Array.isArray(value) && value.some(isObject)) lists[name] = value.map(contentOf);
     else if (name === 'prompt' && typeof value === 'string') prompt = value;
-    else fields[name] = value;
+    else fields.push([name, value]);
   }
-  return { fields: contentOf(fields), lists, prompt };
+  return { fields: contentOf(Object.fromEntries(fields)), lists, prompt };
 }
+
+/** What is stored of a request that was refused: its digest and size have columns of their own. */
+export const nothingOfRequest = (): Outline => outlineOf({});
 
 /** How an item stands in a list: which content, with which empty fields. */
 export const itemKey = ({ digest, empty }: Content): string => (empty ? digest + JSON.stringify(empty) : digest);

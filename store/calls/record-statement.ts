@@ -1,3 +1,5 @@
+import { DEFAULT_TRIAL_BYTES, ROW_BYTES } from '../trial-bytes.ts';
+
 /** A column of `calls`, its type in the rows that come as JSON, and how it is taken from there. */
 type Column = { name: string; key: string; type: string };
 
@@ -5,7 +7,7 @@ const TEXTS = 'trialId status protocol reason fault idempotencyKey finishReason 
 const columns: Column[] = [
   ...named('id choiceOf baseId parentId', 'uuid'),
   ...named(TEXTS, 'text'),
-  ...named('attempt httpStatus sharedIds policyVersion', 'integer'),
+  ...named('attempt httpStatus requestBytes sharedIds policyVersion', 'integer'),
   ...named('stream', 'boolean'),
   ...named('sampling versionSpans', 'jsonb'),
   ...named('startedAt firstTokenAt endedAt', 'timestamptz'),
@@ -17,13 +19,15 @@ function named(keys: string, type: string): Column[] {
 }
 
 const isBytes = ({ type }: Column): boolean => type === 'bytea';
-const declared = ['"reserved" boolean', ...columns.map((column) => `"${column.key}" ${isBytes(column) ? 'integer[]' : column.type}`)].join(', ');
+const declared = ['"reserved" boolean', '"fillsBytes" boolean', '"bytesSoFar" bigint', ...columns.map((column) => `"${column.key}" ${isBytes(column) ? 'integer[]' : column.type}`)].join(', ');
+const stored = [`${ROW_BYTES}`, ...columns.filter(isBytes).map(({ name }) => `coalesce(length(${name}), 0)`)].join(' + ');
 const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea from x."${column.key}"[1] for x."${column.key}"[2])` : `x."${column.key}"`));
 
 /**
  * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
  * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, and returns the ids that
- * it inserted. A call whose reservation was lost is refused: another may have its place. Numbers go in as JSON and bytes as one
+ * it inserted. A call whose reservation was lost is refused: another may have its place; so is
+ * one that the trial's budget of bytes has no room for. Numbers go in as JSON and bytes as one
  * block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk it says itself:
  * a pool of connections in between, as Hyperdrive is, keeps no setting of a session.
  */
@@ -32,25 +36,29 @@ export const recordCalls = {
   text: `
 with durable as materialized (
   select set_config('synchronous_commit', 'on', true)
+), given as materialized (
+  select * from rows from (json_to_recordset($1::json) as (${declared})) with ordinality
 ), open as materialized (
-  select id, attempt, reserved from trials, durable where id = any($3::text[]) and status = 'created' order by id for no key update of trials
+  select id, attempt, reserved, used_bytes, coalesce((budgets->>'bytes')::bigint, ${DEFAULT_TRIAL_BYTES}) as bytes from trials, durable where id = any($3::text[]) and status = 'created' order by id for no key update of trials
 ), inserted as (
   insert into calls (${columns.map((column) => column.name).join(', ')})
   select ${taken.join(', ')}
-  from rows from (json_to_recordset($1::json) as (${declared})) with ordinality x join open on open.id = x."trialId" and open.attempt = x.attempt
-  where x.reserved is not true or open.reserved ? coalesce(x."choiceOf", x.id)::text
+  from given x join open on open.id = x."trialId" and open.attempt = x.attempt
+  where (x.reserved is not true or open.reserved ? coalesce(x."choiceOf", x.id)::text) and (x."fillsBytes" is true or open.used_bytes + x."bytesSoFar" <= open.bytes)
   order by x.ordinality
   on conflict do nothing
-  returning id, trial_id, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens
+  returning id, trial_id, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens, ${stored} as bytes
 ), used as (
-  select trial_id, array_agg(id::text) as ids, count(*) as recorded, sum(tokens) as tokens,
+  select trial_id, array_agg(id::text) as ids, count(*) as recorded, sum(tokens) as tokens, sum(bytes) as bytes,
     count(*) filter (where status <> 'failed' and choice_of is null) as calls,
     max(substring(reason from '^(budget_exhausted|context_length_exceeded):')) as exhausted
   from inserted group by trial_id
+), filled as (
+  select distinct open.id, open.bytes from open join (select "trialId" from given where "fillsBytes") as filling on filling."trialId" = open.id
 ), counted as (
   update trials set recorded = trials.recorded + used.recorded, used_calls = used_calls + used.calls,
-    used_tokens = used_tokens + used.tokens, reserved = trials.reserved - used.ids, exhausted = coalesce(trials.exhausted, used.exhausted)
-  from used where trials.id = used.trial_id
+    used_tokens = used_tokens + used.tokens, used_bytes = greatest(trials.used_bytes + used.bytes, filled.bytes), reserved = trials.reserved - used.ids, exhausted = coalesce(trials.exhausted, used.exhausted)
+  from used left join filled on filled.id = used.trial_id where trials.id = used.trial_id
 )
 select id from inserted where choice_of is null`,
 };

@@ -1,6 +1,6 @@
 import { isObject, type JsonObject } from '../json.ts';
 import { contentOf, whole } from './content.ts';
-import { repliesOf, textOf } from './outline.ts';
+import { LISTS, outlineOf, repliesOf, textOf } from './outline.ts';
 import { restorePrompts } from './restore-ids.ts';
 import { shortRequest, type Stored } from './shorten.ts';
 
@@ -44,7 +44,10 @@ export function restorer(): (row: TextRow) => Texts {
     for (const { core } of repliesOf(response)) learn(core);
     earlier.set(id, { lists, text: (prompt.prompt ?? '') + textOf(response) });
     const fields = valueOf(short.fields);
-    return { request: { ...(isObject(fields) ? fields : {}), ...lists, ...prompt }, response };
+    const request = { ...(isObject(fields) ? fields : {}), ...lists, ...prompt };
+    // The first release stored other lists item by item too. A later call names the fields as they are stored now.
+    if (Object.keys(lists).some((name) => !LISTS.has(name))) learn(outlineOf(request).fields.core);
+    return { request, response };
   };
 }
 

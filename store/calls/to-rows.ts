@@ -1,6 +1,7 @@
 import type { calls, CallStatus, Continuation, Fault, VersionSpan } from '../schema.ts';
 import type { JsonObject } from '../json.ts';
 import { sharedLength } from '../ids.ts';
+import { ROW_BYTES } from '../trial-bytes.ts';
 import type { Outline } from './outline.ts';
 import { packMask, type SamplingMask } from './sampling-mask.ts';
 import { shorten, type Base } from './shorten.ts';
@@ -29,6 +30,8 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   /** SHA-256 of the request's bytes. */
   digest?: Uint8Array | null;
   idempotencyKey?: string | null;
+  /** Of the request's body as it came. */
+  requestBytes?: number | null;
   request: Outline;
   /** As the agent gets it; its choices are those of the record. */
   response?: JsonObject | null;
@@ -39,6 +42,8 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   sampling: JsonObject;
   /** Whether it has reserved its part of the trial's budgets: it is refused when that was lost. */
   reserved?: boolean;
+  /** Uses up what is left of the trial's budget of bytes, instead of being refused where nothing is. Of calls without bodies. */
+  fillsBytes?: boolean;
   /** About how many bytes it holds in memory. */
   size?: number;
   engine?: string | null;
@@ -52,7 +57,17 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
 /** What the statement reads: rows as JSON, and where their bytes lie in one block. */
 export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; bytes: Buffer } {
   const block = new Block();
-  return { rows: records.flatMap((record) => rowsOf(record, block)), bytes: block.bytes() };
+  const stored = new Map<string, number>();
+  const rows = records.flatMap((record) => {
+    const before = block.size;
+    const ofCall = rowsOf(record, block);
+    // What the trial stores if this call is let in and all before it, so that its rows are let in together.
+    const bytesSoFar = (stored.get(record.trialId) ?? 0) + block.size - before + ROW_BYTES * ofCall.length;
+    stored.set(record.trialId, bytesSoFar);
+    for (const row of ofCall) row.bytesSoFar = bytesSoFar;
+    return ofCall;
+  });
+  return { rows, bytes: block.bytes() };
 }
 
 const NOTHING_KNOWN: ReadonlySet<string> = new Set();
@@ -90,18 +105,18 @@ function asFirst({ fields, lists, prompt }: Outline): JsonObject {
 /** Bytes behind one another: as one parameter of a statement they need no encoding. */
 class Block {
   readonly #parts: Uint8Array[] = [];
-  #size = 0;
+  size = 0;
 
   /** Where they lie: [the first byte, counted from 1; how many]. */
   add(part: Uint8Array | Int32Array | Float32Array | null | undefined): [number, number] | null {
     if (!part) return null;
-    const at: [number, number] = [this.#size + 1, part.byteLength];
+    const at: [number, number] = [this.size + 1, part.byteLength];
     this.#parts.push(new Uint8Array(part.buffer, part.byteOffset, part.byteLength));
-    this.#size += part.byteLength;
+    this.size += part.byteLength;
     return at;
   }
 
   bytes(): Buffer {
-    return Buffer.concat(this.#parts, this.#size);
+    return Buffer.concat(this.#parts, this.size);
   }
 }

@@ -15,6 +15,7 @@ const needed = {
   recorded: trials.recorded,
   usedCalls: trials.usedCalls,
   usedTokens: trials.usedTokens,
+  usedBytes: trials.usedBytes,
   reserved: trials.reserved,
   exhausted: trials.exhausted,
   attemptOpenedAt: trials.attemptOpenedAt,

@@ -48,7 +48,7 @@ export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = fa
       .update(attempts)
       .set({ endedAt: new Date(), reason: `superseded by attempt ${attempt}` })
       .where(and(eq(attempts.trialId, trialId), eq(attempts.attempt, trial.attempt), isNull(attempts.endedAt)));
-    const unused = { recorded: 0, usedCalls: 0, usedTokens: 0, reserved: null, exhausted: null, reportedReward: null, attemptOpenedAt: sql`now()` };
+    const unused = { recorded: 0, usedCalls: 0, usedTokens: 0, usedBytes: 0, reserved: null, exhausted: null, reportedReward: null, attemptOpenedAt: sql`now()` };
     const reset = { attempt, status: 'created' as const, completedAt: null, reason: null, ...unused };
     await tx.update(trials).set({ ...described, ...reset }).where(eq(trials.id, trialId));
     return begin(tx, trialId, attempt);

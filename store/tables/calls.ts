@@ -50,7 +50,9 @@ export const calls = pgTable(
     baseId: uuid('base_id'),
     /** How many ids of the base's prompt and completion this prompt begins with. */
     sharedIds: integer('shared_ids').notNull().default(0),
-    /** The agent's request, shortened, and the reply it was given, as JSON bytes. */
+    /** How many bytes the request's body had. Null: the call is of a version that did not count. */
+    requestBytes: integer('request_bytes'),
+    /** The agent's request, shortened, and the reply it was given, as JSON bytes. Of a refused request nothing but digest and size is kept. */
     request: bytes().notNull(),
     response: bytes(),
     /** After the shared ones. */

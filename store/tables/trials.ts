@@ -16,6 +16,8 @@ export type Budgets = {
   /** Sampled ones. */
   tokens?: number;
   seconds?: number;
+  /** Stored in the database: requests, replies and ids, shortened, and about 1 KiB a row. */
+  bytes?: number;
   /** Of one call's prompt: `max_prompt_length` of a run. */
   prompt_tokens?: number;
 };
@@ -44,6 +46,7 @@ export const trials = pgTable(
     recorded: integer().notNull().default(0),
     usedCalls: integer('used_calls').notNull().default(0),
     usedTokens: bigint('used_tokens', { mode: 'number' }).notNull().default(0),
+    usedBytes: bigint('used_bytes', { mode: 'number' }).notNull().default(0),
     /** What calls of the current attempt that are under way may still use of its budgets, by call. Null: nothing was ever reserved. */
     reserved: jsonb().$type<Record<string, Reserved>>(),
     /** What stopped the agent, when its budget or the model's context did. */
