@@ -2,7 +2,7 @@ import { completeTrial } from '../store/queries/complete-trial.ts';
 import type { Deps } from './deps.ts';
 import { VerifierError } from './sandbox/errors.ts';
 import { isolation } from './sandbox/isolation.ts';
-import { verify } from './sandbox/verify.ts';
+import { judgeWork } from './sandbox/judge-work.ts';
 import type { Task } from './tasks/load-task.ts';
 import { whileHeartbeating } from './while-heartbeating.ts';
 
@@ -14,7 +14,7 @@ export type TrialVerdict = {
   seconds: Record<string, number>;
 };
 
-/** A verifier that outlasts the trial's deadline is the verifier's error, not the host's. */
+/** A verifier that outlasts the trial's deadline is ended like one that outlasts its own. */
 const within = (task: Task, seconds: number): Task => ({
   ...task,
   verifier: { ...task.verifier, timeoutSec: Math.min(task.verifier.timeoutSec, seconds) },
@@ -29,10 +29,10 @@ export const verifyTrial =
     try {
       await completeTrial(deps.db, input);
       const verdict = await deps.sandboxes.use(input, ({ sandbox, task }) =>
-        whileHeartbeating(async (signal) => verify({ task: within(task, input.seconds), sandbox, isolation: await isolation(), signal })),
+        whileHeartbeating(async (signal) => judgeWork({ task: within(task, input.seconds), sandbox, isolation: await isolation(), signal })),
       );
       if (!verdict) throw new Error('this worker does not hold the sandbox');
-      return { outcome: null, rewards: verdict.rewards, seconds: elapsed() };
+      return { outcome: null, reason: verdict.reason, rewards: verdict.rewards, seconds: elapsed() };
     } catch (error) {
       if (!(error instanceof VerifierError)) throw error;
       return { outcome: 'verifier_error', reason: error.message, seconds: elapsed() };

@@ -52,6 +52,10 @@ test.each(folders)('%s cannot be solved, or its visible test gives the hidden ca
   expect(visible.split('\nassert ').length - 1).toBeLessThanOrEqual(hidden.cases.length / 2);
 });
 
+test('an answer that no float can hold is a wrong answer', async () => {
+  expect(await reward('def average(numbers): return 10**400', 'tasks/eval/average')).toBe(0);
+});
+
 test('partly right code gets all or nothing', async () => {
   expect(await reward('def add(a, b): return abs(a + b)')).toBeCloseTo(5 / 6, 5);
 });

@@ -1,10 +1,18 @@
 import { TrialgateError } from '../../store/errors.ts';
 
-/** A healthy sandbox, but no valid reward: the outcome is `verifier_error`. */
+/**
+ * Why a verification gave no reward. `killed`: a signal ended the verifier. `ended_early`: it reached a limit. `no_reward`: it wrote none
+ * that is valid. `too_much`: the work is more than can be judged.
+ */
+export type VerifierFailure = 'killed' | 'ended_early' | 'no_reward' | 'too_much';
+
+/** A healthy sandbox, but no valid reward. Whether the verifier or the work it judged caused it `judgeWork` decides. */
 export class VerifierError extends TrialgateError {
-  constructor(message: string, options?: ErrorOptions) {
-    super('bad_input', message, options);
+  readonly failure: VerifierFailure;
+  constructor(message: string, failure: VerifierFailure = 'no_reward') {
+    super('bad_input', message);
     this.name = 'VerifierError';
+    this.failure = failure;
   }
 }
 

@@ -1,6 +1,7 @@
+import { isUtf8 } from 'node:buffer';
 import { constants } from 'node:fs';
 import { open } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { VerifierError } from './errors.ts';
 
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
@@ -12,10 +13,10 @@ const MAX_BYTES = 65_536;
  * @throws VerifierError that names the file and what was found in it
  */
 export async function readRewards(folder: string, context: string): Promise<Record<string, number>> {
-  const text = await readSmall(join(folder, 'reward.txt'));
+  const text = await readSmall(join(folder, 'reward.txt'), context);
   if (text !== null)
     return { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) };
-  const json = await readSmall(join(folder, 'reward.json'));
+  const json = await readSmall(join(folder, 'reward.json'), context);
   if (json === null) throw new VerifierError(`no reward: neither reward.txt nor reward.json was written. ${context}`);
   const entries = Object.entries(parseObject(json, context));
   if (entries.length === 0) throw new VerifierError(`reward.json holds no reward. ${context}`);
@@ -23,7 +24,8 @@ export async function readRewards(folder: string, context: string): Promise<Reco
 }
 
 function checked(where: string, value: unknown, context: string): number {
-  if (typeof value === 'number' && value >= 0 && value <= 1) return value;
+  // Not -0.
+  if (typeof value === 'number' && value >= 0 && value <= 1) return value + 0;
   const found = typeof value === 'number' ? String(value) : JSON.stringify(value);
   throw new VerifierError(`${where}: a reward is a number from 0 to 1, found ${found.slice(0, 100)}. ${context}`);
 }
@@ -40,14 +42,17 @@ function parseObject(json: string, context: string): object {
   );
 }
 
-/** Null when there is no such regular file. The tests' user wrote it: a link is not followed. */
-async function readSmall(path: string): Promise<string | null> {
+/** Null when there is no such regular file. The tests' user wrote it: a link is not followed, and it may hold anything. */
+async function readSmall(path: string, context: string): Promise<string | null> {
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null);
   if (!file) return null;
   try {
     if (!(await file.stat()).isFile()) return null;
-    const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_BYTES), 0, MAX_BYTES, 0);
-    return buffer.toString('utf8', 0, bytesRead);
+    const { buffer, bytesRead } = await file.read(Buffer.alloc(MAX_BYTES + 1), 0, MAX_BYTES + 1, 0);
+    if (bytesRead > MAX_BYTES) throw new VerifierError(`${basename(path)} is longer than ${MAX_BYTES} bytes. ${context}`);
+    const bytes = buffer.subarray(0, bytesRead);
+    if (!isUtf8(bytes)) throw new VerifierError(`${basename(path)} is not UTF-8. ${context}`);
+    return bytes.toString('utf8');
   } finally {
     await file.close();
   }

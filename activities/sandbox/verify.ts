@@ -1,4 +1,5 @@
 import { chmod, mkdir } from 'node:fs/promises';
+import { constants } from 'node:os';
 import { join } from 'node:path';
 import type { Task } from '../tasks/load-task.ts';
 import { baseEnvironment } from './base-environment.ts';
@@ -9,6 +10,7 @@ import { hostWork, SandboxError, VerifierError } from './errors.ts';
 import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
 import { verifierName } from './names.ts';
+import { countOomKills } from './oom-kills.ts';
 import { readRewards } from './read-rewards.ts';
 import { sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
@@ -25,6 +27,10 @@ export type Verification = {
 export type Verdict = {
   /** Named rewards between 0 and 1. */
   rewards: Record<string, number>;
+  /** For people, where the rewards are not the verifier's own words. */
+  reason?: string;
+  /** The machine ran out of memory meanwhile: the reward may be that of a process that was killed. */
+  isInDoubt: boolean;
   stdoutTail: string;
   /** Of the agent's work: links, devices and the like, which are not judged. */
   skipped: string[];
@@ -52,6 +58,7 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
       throw error;
     });
     signal.throwIfAborted();
+    const oomKills = await countOomKills();
     const result = await runTests(task, clean, isolation, signal);
     signal.throwIfAborted();
     if (await isDiskFullForOthers(clean, task.environment.storageMb)) throw new SandboxError(`verifying ${sandbox.name}: the disk is full; free some space`);
@@ -59,9 +66,13 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
     if (result.reason !== 'exited')
       throw new VerifierError(
         `${task.name}: the verifier ended early (${result.reason}) after ${result.seconds.toFixed(1)} s`,
+        'ended_early',
       );
+    const signalled = signalOf(result);
+    if (signalled) throw new VerifierError(`${task.name}: the verifier was killed by ${signalled}`, 'killed');
+    const isInDoubt = (await countOomKills()) > oomKills;
     const rewards = await readRewards(join(clean.logs, 'verifier'), describe(task, result, isolation));
-    return { rewards, stdoutTail, skipped, seconds: result.seconds };
+    return { rewards, isInDoubt, stdoutTail, skipped, seconds: result.seconds };
   } finally {
     await removeNamed(sandbox.home, name);
   }
@@ -74,7 +85,7 @@ async function prepare(task: Task, sandbox: Sandbox, name: string, signal: Abort
   const tests = join(clean.root, 'tests');
   const { skipped } = await copyFiles(sandbox.work, clean.work, WORK_LIMITS, { signal }).catch((error: unknown) => {
     if (error instanceof RangeError)
-      throw new VerifierError(`${task.name}: the agent's work cannot be judged: ${error.message}`);
+      throw new VerifierError(`${task.name}: the agent's work cannot be judged: ${error.message}`, 'too_much');
     throw error;
   });
   const bundle = await copyFiles(join(task.folder, 'tests'), tests, WORK_LIMITS, { signal });
@@ -127,6 +138,13 @@ async function runTests(
     marker: clean.marker,
     signal,
   });
+}
+
+/** A shell and bubblewrap report a signal as an exit code above 128. */
+const SIGNALS = new Map(Object.entries(constants.signals).map(([name, number]) => [128 + number, name]));
+
+function signalOf({ exitCode, signal }: ProcessResult): string | null {
+  return signal ?? SIGNALS.get(exitCode ?? 0) ?? null;
 }
 
 function describe(task: Task, { exitCode, signal, stderr }: ProcessResult, isolation: Isolation): string {

@@ -206,7 +206,10 @@ def is_right(answer: bytes, expected: Any) -> bool:
     except (ValueError, RecursionError):
         return False
     if is_number(value) and is_number(expected):
-        return abs(value - expected) <= 1e-6
+        try:
+            return abs(value - expected) <= 1e-6
+        except OverflowError:  # An integer that no float can hold.
+            return False
     return type(value) is type(expected) and value == expected
 
 

@@ -1,0 +1,81 @@
+import { readFile, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, onTestFinished, test } from 'vitest';
+import { truncateSync, writeFileSync } from 'node:fs';
+import { isolation } from './isolation.ts';
+import { judgeWork } from './judge-work.ts';
+import { markerOf, verifierName } from './names.ts';
+import { MARKER } from './kill-tree.ts';
+import { processesWith } from './process-table.ts';
+import { sandboxWith, taskWith, temporaryHome } from './testing/fixtures.ts';
+
+/** A number: a file of so many bytes that takes no room. */
+type Files = Record<string, string | Buffer | number>;
+
+async function workOf(script: string, files: Files) {
+  const folder = await temporaryHome();
+  onTestFinished(() => folder[Symbol.asyncDispose]());
+  const task = await taskWith(folder.home, script);
+  const sandbox = await sandboxWith(folder.home, {}, task);
+  for (const [name, content] of Object.entries(files)) {
+    const path = join(sandbox.work, name);
+    writeFileSync(path, typeof content === 'number' ? '' : content);
+    if (typeof content === 'number') truncateSync(path, content);
+  }
+  return { task, sandbox };
+}
+
+async function judge(script: string, files: Files = {}) {
+  const { task, sandbox } = await workOf(script, files);
+  const judged = judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal });
+  await judged.catch(() => {});
+  // Neither the clean places nor the control's sandbox is left.
+  expect((await readdir(join(sandbox.home, 'sandboxes'))).filter((name) => /verify|control/.test(name))).toEqual([]);
+  return judged;
+}
+
+const reward = (value: string) => `echo ${value} > $LOGS_DIR/verifier/reward.txt`;
+
+test('a verifier that is killed from outside runs again in a fresh sandbox, and a right answer keeps its reward', async () => {
+  const { task, sandbox } = await workOf(`test -f $WORK_DIR/seen && exit 1; touch $WORK_DIR/seen; sleep 0.5; ${reward('1')}`, {});
+  const judged = judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal });
+  const ofVerifier = () => processesWith(`${MARKER}=${markerOf(sandbox.home, verifierName(sandbox.name))}`);
+  const script = async () => {
+    for (const pid of ofVerifier()) if ((await readFile(`/proc/${pid}/cmdline`, 'latin1').catch(() => '')).startsWith('bash\0')) return pid;
+    return null;
+  };
+  let pid = await script();
+  for (; pid === null; pid = await script()) await sleep(5);
+  process.kill(pid, 'SIGKILL');
+  expect(await judged).toMatchObject({ rewards: { reward: 1 } });
+});
+
+test.each([
+  ['kills its verifier', 'kill -9 $$', /killed by SIGKILL/],
+  ['ends its verifier before it has written a reward', 'exit 0', /no reward/],
+  ['makes its verifier hang', 'sleep 60', /timed_out/],
+  ['makes its verifier print too much', 'yes', /output_limit/],
+])('a solution that %s has a reward of 0, by every name that the verifier has', async (_, breaks, reason) => {
+  const script = `test -f $WORK_DIR/breaks && { ${breaks}; }; echo '{"tests": 0.25, "style": 1}' > $LOGS_DIR/verifier/reward.json`;
+  expect(await judge(script, { breaks: '' })).toMatchObject({ rewards: { tests: 0, style: 0 }, reason: expect.stringMatching(reason) });
+});
+
+test.each<[string, string | Buffer]>([
+  ['10**400', `1${'0'.repeat(400)}`],
+  ['1e39', '1e39'],
+  ['NaN', 'NaN'],
+  ['inf', 'inf'],
+  ['a number of 1 MB', `0.${'1'.repeat(1_000_000)}`],
+  ['bytes that are not UTF-8', Buffer.from([0x30, 0x2e, 0x35, 0xff])],
+])('a solution that makes its verifier write %s has a reward of 0', async (_, said) => {
+  expect(await judge(`${reward('0.5')}; cp $WORK_DIR/said $LOGS_DIR/verifier/reward.txt; true`, { said })).toMatchObject({ rewards: { reward: 0 } });
+});
+
+test('work that is too much to be judged has a reward of 0', async () => {
+  expect(await judge(reward('1'), { large: 2 ** 30 })).toMatchObject({ rewards: { reward: 0 }, reason: expect.stringContaining('more than') });
+});
+
+test.each(['kill -9 $$', reward('2'), 'exit 3'])('a verifier that fails on the untouched task too (%s) is an error of the verifier', async (script) => {
+  await expect(judge(script)).rejects.toThrow(/of the untouched task:/);
+});

@@ -1,0 +1,48 @@
+import { createHash } from 'node:crypto';
+import { createSandbox } from './create-sandbox.ts';
+import { destroySandbox } from './destroy-sandbox.ts';
+import { VerifierError, type VerifierFailure } from './errors.ts';
+import { verify, type Verdict, type Verification } from './verify.ts';
+
+/** How often a verifier runs before its failure counts: what strikes it from outside rarely strikes twice. */
+const TRIES: Record<VerifierFailure, number> = { killed: 3, ended_early: 2, no_reward: 1, too_much: 1 };
+
+/**
+ * Judges the agent's work, also where the verifier gives no reward. Whatever the work can cause is a reward of 0, or wrong answers would
+ * drop out of the training by breaking their verifier. Each try has a fresh sandbox. A verifier that then still gives no reward is run on the
+ * untouched task as a control: if that has a valid reward, the verifier works here and now, and the work broke it.
+ * @throws VerifierError when the verifier gives the untouched task no valid reward either; SandboxError when the host failed
+ */
+export async function judgeWork(verification: Verification): Promise<Verdict> {
+  const failure = await lastFailure(verification);
+  if (!(failure instanceof VerifierError)) return failure;
+  const control = await judgeUntouched(verification).catch((error: unknown) => {
+    if (!(error instanceof VerifierError)) throw error;
+    throw new VerifierError(`${failure.message}; of the untouched task: ${error.message}`, failure.failure);
+  });
+  const rewards = Object.fromEntries(Object.keys(control.rewards).map((name) => [name, 0]));
+  return { ...control, rewards, isInDoubt: false, reason: `counts as 0, since the verifier works on the untouched task: ${failure.message}` };
+}
+
+/** The first verdict that is beyond doubt, else what the last try gave. */
+async function lastFailure(verification: Verification): Promise<Verdict | VerifierError> {
+  for (let tries = 1; ; tries++) {
+    try {
+      const verdict = await verify(verification);
+      if (!verdict.isInDoubt || tries >= TRIES.killed) return verdict;
+    } catch (error) {
+      if (!(error instanceof VerifierError)) throw error;
+      if (tries >= TRIES[error.failure]) return error;
+    }
+  }
+}
+
+async function judgeUntouched({ task, sandbox: { name, home }, isolation, signal }: Verification): Promise<Verdict> {
+  // A trial's own name may be as long as names may be.
+  const key = { trialId: `control-${createHash('sha256').update(name).digest('hex').slice(0, 32)}`, attempt: 1 };
+  try {
+    return await verify({ task, sandbox: await createSandbox({ home, ...key, task, signal }), isolation, signal });
+  } finally {
+    await destroySandbox({ home, ...key });
+  }
+}
