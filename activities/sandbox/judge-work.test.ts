@@ -2,7 +2,7 @@ import { readFile, readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
-import { truncateSync, writeFileSync } from 'node:fs';
+import { mkdirSync, truncateSync, writeFileSync } from 'node:fs';
 import { isolation } from './isolation.ts';
 import { judgeWork } from './judge-work.ts';
 import { markerOf, verifierName } from './names.ts';
@@ -74,6 +74,14 @@ test.each<[string, string | Buffer]>([
 
 test('work that is too much to be judged has a reward of 0', async () => {
   expect(await judge(reward('1'), { large: 2 ** 30 })).toMatchObject({ rewards: { reward: 0 }, reason: expect.stringContaining('more than') });
+});
+
+test('a solution that leaves folders and files whose names are not UTF-8 is judged like any other', async () => {
+  const { task, sandbox } = await workOf(`test -f $WORK_DIR/answer && ${reward('1')}`, { answer: '' });
+  const folder = Buffer.concat([Buffer.from(`${sandbox.work}/`), Buffer.from([0xff, 0xfe])]);
+  mkdirSync(folder);
+  writeFileSync(Buffer.concat([folder, Buffer.from('/'), Buffer.from([0xc3])]), '');
+  expect(await judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal })).toMatchObject({ rewards: { reward: 1 } });
 });
 
 test.each(['kill -9 $$', reward('2'), 'exit 3'])('a verifier that fails on the untouched task too (%s) is an error of the verifier', async (script) => {
