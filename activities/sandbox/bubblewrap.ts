@@ -15,6 +15,8 @@ export type BubblewrapOptions = {
   /** Whether it shares the host's network; else it has a loopback of its own and nothing more. */
   hostNetwork: boolean;
   statusFd?: number;
+  /** Where bubblewrap reads the filter of system calls. */
+  seccompFd?: number;
 };
 
 const SYSTEM = ['/usr', '/bin', '/sbin', '/lib', '/lib32', '/lib64', '/libx32'];
@@ -32,7 +34,7 @@ const ETC = [
 ].map((name) => `/etc/${name}`);
 
 /** The command line, up to and including what comes before the process's own. */
-export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, statusFd }: BubblewrapOptions): string[] {
+export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, statusFd, seccompFd }: BubblewrapOptions): string[] {
   const user =
     uid === null
       ? ['--unshare-user', '--uid', '65534', '--gid', '65534', '--cap-drop', 'ALL']
@@ -44,6 +46,7 @@ export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, s
     ...(hostNetwork ? [] : ['--unshare-net']),
     ...['--die-with-parent', '--new-session', ...user],
     ...(statusFd === undefined ? [] : ['--json-status-fd', String(statusFd)]),
+    ...(seccompFd === undefined ? [] : ['--seccomp', String(seccompFd)]),
     ...SYSTEM.flatMap(likeHost),
     ...ETC.flatMap((path) => [...passableParents(path), '--ro-bind-try', path, path]),
     ...['--proc', '/proc', '--dev', '/dev'],
@@ -52,7 +55,8 @@ export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, s
       ...passableParents(inside),
       ...[writable ? '--bind' : '--ro-bind', host, inside],
     ]),
-    ...['--remount-ro', '/', '--chdir', cwd, '--', ...drop],
+    // Their own folders apart, a sandbox could fill both, and they are memory.
+    ...['--remount-ro', '/', '--remount-ro', '/dev', '--chdir', cwd, '--', ...drop],
   ];
 }
 

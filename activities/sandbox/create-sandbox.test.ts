@@ -22,7 +22,7 @@ test("the task's files are missing, or its tests are there for the agent to see"
   symlinkSync('/etc/passwd', join(task.folder, 'environment', 'link'));
   const { work, root } = await createSandbox({ ...id, home: folder.home, task });
   expect(readdirSync(work).toSorted()).toEqual(['app', 'instruction.md']);
-  expect(readdirSync(root).toSorted()).toEqual(['home', 'logs', 'tmp', 'work']);
+  expect(readdirSync(root).toSorted()).toEqual(['home', 'logs', 'shm', 'tmp', 'work']);
   expect(await readFile(join(work, 'app/data.txt'), 'utf8')).toBe('x');
 });
 

@@ -23,6 +23,8 @@ export type Sandbox = {
   /** The agent's HOME. */
   agentHome: string;
   tmp: string;
+  /** Under bubblewrap its /dev/shm. */
+  shm: string;
   logs: string;
   /** Its own user, where root runs the worker. */
   uid: number | null;
@@ -75,6 +77,7 @@ export async function emptySandbox(home: string, name: string): Promise<Sandbox>
     work: join(root, 'work'),
     agentHome: join(root, 'home'),
     tmp: join(root, 'tmp'),
+    shm: join(root, 'shm'),
     logs: join(root, 'logs'),
   };
   // What an older sandbox of this name left must not be found in this one. Fails where it cannot be moved away.

@@ -1,16 +1,17 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import type { Sandbox } from './create-sandbox.ts';
 import { guaranteeRows, statementsOf, type GuaranteeName } from './guarantees.ts';
 import type { Isolation } from './isolation.ts';
 import type { Network } from './network.ts';
 import { processTable } from './process-table.ts';
-import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
+import { isolations, sandboxWith, shell, specOf, temporaryHome } from './testing/fixtures.ts';
 
 /** What an attempt has at hand: a sandbox, another one, and things of the host that it should not reach. */
 type World = { isolation: Isolation; home: string; sandbox: Sandbox; other: Sandbox; hostProcess: ChildProcess; token: string };
@@ -18,7 +19,7 @@ type World = { isolation: Isolation; home: string; sandbox: Sandbox; other: Sand
 /** Tries to break one guarantee from inside of a sandbox; true when it got through. */
 const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   hostFiles: (world) => prints(world, `cat ${world.home}/readable.txt`, world.token),
-  secrets: (world) => prints(world, `cat ${world.home}/secrets.json`, world.token),
+  deploymentFiles: (world) => prints(world, `cat ${world.home}/deployment/temporal.db`, world.token),
   otherSandboxes: async (world) => {
     const file = join(world.other.work, 'theirs.txt');
     const read = await prints(world, `cat ${file}; echo changed > ${file}; ls ${world.other.root}`, world.token);
@@ -41,6 +42,26 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     await run(world, SHARED.map((folder) => `echo > ${folder}/${name}`).join('; '));
     const seen = await Promise.all(SHARED.map(async (folder) => (await readdir(folder)).includes(name)));
     return seen.includes(true);
+  },
+  sharedFolders: async (world) => {
+    const name = `trialgate-shared-${world.token}`;
+    await Promise.all(SHARED.map((folder) => writeFile(join(folder, name), world.token)));
+    onTestFinished(async () => void (await Promise.all(SHARED.map((folder) => rm(join(folder, name))))));
+    return prints(world, SHARED.map((folder) => `cat ${folder}/${name}`).join('; '), world.token);
+  },
+  // Without a filter the kernel knows the call, and finds fault with its arguments.
+  systemCalls: (world) =>
+    prints(world, `python3 -c 'import ctypes, errno; c = ctypes.CDLL(None, use_errno=True); c.syscall(435, 0, 0); print(errno.errorcode[ctypes.get_errno()])'`, 'EINVAL'),
+  descriptors: async ({ isolation, home, sandbox, token }) => {
+    const { signal: _, ...spec } = specOf(isolation, sandbox, 'cat <&20');
+    const code = `
+      import { launch } from ${JSON.stringify(new URL('./launcher.ts', import.meta.url).href)};
+      const { stdout } = await launch({ ...${JSON.stringify(spec)}, signal: new AbortController().signal });
+      console.log(stdout);`;
+    // A worker that inherits a descriptor above those that Node closes by itself.
+    const opened = ['-c', 'exec 20< "$0"; exec "$@"', join(home, 'readable.txt'), process.execPath];
+    const { stdout } = await promisify(execFile)('bash', [...opened, '--input-type=module', '-e', code]);
+    return stdout.includes(token);
   },
   agentNetwork: async (world) => connects(world, { kind: 'gateway', url: 'http://127.0.0.1:1', folder: world.sandbox.root }),
   verifierNetwork: (world) => connects(world, { kind: 'none' }),
@@ -81,7 +102,8 @@ describe.each(await isolations())('$kind', (isolation) => {
     const sandbox = await sandboxWith(home, {});
     const other = await sandboxWith(home, { 'theirs.txt': token }, undefined, 'other');
     await writeFile(join(home, 'readable.txt'), token);
-    await writeFile(join(home, 'secrets.json'), token, { mode: 0o600 });
+    await mkdir(join(home, 'deployment'), { mode: 0o700 });
+    await writeFile(join(home, 'deployment/temporal.db'), token);
     world = { isolation, home, sandbox, other, token, hostProcess: spawn('sleep', ['3600.25'], { stdio: 'ignore' }) };
   });
 

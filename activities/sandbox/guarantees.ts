@@ -1,7 +1,15 @@
 import type { Isolation } from './isolation.ts';
 
-/** One thing that a sandbox is kept from. `fails` is what is true instead in a form that is not in `heldBy`. */
-export type Guarantee = { holds: string; fails: string; heldBy: readonly Isolation['kind'][] };
+/** One thing that a sandbox is kept from. */
+export type Guarantee = {
+  holds: string;
+  /** What is true instead in a form that is not in `heldBy`, or where what it needs is not there. */
+  fails: string;
+  heldBy: readonly Isolation['kind'][];
+  needs?: 'seccomp';
+};
+
+type Form = Pick<Isolation, 'kind' | 'seccomp'>;
 
 /**
  * What each form of isolation holds and what it does not. The doctor prints these sentences, docs/threat-model.md
@@ -13,9 +21,9 @@ export const GUARANTEES = {
     fails: 'A sandbox reads every file of this machine that its user may read, the hidden tests of tasks among them.',
     heldBy: ['bubblewrap'],
   },
-  secrets: {
-    holds: "A sandbox cannot read the deployment's secrets.",
-    fails: "A sandbox can read the deployment's secrets.",
+  deploymentFiles: {
+    holds: "A sandbox cannot read the deployment's folder: secrets, Temporal's data, checkpoints, batches, logs.",
+    fails: "A sandbox can read the deployment's folder, the secrets too.",
     heldBy: ['bubblewrap', 'user'],
   },
   otherSandboxes: {
@@ -41,12 +49,28 @@ export const GUARANTEES = {
   rights: {
     holds: 'A sandbox has no capability and gets none: setuid programs give it no rights, and it cannot mount.',
     fails: 'A sandbox may get more rights by a setuid program of this machine.',
+    heldBy: ['bubblewrap', 'user'],
+  },
+  systemCalls: {
+    holds: "A sandbox makes only the system calls of podman's default profile, and none that mounts or makes a namespace.",
+    fails: 'A sandbox makes every system call that its user may make.',
+    heldBy: ['bubblewrap'],
+    needs: 'seccomp',
+  },
+  descriptors: {
+    holds: 'A sandbox inherits no open file or socket of the worker.',
+    fails: 'A sandbox inherits open files of the worker.',
+    heldBy: ['bubblewrap', 'user', 'none'],
+  },
+  sharedFolders: {
+    holds: 'A sandbox shares no /tmp, /var/tmp or /dev/shm with anything else.',
+    fails: "A sandbox shares the machine's /tmp, /var/tmp and /dev/shm with all others.",
     heldBy: ['bubblewrap'],
   },
   filesLeft: {
-    holds: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm is seen by no other and is gone when the sandbox has ended.',
-    fails: "What a sandbox writes to the machine's /tmp, /var/tmp and /dev/shm is seen by others and stays.",
-    heldBy: ['bubblewrap'],
+    holds: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm is gone when its process has ended or the sandbox is removed.',
+    fails: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm stays there.',
+    heldBy: ['bubblewrap', 'user'],
   },
   agentNetwork: {
     holds: 'An agent reaches the gateway and nothing else: no other port of this machine, no other sandbox, no other host. A run or agent file with `network: host` opens that.',
@@ -64,16 +88,16 @@ export type GuaranteeName = keyof typeof GUARANTEES;
 
 const NAMES = Object.keys(GUARANTEES).filter((name): name is GuaranteeName => name in GUARANTEES);
 
-function isHeld(name: GuaranteeName, { kind }: Pick<Isolation, 'kind'>): boolean {
-  const heldBy: readonly Isolation['kind'][] = GUARANTEES[name].heldBy;
-  return heldBy.includes(kind);
+function isHeld(name: GuaranteeName, form: Form): boolean {
+  const { heldBy, needs }: Guarantee = GUARANTEES[name];
+  return heldBy.includes(form.kind) && (!needs || form[needs] !== null);
 }
 
 /** A sentence that is true, and whether it says that something is held. */
 export type Statement = { name: GuaranteeName; held: boolean; sentence: string };
 
 /** The sentences that are true of this form of isolation. */
-export function statementsOf(isolation: Pick<Isolation, 'kind'>): Statement[] {
+export function statementsOf(isolation: Form): Statement[] {
   return NAMES.map((name) => {
     const held = isHeld(name, isolation);
     return { name, held, sentence: held ? GUARANTEES[name].holds : GUARANTEES[name].fails };
@@ -85,7 +109,8 @@ const KINDS = ['bubblewrap', 'user', 'none'] as const;
 /** The rows of the table in docs/threat-model.md. */
 export function guaranteeRows(): string[] {
   return NAMES.map((name) => {
-    const cells = KINDS.map((kind) => (isHeld(name, { kind }) ? 'yes' : 'no'));
+    const { heldBy, needs }: Guarantee = GUARANTEES[name];
+    const cells = KINDS.map((kind) => (!heldBy.includes(kind) ? 'no' : needs ? `with ${needs}` : 'yes'));
     return `| ${GUARANTEES[name].holds} | ${GUARANTEES[name].fails} | ${cells.join(' | ')} |`;
   });
 }

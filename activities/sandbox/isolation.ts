@@ -17,6 +17,8 @@ export type Isolation = {
   /** Whether each sandbox gets its own user id. */
   ownUser: boolean;
   python: Python;
+  /** The compiled filter of system calls; null where there is none. */
+  seccomp: string | null;
   /** Why bubblewrap is not used; null when it is. */
   trouble: string | null;
   /** What to log once, for people. */
@@ -25,7 +27,7 @@ export type Isolation = {
 
 const run = promisify(execFile);
 const PROBE_UID = 65534;
-const installed = fileURLToPath(new URL('../../.trialgate/tools/bwrap', import.meta.url));
+const tools = fileURLToPath(new URL('../../.trialgate/tools/', import.meta.url));
 
 let detected: Promise<Isolation> | null = null;
 
@@ -35,14 +37,15 @@ export function isolation(): Promise<Isolation> {
 }
 
 /** @throws TrialgateError `missing_prerequisite` when no Python can be run in a sandbox */
-export async function detectIsolation(options: { bwrap?: string | null } = {}): Promise<Isolation> {
+export async function detectIsolation(options: { bwrap?: string | null; seccomp?: string | null } = {}): Promise<Isolation> {
   const bwrap = options.bwrap === undefined ? findBubblewrap() : options.bwrap;
+  const filter = options.seccomp === undefined ? findSeccompFilter() : options.seccomp;
   const root = process.getuid?.() === 0;
   const choices: Choice[] = [];
-  if (bwrap && root) choices.push({ kind: 'bubblewrap', bwrap, ownUser: true, statement: STATEMENTS.bubblewrap });
-  if (bwrap) choices.push({ kind: 'bubblewrap', bwrap, ownUser: false, statement: STATEMENTS.bubblewrap });
-  if (root) choices.push({ kind: 'user', bwrap: null, ownUser: true, statement: STATEMENTS.user });
-  choices.push({ kind: 'none', bwrap: null, ownUser: false, statement: STATEMENTS.none });
+  if (bwrap && root) choices.push({ kind: 'bubblewrap', bwrap, ownUser: true, seccomp: filter, statement: STATEMENTS.bubblewrap });
+  if (bwrap) choices.push({ kind: 'bubblewrap', bwrap, ownUser: false, seccomp: filter, statement: STATEMENTS.bubblewrap });
+  if (root) choices.push({ kind: 'user', bwrap: null, ownUser: true, seccomp: null, statement: STATEMENTS.user });
+  choices.push({ kind: 'none', bwrap: null, ownUser: false, seccomp: null, statement: STATEMENTS.none });
 
   const pythons: Python[] = [];
   for (const candidate of pythonCandidates()) {
@@ -66,10 +69,11 @@ export async function detectIsolation(options: { bwrap?: string | null } = {}): 
 type Choice = Omit<Isolation, 'python' | 'trouble'>;
 
 /** Null when Python runs in such a sandbox, else why it does not. */
-async function tryOut({ kind, bwrap, ownUser }: Choice, python: Python): Promise<string | null> {
+async function tryOut({ kind, bwrap, ownUser, seccomp }: Choice, python: Python): Promise<string | null> {
   const user = ownUser ? PROBE_UID : null;
-  const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/', hostNetwork: false }) : [];
-  const [command, ...args] = [...wrap, python.executable, '-I', '-S', '-c', 'import json'];
+  const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/', hostNetwork: false, ...(seccomp ? { seccompFd: 4 } : {}) }) : [];
+  const opened = seccomp ? ['/bin/sh', '-c', 'exec "$@" 4<"$0"', seccomp] : [];
+  const [command, ...args] = [...opened, ...wrap, python.executable, '-I', '-S', '-c', 'import json'];
   const ids = kind === 'user' ? { uid: PROBE_UID, gid: PROBE_UID } : {};
   try {
     await run(command ?? '', args, { timeout: 20_000, cwd: '/', env: { PATH: '/usr/bin:/bin' }, ...ids });
@@ -92,11 +96,16 @@ export function requireBubblewrap({ kind, trouble }: Pick<Isolation, 'kind' | 't
 
 function findBubblewrap(): string | null {
   const folders = (process.env.PATH ?? '').split(delimiter).filter(Boolean);
-  return [...folders.map((folder) => join(folder, 'bwrap')), installed].find((path) => existsSync(path)) ?? null;
+  return [...folders.map((folder) => join(folder, 'bwrap')), join(tools, 'bwrap')].find((path) => existsSync(path)) ?? null;
+}
+
+function findSeccompFilter(): string | null {
+  const file = join(tools, 'seccomp.bpf');
+  return existsSync(file) ? file : null;
 }
 
 const STATEMENTS = {
-  bubblewrap: 
+  bubblewrap:
     'Sandboxes run under bubblewrap: each sees its own files and processes, and reaches the gateway and nothing else.',
   user:
     'bubblewrap is not here or does not work: each sandbox is a plain process of a user of its own, and sees the files ' +

@@ -1,4 +1,4 @@
-import { fork, type ChildProcess } from 'node:child_process';
+import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { SandboxError } from './errors.ts';
 import { NO_GATEWAY_FAILURES } from './gateway-watch.ts';
@@ -7,6 +7,14 @@ import type { FromLauncher, ToLauncher } from './launcher-process.ts';
 import type { ProcessResult, ProcessSpec } from './run-process.ts';
 
 const FILE = fileURLToPath(new URL('./launcher-process.ts', import.meta.url));
+
+/** What this worker inherited itself would reach the sandboxes. Node opens its own descriptors so that they do not. */
+const CLOSE_DESCRIPTORS = `
+  for path in /proc/self/fd/*; do
+    number=\${path##*/}
+    if [ "$number" -gt 3 ]; then eval "exec $number>&-"; fi
+  done
+  exec "$0" "$@"`;
 
 type Pending = { resolve: (reply: FromLauncher) => void; reject: (error: Error) => void };
 type Launcher = { child: ChildProcess; pending: Map<number, Pending> };
@@ -59,7 +67,7 @@ function request(message: (id: number) => ToLauncher) {
 }
 
 function start(): Launcher {
-  const child = fork(FILE, { execArgv: [], stdio: ['ignore', 'inherit', 'inherit', 'ipc'], env: { PATH: process.env.PATH } });
+  const child = spawn('bash', ['-c', CLOSE_DESCRIPTORS, process.execPath, FILE], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'], env: { PATH: process.env.PATH } });
   const launcher: Launcher = { child, pending: new Map() };
   const end = (why: string): void => {
     if (current === launcher) current = null;

@@ -25,7 +25,9 @@ export function limited(argv: string[], { memoryMb, processes, fileMb }: Limits,
     `{ ulimit -p ${tasks} || ulimit -u ${tasks}; } 2>/dev/null`,
     'exec "$@"',
   ];
-  return ['/bin/sh', '-c', script.join('\n'), 'sh', ...argv];
+  // bubblewrap does the same: programs of root with the setuid bit give the sandbox's user no rights.
+  const noNewRights = isolation.kind === 'user' ? ['setpriv', '--no-new-privs', '--'] : [];
+  return [...noNewRights, '/bin/sh', '-c', script.join('\n'), 'sh', ...argv];
 }
 
 /** Without a user or namespace of its own, a sandbox's processes are counted together with all of the user's. */

@@ -93,6 +93,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
       { host: sandbox.work, inside: place.work, writable: true },
       { host: sandbox.agentHome, inside: place.home, writable: true },
       { host: sandbox.tmp, inside: place.tmp, writable: true },
+      { host: sandbox.shm, inside: '/dev/shm', writable: true },
       { host: sandbox.logs, inside: place.logs, writable: true },
       { host: run.agentsFolder, inside: place.agents, writable: false },
     ],

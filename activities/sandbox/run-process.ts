@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process';
+import { closeSync, openSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { BoundedOutput } from './bounded-output.ts';
 import { bubblewrapArgv, type Mount } from './bubblewrap.ts';
@@ -6,6 +7,7 @@ import { SandboxError } from './errors.ts';
 import type { GatewayFailures } from './gateway-watch.ts';
 import type { Isolation } from './isolation.ts';
 import { killTree, MARKER, namespaceGone } from './kill-tree.ts';
+import { removeLeftFiles } from './left-files.ts';
 import { limited, type Limits } from './limits.ts';
 import type { Network } from './network.ts';
 import { openDoor, type Door } from './open-door.ts';
@@ -84,6 +86,7 @@ async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessRes
     const settle = async (exitCode: number | null, signal: NodeJS.Signals | null): Promise<void> => {
       release();
       await killTree(tree);
+      if (!namespaced && spec.uid !== null) await removeLeftFiles(spec.uid);
       await drained([child.stdout, child.stderr, child.status]);
       await namespaceGone(status());
       resolve({ reason, exitCode, signal, stdout: stdout(), stderr: stderr(), status: status() });
@@ -105,18 +108,20 @@ async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessRes
 type Exit = Omit<ProcessResult, 'seconds' | keyof GatewayFailures> & { status: string };
 
 function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network }: ProcessSpec, door: Door) {
-  const { bwrap, python, kind } = isolation;
+  const { bwrap, python, kind, seccomp } = isolation;
   const wrapped = kind === 'bubblewrap' && bwrap !== null;
   const inside = { uid, python, mounts: [...mounts, ...door.mounts], cwd, hostNetwork: network.kind === 'host' };
-  const wrap = wrapped ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3 }) : [];
+  const filter = wrapped && seccomp ? openSync(seccomp, 'r') : null;
+  const wrap = wrapped ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3, ...(filter === null ? {} : { seccompFd: 4 }) }) : [];
   const [command = '', ...args] = [...wrap, ...door.relay, ...limited(argv, limits, isolation)];
   const child = spawn(command, args, {
     cwd: wrapped ? '/' : cwd,
     env: { ...env, [MARKER]: marker },
-    stdio: ['ignore', 'pipe', 'pipe', wrapped ? 'pipe' : 'ignore'],
+    stdio: ['ignore', 'pipe', 'pipe', ...(wrapped ? ['pipe' as const] : []), ...(filter === null ? [] : [filter])],
     detached: true,
     ...(!wrapped && uid !== null ? { uid, gid: uid } : {}),
   });
+  if (filter !== null) closeSync(filter);
   const [stdout, stderr] = [child.stdout, child.stderr];
   if (!stdout || !stderr) throw new SandboxError('the sandbox has no output pipes');
   const status = child.stdio[3];

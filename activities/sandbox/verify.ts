@@ -130,6 +130,7 @@ async function runTests(
       { host: clean.work, inside: place.work, writable: true },
       { host: clean.agentHome, inside: place.home, writable: true },
       { host: clean.tmp, inside: place.tmp, writable: true },
+      { host: clean.shm, inside: '/dev/shm', writable: true },
       { host: clean.logs, inside: place.logs, writable: true },
       // Writable, since it is a copy for this run alone: tests may hide their answers before they run foreign code.
       { host: clean.tests, inside: place.tests, writable: true },

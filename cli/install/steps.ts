@@ -5,6 +5,7 @@ import { installBubblewrap } from './bubblewrap.ts';
 import { content, FROM_LOCK, lockFile } from './locks.ts';
 import { findPython } from './python.ts';
 import { pythonTool } from './python-tools.ts';
+import { installSeccompFilter, SECCOMP_COMPILER } from './seccomp.ts';
 import { failure, runLogged, type Tell } from './run-step.ts';
 import { torn, type Stamped } from './stamps.ts';
 
@@ -79,6 +80,13 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       inputs: {},
       makes: INSTALLS.root,
       run: (signal, tell) => installBubblewrap(log, signal, tell),
+    },
+    {
+      title: 'seccomp filter',
+      name: 'seccomp',
+      inputs: { compiler: content(SECCOMP_COMPILER) },
+      makes: INSTALLS.python,
+      run: (signal, tell) => installSeccompFilter(log, signal, tell),
     },
   ];
   return device === 'cpu' ? steps : steps.filter(({ name }) => name !== 'torch');

@@ -84,6 +84,7 @@ export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, o
     mounts: [
       { host: sandbox.work, inside, writable: true },
       { host: sandbox.tmp, inside: '/tmp', writable: true },
+      { host: sandbox.shm, inside: '/dev/shm', writable: true },
       ...mounts,
     ],
     network,

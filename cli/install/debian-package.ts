@@ -1,0 +1,35 @@
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import path from 'node:path';
+import { INSTALLS } from '../folders.ts';
+import { runLogged } from './run-step.ts';
+
+/** Copies one file of a Debian package into our own folder, nothing into the system. False where that cannot be done here. */
+export async function fetchDebianFile(wanted: { name: string; file: string; target: string }, log: string, signal: AbortSignal): Promise<boolean> {
+  mkdirSync(INSTALLS.tools, { recursive: true });
+  const folder = mkdtempSync(path.join(INSTALLS.tools, 'apt-'));
+  try {
+    const fetched = (await download(wanted.name, folder, [], log, signal)) || (await downloadWithOwnLists(wanted.name, folder, log, signal));
+    const archive = readdirSync(folder).find((name) => name.endsWith('.deb'));
+    if (fetched && archive) await runLogged(log, ['dpkg', '-x', path.join(folder, archive), path.join(folder, 'root')], { signal });
+    const found = path.join(folder, 'root', wanted.file);
+    if (!existsSync(found)) return false;
+    copyFileSync(found, wanted.target);
+    return true;
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** The system's package lists may be absent (containers) or name versions that are gone: then with lists of our own. */
+async function downloadWithOwnLists(name: string, folder: string, log: string, signal: AbortSignal): Promise<boolean> {
+  const lists = path.join(folder, 'lists');
+  mkdirSync(path.join(lists, 'partial'), { recursive: true });
+  const own = ['-o', `Dir::State::Lists=${lists}`, '-o', `Dir::Cache=${folder}`, '-o', 'APT::Sandbox::User=root'];
+  const updated = await runLogged(log, ['apt-get', ...own, 'update'], { signal });
+  return updated.code === 0 && (await download(name, folder, own, log, signal));
+}
+
+async function download(name: string, folder: string, options: string[], log: string, signal: AbortSignal): Promise<boolean> {
+  const command = ['apt-get', ...options, '-o', 'APT::Sandbox::User=root', 'download', name];
+  return (await runLogged(log, command, { signal, cwd: folder })).code === 0;
+}
