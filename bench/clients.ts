@@ -1,6 +1,6 @@
 /**
  * Other people's agents and SDKs against the gateway, each with a home of its own: what they asked, and what the record has of it.
- * `toy` is an engine that says what each needs to hear to use its tools and come to its end; `vllm` is the real one with SmolLM2, whose
+ * `toy` is an engine that says what each needs to hear to use its tools and come to its end, with a table by mode: whether its calls are trained; `vllm` is the real one with SmolLM2, whose
  * text at such prompts is nonsense, with replies of a few tokens at temperature 0 and without token-in: what each client was answered is
  * compared with what vLLM itself answers to the same requests. A client that calls no tool there asks once; so each has its session of
  * several turns with tools before the toy engine too, and both are asked for each of that session's requests.
@@ -27,12 +27,14 @@ import { optionsOf } from './options.ts';
 
 const values = optionsOf(import.meta.url, { engine: 'toy', only: null, limit: 240 });
 const only = values.only?.split(',');
-const chosen = CLIENTS.filter(({ name }) => !only || only.includes(name));
+const chosen = CLIENTS.filter(({ name, besideVllm }) => (!only || only.includes(name)) && (values.engine === 'toy' || besideVllm));
 const signal = untilSignalled();
 const limitMs = 1_000 * values.limit;
 const ADMIN_KEY = 'the bench';
 const rows: string[][] = [];
 const differences: string[] = [];
+/** A row for each mode of a client. */
+const modes: string[][] = [];
 
 async function runAll(runOne: (client: Client) => Promise<string[]>): Promise<void> {
   for (const client of chosen) {
@@ -43,9 +45,11 @@ async function runAll(runOne: (client: Client) => Promise<string[]>): Promise<vo
 }
 
 async function besideToy(client: Client): Promise<string[]> {
-  const { ran, recorded } = await toySession(client, { folder: await install(client, signal), limitMs });
+  const { ran, recorded, modes: found, faults, tries } = await toySession(client, { folder: await install(client.install, signal), limitMs });
+  modes.push(...found.map(({ mode, reasons, ...each }) => [client.name, mode, ...[each.calls, each.calls - each.untrainable, each.clean].map(String), reasons.join(' ')]));
+  differences.push(...faults.map((fault) => `${client.name}: ${fault}`));
   const { protocols, calls, unfinished, clean, realigned, forked, untrainable, samples, trained, tokens } = recorded;
-  return [protocols.join(' '), exitOf(ran), ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained].map(String), ran.seconds.toFixed(0)];
+  return [protocols.join(' '), exitOf(ran), ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained, faults.length, tries].map(String), ran.seconds.toFixed(0)];
 }
 
 async function allBesideVllm(vllm: string): Promise<void> {
@@ -57,13 +61,14 @@ async function allBesideVllm(vllm: string): Promise<void> {
 }
 
 async function besideReal(vllm: string, client: Client, { url }: NodeGateway): Promise<string[]> {
-  const at = { folder: await install(client, signal), gateway: { url, adminKey: ADMIN_KEY }, vllm, limitMs, signal };
+  const at = { folder: await install(client.install, signal), gateway: { url, adminKey: ADMIN_KEY }, vllm, limitMs, signal };
   const { ran, recorded, compared } = await clientBesideVllm(client, at);
-  const session = await sessionBesideVllm(client, at);
+  const played = await toySession(client, at);
+  const session = await sessionBesideVllm(client, played, at);
   const { protocols, calls, unfinished, realigned, forked, tokens } = recorded;
   const alone = [compared.filter(isAnswered).length, calls, unfinished, realigned, forked, tokens, equalIn(client, compared)];
-  const turns = [exitOf(session.ran), session.compared.length, refusedOf(session.compared), session.recorded.calls, equalIn(client, session.compared)];
-  return [protocols.join(' '), exitOf(ran), ...[...alone, ...turns].map(String), (ran.seconds + session.ran.seconds).toFixed(0)];
+  const turns = [exitOf(played.ran), session.compared.length, refusedOf(session.compared), session.recorded.calls, equalIn(client, session.compared)];
+  return [protocols.join(' '), exitOf(ran), ...[...alone, ...turns].map(String), (ran.seconds + played.ran.seconds).toFixed(0)];
 }
 
 /** How many answers are equal, refusals among them; the others are told at the end. */
@@ -81,19 +86,20 @@ function exitOf({ code, output, timedOut }: Ran): string {
   return timedOut ? 'timed out' : String(code);
 }
 
-function versionOf({ install: from }: Client): string {
-  if ('own' in from) return String((JSON.parse(readFileSync(join(REPOSITORY, 'node_modules', from.own, 'package.json'), 'utf8')) as { version: unknown }).version);
-  return /[^=@]+$/.exec('npm' in from ? from.npm : (from.pip[0] ?? ''))?.[0] ?? '';
+function versionOf({ version, install: from }: Client): string {
+  if (version !== undefined) return version;
+  if (!('own' in from) || from.own === 'node') return 'own' in from ? process.versions.node : '';
+  return String((JSON.parse(readFileSync(join(REPOSITORY, 'node_modules', from.own, 'package.json'), 'utf8')) as { version: unknown }).version);
 }
 
 if (values.engine === 'vllm') await withVllm(allBesideVllm, signal, { args: ONE_AT_A_TIME, cacheGiB: 3 });
 else await runAll(besideToy);
 const FIGURES = {
-  toy: ['calls', 'unfinished', 'clean', 'realigned', 'forked', 'untrainable', 'samples', 'tokens', 'trained'],
+  toy: ['calls', 'unfinished', 'clean', 'realigned', 'forked', 'untrainable', 'samples', 'tokens', 'trained', 'faults', 'tries of a lost reply'],
   vllm: ['answered', 'recorded', 'unfinished', 'realigned', 'forked', 'tokens', 'equal to vLLM', 'exit before the toy', 'asked of both', 'refused by vLLM', 'recorded', 'equal to vLLM'],
 };
 const figures = values.engine === 'vllm' ? FIGURES.vllm : FIGURES.toy;
-const text = `${[JSON.stringify(provenance(), null, 2), `engine: ${values.engine}`, table(['client', 'version', 'protocols', 'exit', ...figures, 'seconds'], rows), ...differences].join('\n\n')}\n`;
+const text = `${[JSON.stringify(provenance(), null, 2), `engine: ${values.engine}`, table(['client', 'version', 'protocols', 'exit', ...figures, 'seconds'], rows), ...(modes.length > 0 ? [table(['client', 'mode', 'calls', 'trainable', 'clean', 'why not'], modes)] : []), ...differences].join('\n\n')}\n`;
 console.log(text);
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
 writeFileSync(join(REPOSITORY, `bench/results/clients${values.engine === 'toy' ? '' : `-${values.engine}`}.txt`), text);

@@ -6,9 +6,10 @@ import { TokenEngine } from '../testing/token-engine.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { CLIENTS } from './all.ts';
 import { clientBesideVllm, differs, isAnswered, refusedIn, sessionBesideVllm } from './beside-vllm.ts';
+import { toySession } from './toy-session.ts';
 
 const ADMIN_KEY = 'the admin key';
-const OWN = CLIENTS.filter(({ install: from }) => 'own' in from);
+const OWN = CLIENTS.filter(({ install: from, besideVllm }) => 'own' in from && besideVllm);
 let postgres: TestPostgres;
 let engine: TokenEngine;
 let gateways: NodeGateway[] = [];
@@ -33,7 +34,7 @@ async function where(signal: AbortSignal) {
   return { folder: REPOSITORY, gateway: { url, adminKey: ADMIN_KEY }, vllm: `${direct}/direct`, limitMs: 120_000, signal };
 }
 
-test.for(OWN)('$name: equal answers do not compare equal, or a turn with its tools is not asked again', async (client, { signal }) => {
+test.for(OWN)('$name: equal answers compare equal, and every turn with its tools is asked again', async (client, { signal }) => {
   const at = await where(signal);
   const { ran, compared, recorded } = await clientBesideVllm(client, at);
   expect([ran.code, ran.output]).toEqual([0, '']);
@@ -41,22 +42,23 @@ test.for(OWN)('$name: equal answers do not compare equal, or a turn with its too
   expect(recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
   const roles = new Set<string>();
   engine.before = ({ body }) => body.messages.forEach(({ role }) => roles.add(role));
-  const session = await sessionBesideVllm(client, at);
+  const session = await sessionBesideVllm(client, await toySession(client, at), at);
   expect(session.compared.filter(differs)).toEqual([]);
-  expect(session.compared.length).toBe(session.played.recorded.calls);
-  expect(session.recorded).toMatchObject({ calls: session.played.recorded.calls, unfinished: 0 });
+  expect(session.compared.length).toBe(compared.length);
+  expect(session.recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
   expect(roles).toContain('tool');
 });
 
-test.for(OWN)('$name: answers that differ compare equal, or what is refused is dropped', async (client, { signal }) => {
+test.for(OWN)('$name: answers that differ do not compare equal, and what is refused is counted', async (client, { signal }) => {
   let asked = 0;
   let messages = 0;
   engine.before = ({ body }) => void (messages = body.messages.length);
   engine.fault = () => (messages > 5 ? 422 : null);
   engine.answer = () => ({ text: `nonsense ${asked++}`, ends: false });
-  const { compared, played, recorded } = await sessionBesideVllm(client, await where(signal));
+  const at = await where(signal);
+  const { compared, recorded } = await sessionBesideVllm(client, await toySession(client, at), at);
   const answered = compared.filter(isAnswered);
   expect([answered.filter(differs).length, compared.filter(differs).length]).toEqual([answered.length, answered.length]);
-  expect(refusedIn(compared)).toEqual({ 422: played.recorded.calls - answered.length });
+  expect(refusedIn(compared)).toEqual({ 422: compared.length - answered.length });
   expect(recorded).toMatchObject({ calls: answered.length, unfinished: compared.length - answered.length });
 });

@@ -4,11 +4,11 @@ import { protocolOf } from '../protocols/all.ts';
 import type { Protocol } from '../protocols/protocol.ts';
 import { heardOf, type Heard } from '../testing/heard.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
-import type { Client } from './client.ts';
+import { modeIn, RETRY, type Client } from './client.ts';
 import { runClient, type Ran } from './run.ts';
 import { recordedOf, type Recorded } from './session.ts';
 import { Tap, type Exchange } from './tap.ts';
-import { toySession, type Played } from './toy-session.ts';
+import { isModelCall, type Played } from './toy-session.ts';
 
 type Sampling = { temperature: number; max_tokens: number };
 type Answer = { status: number; text: string };
@@ -28,7 +28,7 @@ export async function clientBesideVllm(client: Client, { folder, gateway, vllm, 
   const tap = await new Tap(gateway.url).start();
   try {
     const trial = await trialOverHttp(gateway, client.name, { sampling: GREEDY });
-    const ran = await runClient(client, { folder, trialUrl: `${tap.url}/${client.name}`, key: trial.key, limitMs });
+    const ran = await runClient(client, { folder, trialUrl: `${tap.url}/${client.name}`, key: trial.key, limitMs, modes: plainModes(client) });
     const asked = tap.heard.filter(isModelCall);
     const direct = await askVllm(asked, vllm, signal);
     return { ran, recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, asked.map(({ status, reply }) => ({ status, text: reply })), direct) };
@@ -37,18 +37,18 @@ export async function clientBesideVllm(client: Client, { folder, gateway, vllm, 
   }
 }
 
-/** Runs a client through all turns of its session before the toy engine, then asks the gateway and vLLM itself for each of its requests. */
-export async function sessionBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<Beside & { played: Played }> {
-  const played = await toySession(client, { folder, limitMs });
-  const asked = played.heard.filter(isModelCall);
+/** Asks the gateway and vLLM itself for each request of a client's session before the toy engine. */
+export async function sessionBesideVllm(client: Client, played: Played, { gateway, vllm, signal }: Omit<Where, 'folder' | 'limitMs'>): Promise<Omit<Beside, 'ran'>> {
+  const plain = plainModes(client);
+  const asked = played.heard.filter((each) => isModelCall(each) && plain.includes(modeIn(client, JSON.stringify(each.body))?.name ?? plain[0] ?? ''));
   const trial = await trialOverHttp(gateway, `${client.name}-session`, { sampling: GREEDY });
   const through = await askAgain(asked, ({ path }, body) => trial.ask(path.replace('/v1', ''), body, { signal }));
   const direct = await askVllm(asked, vllm, signal);
-  return { ran: played.ran, played, recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, through, direct) };
+  return { recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, through, direct) };
 }
 
-/** Counting tokens samples none. */
-const isModelCall = ({ path }: Exchange): boolean => protocolOf(path) !== null && !path.includes('count_tokens');
+/** A small model follows no schema and calls no tool; and what is tried again is asked twice. */
+const plainModes = ({ modes }: Client): string[] => modes.flatMap(({ name, constrained }) => (constrained || name === RETRY ? [] : [name]));
 
 /** vLLM itself is asked for what the trial's sampling makes of each request. */
 const askVllm = (asked: readonly Exchange[], vllm: string, signal: AbortSignal): Promise<Answer[]> =>

@@ -1,30 +1,34 @@
-import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { access, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
 import { INSTALLS, REPOSITORY } from '../../cli/folders.ts';
+import { pythonTool } from '../../cli/install/python-tools.ts';
 import { mustRun } from '../../cli/install/run-step.ts';
 import { awaitLock } from '../../cli/supervisor/lock.ts';
 import { CLIENTS } from './all.ts';
-import type { Client } from './client.ts';
+import type { Install } from './client.ts';
 
 const LOG = join(INSTALLS.root, 'logs/clients.log');
 
-/** All that come this way, one after another; what does not install is left out. */
+/** Installs all clients that come this way, one after another. What does not install is left out. */
 export async function installClients(how: 'npm' | 'pip', signal: AbortSignal): Promise<void> {
-  for (const client of CLIENTS.filter(({ install: from }) => how in from)) await install(client, signal).catch(() => null);
+  const kind = how === 'npm' ? 'npm' : 'python';
+  for (const { install: from } of CLIENTS.filter((client) => kind in client.install)) await install(from, signal).catch(() => null);
 }
 
-/** The client's folder, with what it needs installed: a virtual environment, or npm's. Rejects where that does not install. */
-export async function install({ name, install: from }: Pick<Client, 'name' | 'install'>, signal: AbortSignal): Promise<string> {
+/** Returns the folder of a client's environment, and makes it where it is missing. Clients with the same packages share one. Rejects with the reason where it cannot be made. */
+export async function install(from: Install, signal: AbortSignal): Promise<string> {
   if ('own' in from) return REPOSITORY;
+  if ('program' in from) return folderOf(from);
+  const name = 'npm' in from ? from.folder : from.python;
   const folder = join(INSTALLS.root, 'clients', name);
   const stamp = join(folder, 'installed.json');
-  const wanted = JSON.stringify(from);
+  const wanted = 'npm' in from ? JSON.stringify(from.npm) : await readFile(lockOf(from.python), 'utf8');
   const lock = await awaitLock(folder, 'client', signal);
   try {
     if ((await readFile(stamp, 'utf8').catch(() => null)) === wanted) return folder;
     await rm(folder, { recursive: true, force: true });
     await mkdir(folder, { recursive: true });
-    await ('npm' in from ? npm(folder, from.npm, signal) : pip(folder, from.pip, signal));
+    await ('npm' in from ? npm(folder, from.npm, signal) : python(folder, lockOf(from.python), signal));
     await writeFile(stamp, wanted);
     return folder;
   } finally {
@@ -32,14 +36,26 @@ export async function install({ name, install: from }: Pick<Client, 'name' | 'in
   }
 }
 
-async function npm(folder: string, wanted: string, signal: AbortSignal): Promise<void> {
-  // Their own steps after the install put the program into its place.
-  await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, allowScripts: { [wanted.replace(/@[^@]*$/, '')]: true } }));
-  await mustRun(`installing ${wanted}`, LOG, ['npm', 'install', '--no-audit', '--no-fund', '--prefix', folder, wanted], { signal });
+const lockOf = (name: string): string => join(import.meta.dirname, `python/requirements-${name}.txt`);
+
+/** The folder of a program that the machine has. */
+async function folderOf({ program, why }: { program: string; why: string }): Promise<string> {
+  for (const folder of (process.env['PATH'] ?? '').split(delimiter)) {
+    if (await access(join(folder, program)).then(() => true, () => false)) return folder;
+  }
+  throw new Error(why);
 }
 
-/** By our own environment's pip; what a client imports is compiled when it first does. */
-async function pip(folder: string, wanted: readonly string[], signal: AbortSignal): Promise<void> {
-  await mustRun('making an environment', LOG, [INSTALLS.python, '-m', 'venv', '--without-pip', folder], { signal });
-  await mustRun(`installing ${wanted.join(' ')}`, LOG, [INSTALLS.python, '-m', 'pip', '--python', join(folder, 'bin/python'), 'install', '--quiet', '--no-compile', ...wanted], { signal });
+async function npm(folder: string, wanted: readonly string[], signal: AbortSignal): Promise<void> {
+  // The packages' own steps after the install put their programs into place.
+  const allowScripts = Object.fromEntries(wanted.map((each) => [each.replace(/@[^@]*$/, ''), true]));
+  await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, allowScripts }));
+  await mustRun(`installing ${wanted.join(' ')}`, LOG, ['npm', 'install', '--no-audit', '--no-fund', '--prefix', folder, ...wanted], { signal });
+}
+
+/** The lock names every package. What a client imports is compiled when it first does. */
+async function python(folder: string, lock: string, signal: AbortSignal): Promise<void> {
+  const uv = await pythonTool('uv', LOG, signal);
+  await mustRun('making an environment', LOG, [uv, 'venv', '--quiet', '--allow-existing', '--python', INSTALLS.python, folder], { signal });
+  await mustRun(`installing ${lock}`, LOG, [uv, 'pip', 'install', '--quiet', '--no-deps', '--only-binary', ':all:', '--python', join(folder, 'bin/python'), '-r', lock], { signal });
 }

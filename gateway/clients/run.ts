@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -8,13 +8,27 @@ import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import type { Client } from './client.ts';
 
 export type Ran = { code: number | null; output: string; timedOut: boolean; seconds: number };
+type Options = { folder: string; trialUrl: string; key: string; limitMs: number; modes: readonly string[] };
 
 /** Runs a client against a trial, with a home and an environment of its own, and ends all that it started. */
-export async function runClient(client: Client, { folder, trialUrl, key, limitMs }: { folder: string; trialUrl: string; key: string; limitMs: number }): Promise<Ran> {
+export async function runClient(client: Client, { modes, limitMs, ...at }: Options): Promise<Ran> {
+  if (!client.oneMode) return runOnce(client, { modes, limitMs, ...at });
+  const runs: Ran[] = [];
+  for (const mode of modes) runs.push(await runOnce(client, { modes: [mode], limitMs, ...at }));
+  return {
+    code: runs.find(({ code }) => code !== 0)?.code ?? runs.at(-1)?.code ?? null,
+    output: runs.map(({ output }) => output).join(''),
+    timedOut: runs.some(({ timedOut }) => timedOut),
+    seconds: runs.reduce((sum, { seconds }) => sum + seconds, 0),
+  };
+}
+
+async function runOnce(client: Client, { folder, trialUrl, key, limitMs, modes }: Options): Promise<Ran> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-client-'));
   const work = join(home, 'work');
   await mkdir(work);
-  const { file, args, env, files = {} } = client.start({ trialUrl, key, home, work, folder, scripts: join(import.meta.dirname, 'scripts') });
+  const { file, args, env, files = {}, packages } = client.start({ trialUrl, key, home, work, folder, scripts: join(import.meta.dirname, 'scripts') }, modes);
+  if (packages !== undefined) await symlink(packages, join(work, 'node_modules'));
   for (const [name, content] of Object.entries(files)) {
     await mkdir(dirname(join(home, name)), { recursive: true });
     await writeFile(join(home, name), content);

@@ -1,26 +1,74 @@
 import { z } from 'zod';
+import type { Took } from '../testing/generated.ts';
+import { modeIn, type Client } from './client.ts';
+import { heardBy, isSame, saidByIds } from './said.ts';
+import type { Exchange } from './tap.ts';
 
-const turn = z.object({ call_id: z.string(), protocol: z.string(), continuation: z.string().nullable(), untrainable: z.string().nullable(), completion_token_ids: z.array(z.number()) });
+const ids = z.array(z.number());
+const turn = z.object({
+  call_id: z.string(), protocol: z.string(), continuation: z.string().nullable(), untrainable: z.string().nullable(), request_messages: z.array(z.unknown()),
+  tools: z.array(z.unknown()).nullable(), prompt_token_ids: ids, completion_token_ids: ids, completion_logprobs: ids,
+});
 const session = z.object({ turns: z.array(turn), unfinished: z.array(turn) });
 const sampled = z.object({ samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })) });
+type Turn = z.output<typeof turn>;
 
-/** What a trial's record says of its calls, in figures. */
-export type Recorded = { calls: number; unfinished: number; protocols: string[]; clean: number; realigned: number; forked: number; untrainable: number; samples: number; trained: number; tokens: number };
+/** What a trial's record says of its calls, in figures. `trained`: tokens that its samples train; `trainable`: those of its trainable calls. */
+export type Recorded = { calls: number; unfinished: number; protocols: string[]; clean: number; realigned: number; forked: number; untrainable: number; samples: number; trained: number; trainable: number; tokens: number };
+/** The same of one mode's calls. `reasons`: why calls of it are not trained. */
+export type ModeRecord = { mode: string; calls: number; clean: number; forked: number; untrainable: number; reasons: string[] };
 
 export function recordedOf(sessionBody: unknown, samplesBody: unknown): Recorded {
   const { turns, unfinished } = session.parse(sessionBody);
   const { samples } = sampled.parse(samplesBody);
-  const how = (continuation: string) => turns.filter((each) => each.continuation === continuation).length;
   return {
     calls: turns.length,
     unfinished: unfinished.length,
     protocols: [...new Set(turns.map(({ protocol }) => protocol))],
-    clean: how('clean'),
-    realigned: how('realigned'),
-    forked: how('forked'),
-    untrainable: turns.filter(({ untrainable }) => untrainable !== null).length,
+    clean: goingOn(turns, 'clean'),
+    realigned: goingOn(turns, 'realigned'),
+    forked: goingOn(turns, 'forked'),
+    untrainable: untrainableOf(turns).length,
     samples: samples.length,
     trained: samples.reduce((sum, { loss_mask }) => sum + loss_mask.filter(Boolean).length, 0),
-    tokens: turns.reduce((sum, { completion_token_ids }) => sum + completion_token_ids.length, 0),
+    trainable: tokensOf(turns.filter(({ untrainable }) => untrainable === null)),
+    tokens: tokensOf(turns),
   };
 }
+
+export function modesOf(client: Client, sessionBody: unknown): ModeRecord[] {
+  const { turns } = session.parse(sessionBody);
+  const byMode = Map.groupBy(turns, ({ request_messages }) => modeIn(client, JSON.stringify(request_messages))?.name ?? 'none');
+  return [...byMode].map(([mode, calls]) => ({
+    mode,
+    calls: calls.length,
+    clean: goingOn(calls, 'clean'),
+    forked: goingOn(calls, 'forked'),
+    untrainable: untrainableOf(calls).length,
+    reasons: [...new Set(untrainableOf(calls))],
+  }));
+}
+
+/**
+ * Where the record differs from what the client heard or from what the engine gave. Each reply that a client got whole is one recorded
+ * turn's, whose ids say the same; each turn is what the engine sampled. Empty: nowhere.
+ */
+export function suiteFaults(sessionBody: unknown, { heard, took }: { heard: readonly Exchange[]; took: Took }): string[] {
+  const { turns } = session.parse(sessionBody);
+  const faults = turns.flatMap(({ call_id, prompt_token_ids: prompt, completion_token_ids: completion, completion_logprobs: logprobs }, i) =>
+    took({ prompt, completion, logprobs }, i) ? [] : [`the turn ${call_id} is not what the engine was given and gave`],
+  );
+  const left = [...turns];
+  for (const { path, body, reply, cut } of heard) {
+    if (cut) continue;
+    const said = heardBy(reply);
+    const at = left.findIndex((each) => isSame(said, saidByIds(each.completion_token_ids, { hasTools: (each.tools?.length ?? 0) > 0, stop: body.stop })));
+    if (at < 0) faults.push(`${path} was answered ${JSON.stringify(said)}, which no turn's ids say`);
+    else left.splice(at, 1);
+  }
+  return faults;
+}
+
+const tokensOf = (turns: readonly Turn[]): number => turns.reduce((sum, { completion_token_ids }) => sum + completion_token_ids.length, 0);
+const goingOn = (turns: readonly Turn[], how: string): number => turns.filter(({ continuation }) => continuation === how).length;
+const untrainableOf = (turns: readonly Turn[]): string[] => turns.flatMap(({ untrainable }) => untrainable ?? []);

@@ -3,8 +3,8 @@ import { text } from 'node:stream/consumers';
 import { parseObject, type JsonObject } from '../json.ts';
 import { EngineServer } from '../testing/engine-server.ts';
 
-/** A request of a client and its reply, as the client got it. */
-export type Exchange = { path: string; body: JsonObject; status: number; reply: string };
+/** A request of a client and its reply, as the client got it. `cut`: the client's connection broke before it got any of it. */
+export type Exchange = { path: string; body: JsonObject; status: number; reply: string; cut: boolean };
 
 /** What belongs to one connection. */
 const HOP = /^(host|connection|keep-alive|transfer-encoding|content-length|accept-encoding|expect)$/;
@@ -12,6 +12,8 @@ const HOP = /^(host|connection|keep-alive|transfer-encoding|content-length|accep
 /** Stands between a client and the gateway, and keeps what passes. */
 export class Tap extends EngineServer {
   readonly heard: Exchange[] = [];
+  /** Whether the client's connection breaks when the reply to this request is there. */
+  cuts: (body: string) => boolean = () => false;
   readonly #gateway: string;
 
   constructor(gateway: string) {
@@ -24,15 +26,17 @@ export class Tap extends EngineServer {
     const sent = await text(request);
     const headers = Object.entries(request.headers).flatMap(([name, value]): [string, string][] => (value === undefined || HOP.test(name) ? [] : [[name, String(value)]]));
     const reply = await fetch(`${this.#gateway}${url}`, { method, headers, body: method === 'GET' || method === 'HEAD' ? undefined : sent });
-    response.writeHead(reply.status, [...reply.headers].filter(([name]) => !HOP.test(name)).flat());
+    const body = parseObject(sent);
+    const cut = reply.status === 200 && this.cuts(sent);
     const decoder = new TextDecoder();
     let said = '';
+    if (!cut) response.writeHead(reply.status, [...reply.headers].filter(([name]) => !HOP.test(name)).flat());
     for await (const bytes of reply.body ?? []) {
       said += decoder.decode(bytes, { stream: true });
-      response.write(bytes);
+      if (!cut) response.write(bytes);
     }
-    const body = parseObject(sent);
-    if (body) this.heard.push({ path: url, body, status: reply.status, reply: said });
-    response.end();
+    if (body) this.heard.push({ path: url, body, status: reply.status, reply: said, cut });
+    if (cut) request.socket.destroy();
+    else response.end();
   }
 }

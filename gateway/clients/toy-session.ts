@@ -1,29 +1,48 @@
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { startGateway } from '../node.ts';
+import { protocolOf } from '../protocols/all.ts';
+import { Replies } from '../testing/generated.ts';
 import { TokenEngine } from '../testing/token-engine.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
-import type { Client } from './client.ts';
+import { RETRY, type Client } from './client.ts';
 import { runClient, type Ran } from './run.ts';
-import { recordedOf, type Recorded } from './session.ts';
+import { modesOf, recordedOf, suiteFaults, type ModeRecord, type Recorded } from './session.ts';
 import { Tap, type Exchange } from './tap.ts';
 import { play } from './toy.ts';
 
 const ADMIN_KEY = 'the admin key';
 
-/** `recorded`: what the gateway has of it, and `generated`: what the engine says it sampled. */
-export type Played = { ran: Ran; recorded: Recorded; generated: TokenEngine['generated']; heard: Exchange[] };
+/**
+ * `recorded`: what the gateway has of it, and `generated`: what the engine says it sampled. `tries`: how often the request was sent whose
+ * reply was cut. `faults`: where record, engine and what the client heard differ.
+ */
+export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; generated: TokenEngine['generated']; heard: Exchange[]; tries: number; faults: string[] };
 
-/** What a client asks in a session of several turns with its tools: before the toy engine, which says what it needs to hear to go on. */
-export async function toySession(client: Client, { folder, limitMs }: { folder: string; limitMs: number }): Promise<Played> {
+/** What a client asks in sessions of several turns with its tools: before the toy engine, which says what it needs to hear to go on. */
+export async function toySession(client: Client, { folder, limitMs, sampling = {} }: { folder: string; limitMs: number; sampling?: Record<string, unknown> }): Promise<Played> {
   const postgres = await TestPostgres.create();
   const engine = await new TokenEngine().start();
   const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
   const tap = await new Tap(gateway.url).start();
+  let cut: string | null = null;
+  tap.cuts = (body) => {
+    if (cut !== null || !body.includes(`(${RETRY})`)) return false;
+    cut = body;
+    return true;
+  };
   try {
     play(engine, client);
-    const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1 } });
-    const ran = await runClient(client, { folder, trialUrl: `${tap.url}/${client.name}`, key: trial.key, limitMs });
-    return { ran, recorded: recordedOf(await trial.session(), await trial.samples()), generated: engine.generated, heard: tap.heard };
+    const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1, ...sampling } });
+    const trialUrl = `${client.direct ? gateway.url : tap.url}/${client.name}`;
+    const ran = await runClient(client, { folder, trialUrl, key: trial.key, limitMs, modes: client.modes.map(({ name }) => name) });
+    const session = await trial.session();
+    const replies = new Replies();
+    engine.generated.forEach((each) => replies.add(each));
+    const calls = tap.heard.filter(isModelCall);
+    const tries = calls.filter(({ body }) => cut !== null && JSON.stringify(body) === JSON.stringify(JSON.parse(cut))).length;
+    const faults = suiteFaults(session, { heard: calls.filter(({ status }) => status === 200), took: replies.take });
+    if (replies.left > 0) faults.push(`${replies.left} of the engine's replies are in no turn`);
+    return { ran, recorded: recordedOf(session, await trial.samples()), modes: modesOf(client, session), generated: engine.generated, heard: tap.heard, tries, faults };
   } finally {
     await tap.stop();
     await gateway.close();
@@ -31,3 +50,6 @@ export async function toySession(client: Client, { folder, limitMs }: { folder: 
     await postgres.close();
   }
 }
+
+/** Counting tokens samples none. */
+export const isModelCall = ({ path }: Pick<Exchange, 'path'>): boolean => protocolOf(path) !== null && !path.includes('count_tokens');

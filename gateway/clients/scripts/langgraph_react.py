@@ -1,10 +1,14 @@
-"""A ReAct graph of LangGraph's own making, until the model calls no more tools."""
+"""A ReAct agent of LangGraph. ChatOpenAI finds OPENAI_BASE_URL and OPENAI_API_KEY in its environment."""
 
-import os
+import sys
 
 from langchain.agents import create_agent
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
+from pydantic import BaseModel
+
+model = ChatOpenAI(model="policy")
 
 
 @tool
@@ -13,7 +17,34 @@ def ls(path: str = ".") -> str:
     return "a.txt"
 
 
-model = ChatOpenAI(model="policy", base_url=os.environ["TRIAL_URL"] + "/v1", api_key=os.environ["TRIAL_KEY"], max_retries=0)
-graph = create_agent(model, [ls], system_prompt="Use your tools.")
-final = graph.invoke({"messages": [("user", "look")]}, {"recursion_limit": 20})
-print(final["messages"][-1].content)
+class Seen(BaseModel):
+    """What was seen."""
+
+    name: str
+    count: int
+
+
+def ask(mode: str, **more) -> dict:
+    graph = create_agent(model, [ls], system_prompt="Use your tools.", **more)
+    return graph.invoke({"messages": [("user", f"Look into the folder ({mode}).")]}, {"recursion_limit": 20})
+
+
+def stream(mode: str) -> None:
+    graph = create_agent(model, [ls], system_prompt="Use your tools.")
+    asked = {"messages": [("user", f"Look into the folder ({mode}).")]}
+    assert len(list(graph.stream(asked, {"recursion_limit": 20}, stream_mode="messages"))) > 0
+
+
+def structured(mode: str, strategy) -> None:
+    assert ask(mode, response_format=strategy)["structured_response"] == Seen(name="a.txt", count=1)
+
+
+MODES = {
+    "invoke": ask,
+    "stream": stream,
+    "ToolStrategy": lambda mode: structured(mode, ToolStrategy(Seen)),
+    "ProviderStrategy": lambda mode: structured(mode, ProviderStrategy(Seen)),
+    "retry": ask,
+}
+for name in sys.argv[1:]:
+    MODES[name](name)

@@ -1,12 +1,21 @@
-"""OpenAI's client over several turns that call a tool: chat, plain and streamed, then responses, by items and by the response before."""
+"""OpenAI's Python SDK. It finds OPENAI_BASE_URL and OPENAI_API_KEY in its environment."""
 
 import json
-import os
+import sys
 
 from openai import LengthFinishReasonError, OpenAI
+from pydantic import BaseModel
 
-client = OpenAI(base_url=os.environ["TRIAL_URL"] + "/v1", api_key=os.environ["TRIAL_KEY"], max_retries=0)
+client = OpenAI()
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
+FUNCTION = {"name": "ls", "description": "lists a folder", "parameters": SCHEMA}
+CHAT_TOOLS = [{"type": "function", "function": FUNCTION}]
+RESPONSES_TOOLS = [{"type": "function", **FUNCTION}]
+
+
+class Seen(BaseModel):
+    name: str
+    count: int
 
 
 def final(events):
@@ -17,17 +26,16 @@ def final(events):
         return cut.completion
 
 
-def chat(stream: bool) -> None:
-    tools = [{"type": "function", "function": {"name": "ls", "description": "lists", "parameters": SCHEMA}}]
-    messages = [{"role": "system", "content": f"chat {stream}"}, {"role": "user", "content": "look"}]
+def chat(mode: str, stream: bool) -> None:
+    messages = [{"role": "system", "content": "Use your tools."}, {"role": "user", "content": f"Look into the folder ({mode})."}]
     for _ in range(4):
         if stream:
-            with client.chat.completions.stream(model="policy", messages=messages, tools=tools) as events:
+            with client.chat.completions.stream(model="policy", messages=messages, tools=CHAT_TOOLS) as events:
                 for _event in events:
                     pass
                 message = final(events).choices[0].message
         else:
-            message = client.chat.completions.create(model="policy", messages=messages, tools=tools).choices[0].message
+            message = client.chat.completions.create(model="policy", messages=messages, tools=CHAT_TOOLS).choices[0].message
         messages.append(message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"}))
         for call in message.tool_calls or []:
             json.loads(call.function.arguments)
@@ -36,16 +44,15 @@ def chat(stream: bool) -> None:
             messages.append({"role": "user", "content": "go on"})
 
 
-def responses(stream: bool, by_id: bool) -> None:
-    tools = [{"type": "function", "name": "ls", "description": "lists", "parameters": SCHEMA}]
-    items: list = [{"role": "user", "content": "look"}]
-    more = {"instructions": f"responses {stream} {by_id}", "tools": tools, "model": "policy"}
+def responses(mode: str, stream: bool, by_id: bool) -> None:
+    items: list = [{"role": "user", "content": f"Look into the folder ({mode})."}]
+    more = {"instructions": "Use your tools.", "tools": RESPONSES_TOOLS, "model": "policy"}
     for _ in range(4):
         if stream:
             with client.responses.stream(input=items, **more) as events:
                 for event in events:
                     pass
-                # Its own `get_final_response` knows no response that was cut by its length.
+                # The SDK's `get_final_response` does not know a response that was cut by its length.
                 response = event.response
         else:
             response = client.responses.create(input=items, **more)
@@ -58,8 +65,34 @@ def responses(stream: bool, by_id: bool) -> None:
             items = items + [item.model_dump(exclude_none=True) for item in response.output] + results
 
 
-for streamed in (False, True):
-    chat(streamed)
-    responses(streamed, False)
-    responses(streamed, True)
+def parse(mode: str) -> None:
+    messages = [{"role": "user", "content": f"Look into the folder ({mode})."}]
+    completion = client.chat.completions.parse(model="policy", messages=messages, response_format=Seen)
+    assert completion.choices[0].message.parsed == Seen(name="a.txt", count=1)
+
+
+def required(mode: str) -> None:
+    messages = [{"role": "user", "content": f"Look into the folder ({mode})."}]
+    completion = client.chat.completions.create(model="policy", messages=messages, tools=CHAT_TOOLS, tool_choice="required")
+    assert completion.choices[0].message.tool_calls[0].function.name == "ls"
+
+
+def retry(mode: str) -> None:
+    messages = [{"role": "user", "content": f"Look into the folder ({mode})."}]
+    assert client.chat.completions.create(model="policy", messages=messages).choices[0].message.content
+
+
+MODES = {
+    "chat": lambda mode: chat(mode, stream=False),
+    "chat, streamed": lambda mode: chat(mode, stream=True),
+    "responses": lambda mode: responses(mode, stream=False, by_id=False),
+    "responses, streamed": lambda mode: responses(mode, stream=True, by_id=False),
+    "responses by id": lambda mode: responses(mode, stream=False, by_id=True),
+    "responses by id, streamed": lambda mode: responses(mode, stream=True, by_id=True),
+    "parse": parse,
+    "tool_choice required": required,
+    "retry": retry,
+}
+for name in sys.argv[1:]:
+    MODES[name](name)
 assert [model.id for model in client.models.list()] == ["policy"]

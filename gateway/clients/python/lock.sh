@@ -1,0 +1,8 @@
+#!/bin/sh
+# Makes requirements-*.txt from requirements-*.in: every package that the tests' Python clients bring, pinned. Arguments go to uv (`--upgrade`).
+set -eu
+cd "$(dirname "$0")"
+for name in sdks litellm aider; do
+  "${UV:-uv}" pip compile --quiet --universal --python-version 3.11 --no-annotate --only-binary :all: \
+    --custom-compile-command 'sh gateway/clients/python/lock.sh' "requirements-$name.in" --output-file "requirements-$name.txt" "$@"
+done

@@ -1,0 +1,75 @@
+import { isDeepStrictEqual } from 'node:util';
+import { isObject, parseObject, type JsonObject } from '../json.ts';
+import { stopped } from '../testing/spoken.ts';
+import { decode } from '../testing/toy-tokenizer.ts';
+
+/** A reply by its words: its text, and the tools that it calls. */
+export type Said = { text: string; calls: { name: unknown; given: unknown }[] };
+
+/** What a client was told by a whole reply, or a stream's events, in any protocol. */
+export function heardBy(reply: string): Said {
+  const events = reply.startsWith('{') ? [reply] : reply.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : []));
+  const said: Said & { parts: Map<unknown, { name: string; given: string }> } = { text: '', calls: [], parts: new Map() };
+  for (const event of events.map(parseObject)) if (event) hear(event, said);
+  return { text: said.text, calls: [...said.calls, ...[...said.parts.values()].map(({ name, given }) => ({ name, given: parsed(given) }))] };
+}
+
+type Hearing = Said & { parts: Map<unknown, { name: string; given: string }> };
+
+function hear(event: JsonObject, said: Hearing): void {
+  if (Array.isArray(event.choices)) return event.choices.filter(isObject).forEach((choice) => hearChat(choice, said));
+  if (event.object === 'response') return hearItems(event.output, said);
+  if (event.type === 'response.completed' && isObject(event.response)) return hearItems(event.response.output, said);
+  if (event.type === 'message') return hearBlocks(event.content, said);
+  if (event.type === 'content_block_start' && isObject(event.content_block) && event.content_block.type === 'tool_use') said.parts.set(event.index, { name: String(event.content_block.name), given: '' });
+  if (event.type === 'content_block_delta' && isObject(event.delta)) {
+    const { text, partial_json } = event.delta;
+    if (typeof text === 'string') said.text += text;
+    const part = said.parts.get(event.index);
+    if (part && typeof partial_json === 'string') part.given += partial_json;
+  }
+}
+
+function hearChat({ message, delta }: JsonObject, said: Hearing): void {
+  const { content, tool_calls } = [message, delta].find(isObject) ?? {};
+  if (typeof content === 'string') said.text += content;
+  for (const [at, call] of Array.isArray(tool_calls) ? tool_calls.entries() : []) {
+    if (!isObject(call) || !isObject(call.function)) continue;
+    const { name, arguments: given } = call.function;
+    const part = said.parts.get(call.index ?? at) ?? { name: '', given: '' };
+    said.parts.set(call.index ?? at, { name: part.name + String(name ?? ''), given: part.given + String(given ?? '') });
+  }
+}
+
+function hearItems(items: unknown, said: Hearing): void {
+  for (const item of Array.isArray(items) ? items.filter(isObject) : []) {
+    if (item.type === 'function_call') said.calls.push({ name: item.name, given: parsed(String(item.arguments)) });
+    if (item.type === 'message') hearBlocks(item.content, said);
+  }
+}
+
+function hearBlocks(blocks: unknown, said: Hearing): void {
+  for (const block of Array.isArray(blocks) ? blocks.filter(isObject) : []) {
+    if (typeof block.text === 'string') said.text += block.text;
+    if (block.type === 'tool_use') said.calls.push({ name: block.name, given: block.input });
+  }
+}
+
+/** What the ids of a toy reply say to a client: its text ends before the request's stop string, and tools are taken apart only where the request had some. */
+export function saidByIds(ids: readonly number[], { hasTools, stop }: { hasTools: boolean; stop: unknown }): Said {
+  const all = decode(ids);
+  const whole = stopped(all, stop)?.text ?? all;
+  const found = hasTools ? [...whole.matchAll(/<tool_call>([^]*?)<\/tool_call>/g)] : [];
+  const calls = found.map(([, inner]) => parseObject(inner ?? '')).map((call) => ({ name: call?.name, given: call?.arguments }));
+  return { text: found[0] ? whole.slice(0, found[0].index) : whole, calls };
+}
+
+export const isSame = (one: Said, other: Said): boolean => isDeepStrictEqual(one, other);
+
+function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,30 @@
+import java.net.URI;
+import java.net.http.HttpClient;
+import java.net.http.HttpRequest;
+import java.net.http.HttpResponse;
+import java.util.stream.Collectors;
+
+/** Java's own HTTP client. OPENAI_BASE_URL and OPENAI_API_KEY come from its environment. Over plain HTTP it first asks to upgrade to HTTP/2. */
+public class HttpClientTalk {
+  static final String ASKED = """
+      {"model": "policy", "stream": %s, %s "messages": [{"role": "user", "content": "Look into the folder (%s)."}]}""";
+  static final String SCHEMA = """
+      "response_format": {"type": "json_schema", "json_schema": {"name": "seen", "schema": {"type": "object", "properties": {"name": {"type": "string"}}}}},""";
+
+  public static void main(String[] modes) throws Exception {
+    var client = HttpClient.newHttpClient();
+    for (String mode : modes) {
+      boolean stream = mode.contains("streamed");
+      String body = ASKED.formatted(stream, mode.equals("json_schema") ? SCHEMA : "", mode);
+      var request = HttpRequest.newBuilder(URI.create(System.getenv("OPENAI_BASE_URL") + "/chat/completions"))
+          .header("authorization", "Bearer " + System.getenv("OPENAI_API_KEY"))
+          .header("content-type", "application/json")
+          .POST(HttpRequest.BodyPublishers.ofString(body))
+          .build();
+      var reply = client.send(request, HttpResponse.BodyHandlers.ofLines());
+      String said = reply.body().collect(Collectors.joining("\n"));
+      boolean isWhole = stream ? said.contains("data: [DONE]") : said.contains("\"finish_reason\":\"stop\"");
+      if (reply.statusCode() != 200 || !isWhole) throw new IllegalStateException(reply.statusCode() + " " + said);
+    }
+  }
+}
