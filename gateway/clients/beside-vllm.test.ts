@@ -6,13 +6,16 @@ import { TokenEngine } from '../testing/token-engine.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { CLIENTS } from './all.ts';
 import { clientBesideVllm, differs, isAnswered, refusedIn, sessionBesideVllm } from './beside-vllm.ts';
-import { toySession } from './toy-session.ts';
+import type { Client } from './client.ts';
+import { toySession, type Played } from './toy-session.ts';
 
 const ADMIN_KEY = 'the admin key';
 const OWN = CLIENTS.filter(({ install: from, besideVllm }) => 'own' in from && besideVllm);
 let postgres: TestPostgres;
 let engine: TokenEngine;
 let gateways: NodeGateway[] = [];
+/** A client's session before the toy engine: the same requests whoever asks again. */
+const sessions = new Map<string, Promise<Played>>();
 
 /** In vLLM's place stands a gateway that asks for no key: the toy engine itself speaks chat alone. */
 beforeEach(async () => {
@@ -34,6 +37,12 @@ async function where(signal: AbortSignal) {
   return { folder: REPOSITORY, gateway: { url, adminKey: ADMIN_KEY }, vllm: `${direct}/direct`, limitMs: 120_000, signal };
 }
 
+function played(client: Client): Promise<Played> {
+  const session = sessions.get(client.name) ?? toySession(client, { folder: REPOSITORY, limitMs: 120_000 });
+  sessions.set(client.name, session);
+  return session;
+}
+
 test.for(OWN)('$name: equal answers compare equal, and every turn with its tools is asked again', async (client, { signal }) => {
   const at = await where(signal);
   const { ran, compared, recorded } = await clientBesideVllm(client, at);
@@ -42,7 +51,7 @@ test.for(OWN)('$name: equal answers compare equal, and every turn with its tools
   expect(recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
   const roles = new Set<string>();
   engine.before = ({ body }) => body.messages.forEach(({ role }) => roles.add(role));
-  const session = await sessionBesideVllm(client, await toySession(client, at), at);
+  const session = await sessionBesideVllm(client, await played(client), at);
   expect(session.compared.filter(differs)).toEqual([]);
   expect(session.compared.length).toBe(compared.length);
   expect(session.recorded).toMatchObject({ calls: compared.length, unfinished: 0 });
@@ -56,7 +65,7 @@ test.for(OWN)('$name: answers that differ do not compare equal, and what is refu
   engine.fault = () => (messages > 5 ? 422 : null);
   engine.answer = () => ({ text: `nonsense ${asked++}`, ends: false });
   const at = await where(signal);
-  const { compared, recorded } = await sessionBesideVllm(client, await toySession(client, at), at);
+  const { compared, recorded } = await sessionBesideVllm(client, await played(client), at);
   const answered = compared.filter(isAnswered);
   expect([answered.filter(differs).length, compared.filter(differs).length]).toEqual([answered.length, answered.length]);
   expect(refusedIn(compared)).toEqual({ 422: compared.length - answered.length });
