@@ -1,0 +1,83 @@
+"""Runs in a sandbox: tries to reach what an agent must not reach, and writes the names of what answered.
+
+network.py TARGETS, where TARGETS is JSON: {"output": path, "owned": {...}, "tcp": {name: port}, "udp": ..., "abstract": ...}
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import urllib.error
+import urllib.request
+
+TARGETS = json.loads(sys.argv[1])
+reached: list[str] = []
+
+
+def report(name: str) -> None:
+    reached.append(name)
+    save()
+
+
+def save() -> None:
+    with open(TARGETS["output"], "w", encoding="utf-8") as file:
+        json.dump(reached, file)
+
+
+def attempt(name: str, family: int, kind: int, address: object, data: bytes = b"") -> None:
+    """Reached is what answers a few bytes, or takes a connection when nothing is sent."""
+    with socket.socket(family, kind) as connection:
+        connection.settimeout(1)
+        try:
+            connection.connect(address)
+            if data:
+                connection.send(data)
+                if not connection.recv(16):
+                    return
+        except OSError:
+            return
+        report(name)
+
+
+def listening_ports() -> set[int]:
+    """All ports that something in this network namespace listens on."""
+    ports = set()
+    for file in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(file, encoding="ascii") as rows:
+            for row in list(rows)[1:]:
+                fields = row.split()
+                if fields[3] == "0A":
+                    ports.add(int(fields[1].rpartition(":")[2], 16))
+    return ports
+
+
+def own_temporal() -> None:
+    """Starts a workflow through Temporal's HTTP API, wherever it listens. It asks for no password."""
+    body = json.dumps(TARGETS["owned"]["request"]).encode()
+    for port in listening_ports() | set(TARGETS["tcp"].values()):
+        url = f"http://127.0.0.1:{port}/api/v1/namespaces/default/workflows/{TARGETS['owned']['id']}"
+        request = urllib.request.Request(url, body, {"content-type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=0.3) as reply:
+                reply.read()
+        except (OSError, ValueError, urllib.error.URLError):
+            continue
+        except Exception:  # noqa: BLE001, S112  # Something that is not HTTP answered.
+            continue
+
+
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+POSTGRES_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
+FIRST_BYTES = {"temporal": HTTP2, "postgres": POSTGRES_SSL_REQUEST}
+
+save()
+for name, port in TARGETS["tcp"].items():
+    attempt(f"tcp {name}", socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", port), FIRST_BYTES.get(name, b""))
+for name, port in TARGETS["udp"].items():
+    attempt(f"udp {name}", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port), b"hello")
+for name, path in TARGETS["abstract"].items():
+    attempt(f"abstract {name}", socket.AF_UNIX, socket.SOCK_STREAM, "\0" + path)
+# No packet is sent: an address that can be connected to has a route.
+attempt("route outside", socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 53))
+own_temporal()
