@@ -11,7 +11,7 @@ import { batchMetrics } from './batch/batch-metrics.ts';
 import { chooseTrials } from './batch/choose-trials.ts';
 import { ofTake, type TakeKey } from './rollout/takes.ts';
 import { collectSamples } from './batch/collect-samples.ts';
-import { trainerSettings } from './batch/trainer-settings.ts';
+import { trainerSettingsOf } from './batch/trainer-settings.ts';
 import { writeBatch } from './batch/write-batch.ts';
 
 export type AssembledBatch = { samples: number; parentVersion: number; step: TrainStepInput };
@@ -58,7 +58,7 @@ export const assembleBatch =
           batch_path: path,
           batch_sha256: sha256,
           home: deps.home,
-          trainer: { ...trainerSettings.parse(config), loss_scale_factor: config.max_response_length },
+          trainer: trainerSettingsOf(config),
         },
       };
     });

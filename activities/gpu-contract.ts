@@ -1,6 +1,5 @@
-import type { z } from 'zod';
 import type { Canary } from '../store/tables/policy-versions.ts';
-import type { trainerSettings } from './batch/trainer-settings.ts';
+import type { TrainerSettings } from './batch/trainer-settings.ts';
 
 /** The Python activities of `gpu-workers/`, as workflows call them. One JSON object in, one out. */
 export type GpuActivities = {
@@ -25,12 +24,7 @@ export type TrainStepInput = {
   batch_path: string;
   batch_sha256: string;
   home: string;
-  trainer: TrainerSettings;
-};
-
-export type TrainerSettings = z.output<typeof trainerSettings> & {
-  /** The divisor of `seq-mean-token-sum-norm`, as in verl. */
-  loss_scale_factor: number;
+  trainer: TrainerSettings & { loss_scale_factor: number };
 };
 
 export type TrainStepResult = Checkpoint & {

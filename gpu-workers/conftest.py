@@ -16,6 +16,9 @@ from trialgate_gpu.load_base import load_base
 from trialgate_gpu.progress import Progress
 from trialgate_gpu.train_step import Trainer
 
+# Threads cost more than they bring for models this small, above all on a machine that does other work too.
+torch.set_num_threads(1)
+
 SCHEMA = pa.schema(
     [
         ("token_ids", pa.list_(pa.int32())),

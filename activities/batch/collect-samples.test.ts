@@ -56,9 +56,9 @@ test('what is too old, or another take had a part in, is trained on; a sample is
   expect(samples.find(({ trialId }) => trialId === 'new-1')?.policyVersions).toEqual([null, null, 3, 4, 4, 4, 4, 4]);
 });
 
-test('the baseline of a straggler forgets its group\'s earlier trials, or is made of those that run with it', async () => {
+test('the baseline holds every scored trial of the group: of earlier batches, and without a sample that can be trained on', async () => {
   const { samples } = await collectSamples(store.db, config, take, 4);
-  expect(samples.map(({ companions }) => companions)).toEqual([[{ reward: 0.25 }], [], []]);
+  expect(samples.map(({ companions }) => companions)).toEqual([[{ reward: 0.25 }, { reward: 1 }], [{ reward: 1 }], [{ reward: 1 }]]);
 });
 
 test('what a batch left out is not told beside what it used', async () => {

@@ -31,12 +31,16 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
   const earlier = await readEarlier(db, config, members.map(({ trial }) => trial));
   const collected: Collected = { samples: [], stale: [], staleness: [], trials: members.map(({ trial }) => trial) };
+  const companions = new Map<string, Record<string, number>[]>();
   for (const { trial, dropped } of members) {
     const rewards = rewardsOf(trial, config);
     if (dropped !== null || rewards === null || trial.groupId === null) continue;
+    const ofGroup = companions.get(trial.groupId) ?? [...(earlier.get(trial.groupId) ?? [])];
+    companions.set(trial.groupId, ofGroup);
+    const before = collected.samples.length;
     const trainable = await readTrainableCalls(db, { trialId: trial.id, attempt: trial.attempt });
     for (const sequence of buildSamples(trainable)) {
-      const sample = { ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt, companions: earlier.get(trial.groupId) ?? [] };
+      const sample = { ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt, companions: ofGroup };
       const age = ageOf(sequence, ages);
       if (age === null) collected.stale.push(sample);
       else {
@@ -44,6 +48,8 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
         collected.staleness.push(age);
       }
     }
+    // A baseline without the trials that cannot be trained on would favour those that can.
+    if (collected.samples.length === before) ofGroup.push(rewards);
   }
   return collected;
 }
@@ -60,7 +66,7 @@ function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number
   return oldest;
 }
 
-/** The rewards of trials of the same groups that an earlier batch trained: a group has one baseline. */
+/** The rewards of trials of the same groups that an earlier batch has: a group has one baseline. */
 async function readEarlier(db: Database, config: RunConfig, members: Trial[]): Promise<Map<string, Record<string, number>[]>> {
   const ids = [...new Set(members.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
   const earlier = new Map<string, Record<string, number>[]>();

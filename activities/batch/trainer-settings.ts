@@ -14,14 +14,25 @@ export const trainerShape = {
       clip_grad: z.number().positive().default(1),
     })
     .prefault({}),
-  clip_ratio_low: fraction.default(0.2),
-  clip_ratio_high: z.number().min(0).default(0.2),
-  /** Largest weight of a token that an older policy sampled (truncated importance sampling). */
+  /** One of `gpu-workers/trialgate_gpu/objectives/`. Where a setting of it is null, it is as the objective's paper has it. */
+  objective: z.enum(['grpo', 'gspo', 'cispo', 'rloo']).default('grpo'),
+  clip_ratio_low: fraction.nullable().default(null),
+  clip_ratio_high: z.number().min(0).nullable().default(null),
+  /** The most that a ratio counts where the advantage is negative (dual clip). */
+  clip_ratio_c: z.number().gt(1).default(3),
+  /** Weighs what the engine sampled by how probable the trainer finds it: each token, each sequence, or not. */
+  rollout_is: z.enum(['token', 'sequence', 'none']).default('token'),
+  /** The largest such weight (truncated importance sampling). */
   rollout_is_threshold: z.number().min(1).default(2),
-  loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).default('token-mean'),
+  /** Leaves out tokens whose ratio is outside the band (IcePop), or sequences by their geometric mean. */
+  rollout_rs: z.enum(['token_k1', 'seq_mean_k1']).nullable().default(null),
+  rollout_rs_threshold: z.tuple([fraction, z.number().min(1)]).default([0.5, 2]),
+  loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).nullable().default(null),
+  /** The divisor of `seq-mean-token-sum-norm`, in tokens a trial; null: the most that a trial may sample. */
+  loss_scale_factor: z.number().positive().nullable().default(null),
   norm_adv_by_std_in_grpo: z.boolean().default(true),
   ppo_epochs: count.default(1),
-  /** In samples; absent: the whole batch is one optimiser step. */
+  /** In trials; absent: the whole batch is one optimiser step. */
   ppo_mini_batch_size: count.nullable().default(null),
   /** Weights of named rewards; a name without one counts 1. */
   reward_weights: z.record(z.string(), z.number()).default({}),
@@ -32,5 +43,17 @@ export const trainerShape = {
   seed: z.int().default(0),
 };
 
-/** Takes the trainer's settings out of a run's. */
-export const trainerSettings = z.object(trainerShape);
+const trainerSettings = z.object(trainerShape);
+export type TrainerSettings = z.output<typeof trainerSettings>;
+
+type Limits = { max_response_length: number; budgets: { calls?: number | undefined; tokens?: number | undefined } };
+
+/** What the trainer gets of a run's settings. */
+export function trainerSettingsOf(config: TrainerSettings & Limits): TrainerSettings & { loss_scale_factor: number } {
+  return { ...trainerSettings.parse(config), loss_scale_factor: config.loss_scale_factor ?? mostTokens(config) };
+}
+
+/** The most tokens that a trial may sample; where nothing bounds its calls, those of one call. */
+function mostTokens({ max_response_length: ofCall, budgets: { calls = 1, tokens } }: Limits): number {
+  return tokens ?? calls * ofCall;
+}

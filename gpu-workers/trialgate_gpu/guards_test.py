@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from transformers import AutoModelForCausalLM
 
 from conftest import two_groups
 
-from . import optimize as optimize_module
 from .device import is_out_of_memory, out_of_memory
 from .errors import GpuWorkerError
 from .manifest import read_manifest
+from .objectives import OBJECTIVES
+from .objectives.grpo import GRPO
 from .policy import Policy
 from .progress import Progress
 from .train_step import Trainer
@@ -28,11 +30,10 @@ def poison(monkeypatch, where):
     if where == "loss":
 
         def poisoned(*arguments):
-            found = original(*arguments)
+            found = GRPO.losses(*arguments)
             return found._replace(loss=found.loss * NAN)
 
-        original = optimize_module.clipped_loss
-        monkeypatch.setattr(optimize_module, "clipped_loss", poisoned)
+        monkeypatch.setitem(OBJECTIVES, "grpo", replace(GRPO, losses=poisoned))
     if where == "gradient":
         plain = Policy.start_gradient
 

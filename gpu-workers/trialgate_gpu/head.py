@@ -73,25 +73,37 @@ def backward_through_head(
     hidden: torch.Tensor,
     head: nn.Linear,
     pack: Pack,
-    d_logprob: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    slopes: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     weight_gradient: torch.Tensor,
-) -> torch.Tensor:
-    """The gradient by `hidden` of a loss whose derivative by each log-probability `d_logprob(tokens, logprobs)` gives.
+    *,
+    by_sequence: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The gradient by `hidden` [nodes, width] of a loss, and the entropy at each trained token [tokens].
 
-    Since a policy-gradient loss is a sum over tokens, that derivative is known as soon as the log-probability is, so
-    one pass over the logits does forward and backward: dL/dlogits = d (onehot - softmax) / temperature. Adds
-    dL/dweight to `weight_gradient`.
+    `slopes(tokens, logprobs)` gives the loss's derivative by each log-probability. As a policy-gradient loss is a sum
+    over tokens, a token's derivative is known as soon as its log-probability is, so one pass over the logits does
+    forward and backward: dL/dlogits = d (onehot - softmax) / temperature. A loss `by_sequence` needs the others of the
+    sequence too: `slopes` then gets all tokens of the pack at once, and the logits are computed twice. Adds dL/dweight
+    to `weight_gradient`.
     """
     hidden_gradient = torch.zeros_like(hidden)
+    entropies = torch.empty(len(pack.targets), device=hidden.device)
+    every = torch.arange(len(pack.targets), device=hidden.device)
+    known = slopes(every, token_logprobs(hidden, head, pack)) if by_sequence else None
     for nodes, temperatures, kept, tokens, rows, targets in _chunks(pack, hidden.device):
         inputs = hidden[nodes]
         logits = _scaled_logits(inputs, head, temperatures, kept)
         total = logits.logsumexp(1)
-        slope = d_logprob(tokens, logits[rows, targets] - total[rows])
+        slope = slopes(tokens, logits[rows, targets] - total[rows]) if known is None else known[tokens]
         slope_of_row = torch.zeros_like(total).index_add_(0, rows, slope)
-        d_logits = logits.sub_(total.unsqueeze(1)).exp_().mul_(-slope_of_row.unsqueeze(1))
+        logits.sub_(total.unsqueeze(1))
+        d_logits = logits.exp()
+        if kept is not None:
+            logits.masked_fill_(logits == -torch.inf, 0.0)
+        entropies[tokens] = -torch.linalg.vecdot(d_logits, logits)[rows]
+        d_logits.mul_(-slope_of_row.unsqueeze(1))
         d_logits.index_put_((rows, targets), slope, accumulate=True)
         d_logits = d_logits.div_(temperatures).to(inputs.dtype)
         hidden_gradient.index_add_(0, nodes, d_logits @ head.weight)
         weight_gradient.add_(d_logits.t() @ inputs)
-    return hidden_gradient
+    return hidden_gradient, entropies

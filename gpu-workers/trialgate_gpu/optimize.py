@@ -1,4 +1,4 @@
-"""The optimisation of one step: mini-batches of samples, packs within them, one AdamW update each."""
+"""The optimisation of one step: mini-batches of trials, packs within them, one AdamW update each."""
 
 from __future__ import annotations
 
@@ -10,35 +10,41 @@ import torch
 
 from .checkpoint import TrainerState
 from .errors import NotFiniteError
-from .grpo_loss import clipped_loss, token_weights, truncated_weight
 from .head import backward_through_head
-from .pack import Pack, make_packs
+from .objectives import OBJECTIVES
+from .objectives.objective import Tokens
+from .pack import Chain, Pack, make_packs
 from .policy import Policy
 from .prepare import Prepared
 from .progress import Progress
 from .proximal import Proximal
+from .rollout_correction import correction, correction_metrics, needs_sequences
 from .settings import TrainerSettings
+from .token_shares import token_shares
 
 
-def mini_batches(prepared: Prepared, settings: TrainerSettings, epoch: int) -> list[np.ndarray]:
-    """Sample indices per update. Groups stay together as far as they fit; their order is drawn from the seed."""
-    count = len(prepared.samples)
-    if settings.ppo_mini_batch_size is None or settings.ppo_mini_batch_size >= count:
-        return [np.arange(count)]
-    groups: dict[str, list[int]] = defaultdict(list)
+def mini_batches(prepared: Prepared, settings: TrainerSettings, seed: list[int]) -> list[np.ndarray]:
+    """Sample indices per update. A mini-batch has whole trials; those of a group stay together as far as they fit.
+
+    The order of the groups is drawn from `seed`.
+    """
+    samples_of: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, sample in enumerate(prepared.samples):
-        groups[sample.group_id].append(index)
-    order = np.random.default_rng([settings.seed, epoch]).permutation(len(groups))
-    members = list(groups.values())
-    shuffled = np.concatenate([members[i] for i in order])
-    return [shuffled[i : i + settings.ppo_mini_batch_size] for i in range(0, count, settings.ppo_mini_batch_size)]
+        samples_of[sample.group_id][sample.trial_id].append(index)
+    groups = list(samples_of.values())
+    size = settings.ppo_mini_batch_size
+    if size is None or size >= sum(map(len, groups)):
+        return [np.arange(len(prepared.samples))]
+    order = np.random.default_rng(seed).permutation(len(groups))
+    trials = [samples for group in order for samples in groups[group].values()]
+    return [np.concatenate(trials[i : i + size]) for i in range(0, len(trials), size)]
 
 
 class Tally:
     """Sums over the trained tokens that were computed (those of samples with an advantage)."""
 
     def __init__(self) -> None:
-        self.loss = self.clipped = self.kl = self.tokens = 0.0
+        self.loss = self.clipped = self.kl = self.entropy = self.tokens = 0.0
         self.computed = 0
         self.norms: list[float] = []
 
@@ -48,6 +54,7 @@ class Tally:
             "actor/pg_loss": self.loss / max(passes, 1),
             "actor/pg_clipfrac": self.clipped / tokens,
             "actor/ppo_kl": self.kl / tokens,
+            "actor/entropy": self.entropy / tokens,
             "actor/grad_norm": float(np.mean(self.norms)) if self.norms else 0.0,
             "actor/updates": len(self.norms),
             "tokens/computed": self.computed,
@@ -55,26 +62,30 @@ class Tally:
 
 
 def optimize(
-    state: TrainerState, prepared: Prepared, settings: TrainerSettings, pack_tokens: int, progress: Progress
+    state: TrainerState, prepared: Prepared, settings: TrainerSettings, pack_tokens: int, seed: int, progress: Progress
 ) -> dict[str, float]:
-    """Changes `state`. A mini-batch whose every advantage is 0 makes no update.
+    """Changes `state`. A mini-batch whose every advantage is 0 makes no update. `seed` is the step's own.
 
     Raises `NotFiniteError` when a loss, gradient or weight is not finite; `state` is then of no more use.
     """
     tally = Tally()
     state.policy.check = progress.check
     learned = {c.sample: c for c in prepared.learned}
-    passes = [(e, members) for e in range(settings.ppo_epochs) for members in mini_batches(prepared, settings, e)]
-    proximal = None
-    if prepared.staleness[list(learned)].any():
-        proximal = Proximal()
-        first = next(set(members) for _, members in passes if any(i in learned for i in members))
-        later = [c for c in learned.values() if c.sample not in first]
-        proximal.measure(state.policy, later, pack_tokens, progress)
+    if not learned:
+        return tally.metrics(0)
+    passes = [
+        (epoch, members)
+        for epoch in range(settings.ppo_epochs)
+        for members in mini_batches(prepared, settings, [settings.seed, seed, epoch])
+    ]
+    proximal = Proximal()
+    first = next(set(members) for _, members in passes if any(i in learned for i in members))
+    later = [c for c in learned.values() if c.sample not in first]
+    proximal.measure(state.policy, later, pack_tokens, progress)
     for epoch, members in passes:
+        shares = np.zeros(len(prepared.samples))
         samples = [prepared.samples[i] for i in members]
-        weight = np.zeros(len(prepared.samples))
-        weight[members] = token_weights(samples, settings.loss_agg_mode, settings.loss_scale_factor)
+        shares[members] = token_shares(samples, settings.loss_agg_mode, settings.loss_scale_factor)
         chains = [learned[i] for i in members if i in learned]
         if not chains:
             continue
@@ -83,55 +94,70 @@ def optimize(
         for number, pack in enumerate(packs):
             progress.show("train", epoch=epoch, pack=number + 1, packs=len(packs), tokens=tally.computed)
             with progress.timed("forward_backward"):
-                backward(state.policy, pack, prepared.advantages, weight, proximal, settings, tally)
+                backward(state.policy, pack, prepared.advantages, shares, proximal, settings, tally)
         progress.show("optimizer", epoch=epoch)
         with progress.timed("optimizer"):
             tally.norms.append(state.optimizer.step(gradient, settings.optim))
             state.policy.refresh()
-    corrected = proximal.metrics(list(learned.values()), settings.rollout_is_threshold) if proximal else {}
-    return tally.metrics(len(passes)) | corrected
+    return tally.metrics(len(passes)) | gap(list(learned.values()), proximal, settings)
+
+
+def gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettings) -> dict[str, float]:
+    """How far the engine's log-probabilities are from the trainer's, over the trained tokens of `chains`."""
+    counts = torch.tensor([len(c.targets) for c in chains])
+    sequence = torch.repeat_interleave(torch.arange(len(chains)), counts)
+    start = proximal.of_samples([c.sample for c in chains])
+    recorded = torch.from_numpy(np.concatenate([c.old_logprobs for c in chains]))
+    tokens = Tokens(torch.zeros_like(start), start, sequence)
+    return correction_metrics(tokens, recorded, settings) | {"tokens/proximal": proximal.computed}
 
 
 def backward(
     policy: Policy,
     pack: Pack,
     advantages: np.ndarray,
-    weight: np.ndarray,
-    proximal: Proximal | None,
+    shares: np.ndarray,
+    proximal: Proximal,
     settings: TrainerSettings,
     tally: Tally,
 ) -> None:
-    """Adds the gradient of this pack's share of the loss to the policy's gradient.
+    """Adds the gradient of this pack's part of the loss to the policy's gradient. `advantages`, `shares`: [samples].
 
-    Without stale tokens (`proximal` is None) the recorded log-probabilities count as those of the starting weights.
+    The first update starts from the starting weights, so its pass also gives `proximal` what later ones need.
     """
+    objective = OBJECTIVES[settings.objective]
     advantage = torch.from_numpy(advantages[pack.samples]).float().to(policy.device)
-    token_weight = torch.from_numpy(weight[pack.samples]).float().to(policy.device)
+    share = torch.from_numpy(shares[pack.samples]).float().to(policy.device)
     recorded = torch.from_numpy(pack.old_logprobs).to(policy.device)
-    at_start = proximal is not None and not tally.norms
-    if proximal is None:
-        old = recorded
-    elif at_start:
-        old = torch.empty_like(recorded)
-    else:
-        old = proximal.of(pack).to(policy.device)
+    sequence = torch.from_numpy(np.unique(pack.samples, return_inverse=True)[1]).to(policy.device)
+    at_start = not tally.norms
+    start = torch.empty_like(recorded) if at_start else proximal.of(pack).to(policy.device)
 
-    def d_logprob(tokens: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
+    def slopes(index: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
         if at_start:
-            old[tokens] = logprobs
-        loss = clipped_loss(logprobs, old[tokens], advantage[tokens], settings.clip_ratio_low, settings.clip_ratio_high)
-        share = token_weight[tokens] * truncated_weight(old[tokens], recorded[tokens], settings.rollout_is_threshold)
-        tally.loss += float((loss.loss * share).sum())
-        tally.clipped += float(loss.clipped.sum())
-        tally.kl += float((old[tokens] - logprobs).sum())
-        return loss.d_logprob * share
+            start[index] = logprobs
+        tokens = Tokens(advantage[index], start[index], sequence[index])
+        weight = share[index] * correction(tokens, recorded[index], settings)
+        with torch.enable_grad():
+            leaf = logprobs.detach().requires_grad_()
+            losses = objective.losses(leaf, tokens, settings)
+            loss = (losses.loss * weight).sum()
+            (slope,) = torch.autograd.grad(loss, leaf)
+        tally.loss += float(loss)
+        tally.clipped += float(losses.clipped.sum())
+        tally.kl += float((tokens.start - logprobs).sum())
+        return slope
 
     hidden = policy.hidden(pack)
-    hidden_gradient = backward_through_head(hidden.detach(), policy.head, pack, d_logprob, policy.head_gradient())
+    by_sequence = objective.by_sequence or needs_sequences(settings)
+    hidden_gradient, entropies = backward_through_head(
+        hidden.detach(), policy.head, pack, slopes, policy.head_gradient(), by_sequence=by_sequence
+    )
     if not math.isfinite(tally.loss):
         raise NotFiniteError(f"the loss is {tally.loss}")
     hidden.backward(hidden_gradient)
     if at_start:
-        proximal.keep(pack, old)
+        proximal.keep(pack, start)
+    tally.entropy += float(entropies.sum())
     tally.tokens += len(pack.targets)
     tally.computed += len(pack.token_ids)

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from .head import backward_through_head, token_logprobs
@@ -63,15 +64,21 @@ def test_logprobs_are_those_of_transformers_own_forward(tiny_model):
         np.testing.assert_allclose(found[item.sample], expected, atol=2e-5)
 
 
-def test_gradient_through_trie_and_head_is_autograds(tiny_model):
+@pytest.mark.parametrize("by_sequence", [False, True])
+def test_gradient_through_trie_and_head_is_autograds(tiny_model, by_sequence):
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
     gradient = policy.start_gradient()
     slopes = torch.linspace(-1, 1, 512)
     (pack,) = make_packs(chains(SEQUENCES), 10_000)
     hidden = policy.hidden(pack)
-    back = backward_through_head(
-        hidden.detach(), policy.head, pack, lambda tokens, _: slopes[tokens], policy.head_gradient()
+    back, entropies = backward_through_head(
+        hidden.detach(),
+        policy.head,
+        pack,
+        lambda tokens, _: slopes[tokens],
+        policy.head_gradient(),
+        by_sequence=by_sequence,
     )
     hidden.backward(back)
     found = gradient.clone()
@@ -84,6 +91,8 @@ def test_gradient_through_trie_and_head_is_autograds(tiny_model):
         logprobs = (policy.model(torch.tensor([ids])).logits[0] / item.temperature).log_softmax(-1)
         picks = [order[item.sample, n] for n in range(len(item.targets))]
         loss = loss + (logprobs[item.predictors, item.targets] * slopes[picks]).sum()
+        entropy = -(logprobs.exp() * logprobs).sum(-1)[item.predictors]
+        torch.testing.assert_close(entropies[picks], entropy.detach(), atol=1e-4, rtol=1e-4)
     loss.backward()
     torch.testing.assert_close(found, gradient, atol=1e-4, rtol=1e-3)
 

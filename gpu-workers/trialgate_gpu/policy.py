@@ -23,7 +23,7 @@ class Policy:
     `check` is called many times in each pass and may raise to end it.
     """
 
-    def __init__(self, folder: Path, device: torch.device) -> None:
+    def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
         config = AutoConfig.from_pretrained(folder)
         for name in UNSUPPORTED:
             if getattr(config, name, None) not in (None, 1.0):
@@ -36,8 +36,8 @@ class Policy:
         shapes = [p.shape for p in source.parameters()]
         self.shapes = dict(zip(self.names, shapes, strict=True))
         self.master = torch.cat([p.detach().float().reshape(-1) for p in source.parameters()]).to(device)
-        self.model = source.to(device=device, dtype=torch.bfloat16).train()
-        self.compute = torch.empty(self.master.numel(), dtype=torch.bfloat16, device=device)
+        self.model = source.to(device=device, dtype=dtype).train()
+        self.compute = torch.empty(self.master.numel(), dtype=dtype, device=device)
         self.gradient: torch.Tensor | None = None
         self.check: Callable[[], None] = lambda: None
         views = self._views(self.compute)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from .advantages import advantages, companion_rewards, trial_rewards
 from .batch import Sample
-from .grpo_loss import advantages, companion_rewards, trial_rewards
 from .pack import Chain, chain
 from .settings import TrainerSettings
 
@@ -34,7 +34,7 @@ class Prepared:
 def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: int) -> Prepared:
     rewards = trial_rewards(samples, settings.reward_weights)
     companions = companion_rewards(samples, settings.reward_weights)
-    adv = advantages(samples, rewards, companions, settings.norm_adv_by_std_in_grpo)
+    adv = advantages(samples, rewards, companions, settings)
     staleness = np.array([parent_version - int(s.trained_versions.min()) for s in samples])
     chains = [
         chain(i, s.token_ids, s.loss_mask, s.logprobs, s.temperature, s.sampling_mask) for i, s in enumerate(samples)

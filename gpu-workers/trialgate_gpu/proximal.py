@@ -1,4 +1,4 @@
-"""Log-probabilities of the trained tokens under the step's starting weights (pi_prox), for steps with stale tokens.
+"""Log-probabilities of the trained tokens under the step's starting weights (pi_prox).
 
 The first update starts from these very weights, so its own forward pass gives those of its samples; only what later
 updates train needs a pass of its own.
@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from .grpo_loss import MAX_LOG_RATIO, truncated_weight
 from .head import token_logprobs
 from .pack import Chain, Pack, make_packs
 from .policy import Policy
@@ -41,27 +40,8 @@ class Proximal:
     def of(self, pack: Pack) -> torch.Tensor:
         """[tokens of the pack], on the CPU"""
         starts = np.flatnonzero(np.diff(pack.samples, prepend=-1))
-        return torch.from_numpy(np.concatenate([self._of_sample[s] for s in pack.samples[starts].tolist()]))
+        return self.of_samples(pack.samples[starts].tolist())
 
-    def metrics(self, chains: list[Chain], threshold: float) -> dict[str, float]:
-        """Over the trained tokens of `chains`, each once; named as verl names them (`rollout_corr_helper.py`).
-
-        `kl` and `k3_kl` estimate KL(recorded || proximal). Steps without stale tokens have none of these.
-        """
-        recorded = torch.from_numpy(np.concatenate([c.old_logprobs for c in chains]))
-        proximal = torch.from_numpy(np.concatenate([self._of_sample[c.sample] for c in chains]))
-        weight = truncated_weight(proximal, recorded, threshold).double()
-        log_ratio = proximal.double() - recorded.double()
-        bounded = log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-        measured = {
-            "rollout_is_mean": weight.mean(),
-            "rollout_is_max": weight.max(),
-            "rollout_is_min": weight.min(),
-            "rollout_is_eff_sample_size": weight.mean().square() / weight.square().mean(),
-            "rollout_is_ratio_fraction_high": (bounded.exp() > threshold).double().mean(),
-            "kl": -log_ratio.mean(),
-            "k3_kl": (bounded.exp() - 1 - bounded).mean(),
-        }
-        return {f"rollout_corr/{name}": float(value) for name, value in measured.items()} | {
-            "tokens/proximal": self.computed
-        }
+    def of_samples(self, samples: list[int]) -> torch.Tensor:
+        """[trained tokens of `samples`, one sample after the other], on the CPU"""
+        return torch.from_numpy(np.concatenate([self._of_sample[s] for s in samples]))

@@ -7,10 +7,8 @@ import torch
 
 from conftest import two_groups, write_batch
 
-from . import optimize as optimize_module
 from .batch import read_batch
 from .errors import GpuWorkerError
-from .grpo_loss import token_weights
 from .head import token_logprobs
 from .optimize import Tally, backward
 from .pack import make_packs
@@ -19,6 +17,7 @@ from .prepare import prepare
 from .progress import Progress
 from .proximal import Proximal
 from .settings import TrainerSettings, parse_settings
+from .token_shares import token_shares
 from .train_step_test import fresh
 
 PACK_TOKENS = 64
@@ -75,7 +74,7 @@ def test_gradient_of_the_decoupled_loss_is_autograds(tiny_model, tmp_path):
         for parameter in policy.model.parameters():
             parameter.add_(noise(parameter.shape, 0.05))
 
-    weight = token_weights(prepared.samples, settings.loss_agg_mode, None)
+    weight = token_shares(prepared.samples, settings.loss_agg_mode, None)
     tally = Tally()
     tally.norms.append(1.0)
     gradient = policy.start_gradient()
@@ -124,27 +123,16 @@ def test_stale_tokens_that_the_starting_weights_would_sample_alike_train_as_on_p
     assert made[0]["checkpoint_sha256"] == made[1]["checkpoint_sha256"]
     assert stale["staleness/mean"] == stale["staleness/max"] == 1
     assert stale["tokens/stale"] == stale["tokens/trained"]
-    assert stale["rollout_corr/rollout_is_mean"] == 1 and stale["rollout_corr/kl"] == 0
     assert on_policy["staleness/max"] == on_policy["tokens/stale"] == 0
-    assert not [name for name in on_policy if name.startswith("rollout_corr")]
+    for metrics in (stale, on_policy):
+        assert metrics["rollout_corr/rollout_is_mean"] == 1 and metrics["rollout_corr/kl"] == 0
+        assert metrics["actor/entropy"] > 0
 
 
-def test_on_policy_step_pays_for_no_correction(make_run, monkeypatch):
-    def never(*arguments):
-        raise AssertionError("proximal log-probabilities were asked for")
-
-    monkeypatch.setattr(optimize_module, "Proximal", never)
-    run, trainer = make_run(), fresh()
-    request = run.request(run.base(trainer)["checkpoint"], two_groups(), ppo_epochs=2, ppo_mini_batch_size=4)
-    assert trainer.train_step(request, Progress())["metrics"]["actor/updates"] == 4
-
-
-def test_only_stale_samples_without_an_advantage_cost_nothing(lineage, tiny_model, tmp_path):
-    rows = resampled(tmp_path, two_groups(), tiny_model, 1)
-    flat = [r | {"rewards": [("reward", 0.5)]} for r in resampled(tmp_path, two_groups(), tiny_model, 0)[4:]]
-    metrics = step(lineage, rows[:4] + flat)["metrics"]
-    assert metrics["staleness/max"] == 1
-    assert "rollout_corr/kl" not in metrics
+def test_a_step_without_advantages_measures_nothing(lineage, tiny_model, tmp_path):
+    flat = [r | {"rewards": [("reward", 0.5)]} for r in resampled(tmp_path, two_groups(), tiny_model, 0)]
+    metrics = step(lineage, flat)["metrics"]
+    assert "rollout_corr/kl" not in metrics and metrics["tokens/computed"] == 0
 
 
 @pytest.mark.parametrize(
@@ -201,7 +189,7 @@ def test_tokens_of_a_version_after_the_parent_are_refused_and_nothing_is_left(ma
     assert [p.name for p in (run.home / "checkpoints").iterdir()] == [Path(base).name]
 
 
-@pytest.mark.parametrize("threshold", [0.5, 0, float("nan"), float("inf"), "two", None])
+@pytest.mark.parametrize("threshold", [0.5, 0, float("nan"), float("inf"), "two"])
 def test_threshold_that_is_no_cap_is_named(threshold):
     with pytest.raises(GpuWorkerError, match="rollout_is_threshold"):
         parse_settings({"rollout_is_threshold": threshold})
@@ -209,3 +197,19 @@ def test_threshold_that_is_no_cap_is_named(threshold):
 
 def test_threshold_is_part_of_a_steps_key():
     assert parse_settings({"rollout_is_threshold": 3}).identity() != parse_settings({}).identity()
+
+
+@pytest.mark.parametrize("recorded", [-8.0, -14.0, -24.0, -1e9, 0.5])
+@pytest.mark.parametrize("settings", [{}, {"ppo_epochs": 2, "ppo_mini_batch_size": 4}, {"rollout_is": "sequence"}])
+def test_one_token_that_the_engine_saw_otherwise_does_not_own_a_step(
+    make_run, tiny_model, tmp_path, recorded, settings
+):
+    run, trainer = make_run(), fresh()
+    base = run.base(trainer)["checkpoint"]
+    rows = resampled(tmp_path, two_groups(), tiny_model, 0)
+    clean = trainer.train_step(run.request(base, rows, **settings), Progress())["metrics"]
+    # The worst trial of its group: a negative advantage, on which PPO's clip sets no bound above.
+    rows[0]["logprobs"][-2] = recorded
+    outlier = trainer.train_step(run.request(base, rows, **settings), Progress())["metrics"]
+    assert outlier["actor/grad_norm"] <= 4 * clean["actor/grad_norm"]
+    assert outlier["rollout_corr/log_ratio_max"] > 3

@@ -87,9 +87,11 @@ def test_the_gradient_under_a_sampling_mask_is_autograds(tiny_model):
     (logprobs * torch.linspace(-1, 1, len(logprobs))).sum().backward()
     slopes = torch.linspace(-1, 1, len(logprobs))
     weight_gradient = torch.zeros_like(weight)
-    found = backward_through_head(
+    found, entropies = backward_through_head(
         hidden.detach(), policy.head, pack, lambda tokens, _: slopes[tokens], weight_gradient
     )
+    entropy = torch.distributions.Categorical(logits=logits.detach()).entropy()
+    torch.testing.assert_close(entropies, entropy, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(found, hidden.grad, atol=1e-5, rtol=1e-4)
     torch.testing.assert_close(weight_gradient, weight.grad, atol=1e-5, rtol=1e-4)
 

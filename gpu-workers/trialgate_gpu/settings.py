@@ -7,8 +7,11 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .errors import GpuWorkerError
+from .objectives import OBJECTIVES
+from .token_shares import LOSS_AGG_MODES
 
-LOSS_AGG_MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+ROLLOUT_IS = ("token", "sequence", "none")
+ROLLOUT_RS = (None, "token_k1", "seq_mean_k1")
 
 
 @dataclass(frozen=True)
@@ -22,16 +25,20 @@ class Optim:
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """`ppo_mini_batch_size` counts samples and is null for the whole batch; `loss_scale_factor` is Dr.
-
-    GRPO's constant length; `rollout_is_threshold` caps the importance weight of stale tokens; at most
-    `max_skipped_steps` steps in a row may make no update because a number of theirs was not finite.
+    """`ppo_mini_batch_size` counts trials and is null for the whole batch; `loss_scale_factor` is Dr. GRPO's constant,
+    in tokens a trial; at most `max_skipped_steps` steps in a row may make no update because a number of theirs was not
+    finite. The meaning of the others is with what uses them (`objectives/`, `rollout_correction.py`).
     """
 
     optim: Optim = field(default_factory=Optim)
+    objective: str = "grpo"
     clip_ratio_low: float = 0.2
     clip_ratio_high: float = 0.2
+    clip_ratio_c: float = 3.0
+    rollout_is: str = "token"
     rollout_is_threshold: float = 2.0
+    rollout_rs: str | None = None
+    rollout_rs_threshold: tuple[float, float] = (0.5, 2.0)
     norm_adv_by_std_in_grpo: bool = True
     loss_agg_mode: str = "token-mean"
     loss_scale_factor: float | None = None
@@ -57,28 +64,40 @@ def _known(cls: type, given: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def parse_settings(given: dict[str, Any]) -> TrainerSettings:
-    """Raises `BadSettings` naming the key at fault."""
+    """What a run file leaves open (null) is as the objective's paper has it. Raises `BadSettings` naming the key."""
     optim = dict(_known(Optim, given.get("optim") or {}, "trainer.optim"))
     if "betas" in optim:
         optim["betas"] = tuple(float(b) for b in optim["betas"])
     for key in ("lr", "eps", "weight_decay", "clip_grad"):
         if key in optim:
             optim[key] = float(optim[key])
-    settings = TrainerSettings(**{**_known(TrainerSettings, given, "trainer"), "optim": Optim(**optim)})
-    if settings.loss_agg_mode not in LOSS_AGG_MODES:
+    objective = given.get("objective", "grpo")
+    _one_of("objective", objective, tuple(OBJECTIVES))
+    chosen = {key: value for key, value in _known(TrainerSettings, given, "trainer").items() if value is not None}
+    settings = TrainerSettings(**{**OBJECTIVES[objective].defaults, **chosen, "optim": Optim(**optim)})
+    _one_of("loss_agg_mode", settings.loss_agg_mode, LOSS_AGG_MODES)
+    _one_of("rollout_is", settings.rollout_is, ROLLOUT_IS)
+    _one_of("rollout_rs", settings.rollout_rs, ROLLOUT_RS)
+    # Below 1 the cap would also weaken what the starting weights themselves sampled.
+    _at_least("rollout_is_threshold", settings.rollout_is_threshold, 1)
+    _at_least("clip_ratio_c", settings.clip_ratio_c, 1 + settings.clip_ratio_high if objective != "cispo" else 1)
+    low, high = settings.rollout_rs_threshold
+    if not 0 <= low <= 1 <= high:
         raise GpuWorkerError(
-            "BadSettings", f"trainer.loss_agg_mode is {settings.loss_agg_mode!r}, not one of {LOSS_AGG_MODES}"
+            "BadSettings", f"trainer.rollout_rs_threshold is [{low}, {high}], not a band around the ratio 1"
         )
-    threshold = settings.rollout_is_threshold
-    if not isinstance(threshold, int | float) or not 1 <= threshold < math.inf:
-        # Below 1 the cap would also weaken what the starting weights themselves sampled.
-        raise GpuWorkerError(
-            "BadSettings", f"trainer.rollout_is_threshold is {threshold!r}, not a number of at least 1"
-        )
-    if settings.max_skipped_steps < 0:
-        raise GpuWorkerError("BadSettings", "trainer.max_skipped_steps must be at least 0")
-    if settings.ppo_epochs < 1 or settings.keep_checkpoints < 1 or (settings.ppo_mini_batch_size or 1) < 1:
-        raise GpuWorkerError(
-            "BadSettings", "trainer.ppo_epochs, keep_checkpoints and ppo_mini_batch_size must be at least 1"
-        )
+    for key in ("ppo_epochs", "keep_checkpoints"):
+        _at_least(key, getattr(settings, key), 1)
+    _at_least("ppo_mini_batch_size", settings.ppo_mini_batch_size or 1, 1)
+    _at_least("max_skipped_steps", settings.max_skipped_steps, 0)
     return settings
+
+
+def _one_of(key: str, value: object, known: tuple[object, ...]) -> None:
+    if value not in known:
+        raise GpuWorkerError("BadSettings", f"trainer.{key} is {value!r}, not one of {known}")
+
+
+def _at_least(key: str, value: object, least: float) -> None:
+    if not isinstance(value, int | float) or not least <= value < math.inf:
+        raise GpuWorkerError("BadSettings", f"trainer.{key} is {value!r}, not a number of at least {least:g}")

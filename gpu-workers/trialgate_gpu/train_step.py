@@ -77,7 +77,7 @@ class Trainer:
         state = self.state_of(parent_folder, parent, progress)
         with draft_folder(folder, state_bytes(state.policy)) as draft:
             try:
-                metrics, canary = self._update(state, request, settings, parent, progress)
+                metrics, canary = self._update(state, request, settings, parent, key, progress)
                 skipped, skipped_in_a_row = None, 0
             except NotFiniteError as error:
                 skipped, skipped_in_a_row = str(error), parent.skipped_in_a_row + 1
@@ -124,6 +124,7 @@ class Trainer:
         request: dict[str, Any],
         settings: TrainerSettings,
         parent: Manifest,
+        key: str,
         progress: Progress,
     ) -> tuple[dict[str, float], Canary]:
         """Trains `state` on the batch; returns the step's metrics and the new weights' canary.
@@ -135,7 +136,8 @@ class Trainer:
             samples = read_batch(Path(request["batch_path"]), request["batch_sha256"], parent.version)
             prepared = prepare(samples, settings, parent.version)
         self._state_sha256 = None
-        metrics = prepared.metrics | optimize(state, prepared, settings, self.pack_tokens, progress)
+        seed = int(key[:15], 16)
+        metrics = prepared.metrics | optimize(state, prepared, settings, self.pack_tokens, seed, progress)
         progress.show("canary")
         with progress.timed("canary"):
             return metrics, measure_canary(state.policy, parent.canary["token_ids"])

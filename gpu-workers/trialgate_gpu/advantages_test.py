@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
-import torch
 
 from conftest import row
 
+from .advantages import advantages, companion_rewards, trial_rewards
 from .batch import Sample
 from .errors import GpuWorkerError
-from .grpo_loss import advantages, clipped_loss, companion_rewards, token_weights, trial_rewards, truncated_weight
+from .settings import TrainerSettings
 
 
 def sample(reward, group="g", trial="t", tokens=2, companions=(), **rewards):
@@ -18,8 +18,9 @@ def sample(reward, group="g", trial="t", tokens=2, companions=(), **rewards):
     return Sample(ids, mask, logprobs, versions, 1.0, named, list(companions), group, trial)
 
 
-def advantages_of(samples, norm_by_std=True, weights=None):
-    return advantages(samples, trial_rewards(samples, weights), companion_rewards(samples, weights), norm_by_std)
+def advantages_of(samples, norm_by_std=True, weights=None, objective="grpo"):
+    settings = TrainerSettings(objective=objective, norm_adv_by_std_in_grpo=norm_by_std)
+    return advantages(samples, trial_rewards(samples, weights), companion_rewards(samples, weights), settings)
 
 
 def test_trial_with_several_samples_counts_once_in_its_group():
@@ -77,34 +78,7 @@ def test_two_rewards_for_one_trial_are_refused():
         trial_rewards([sample(0.5), sample(0.6)], None)
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        ("token-mean", [1 / 6, 1 / 6]),
-        ("seq-mean-token-mean", [1 / 4, 1 / 8]),
-        ("seq-mean-token-sum-norm", [1 / 8, 1 / 8]),
-    ],
-)
-def test_token_weights_follow_their_papers(mode, expected):
-    samples = [sample(1.0, tokens=2), sample(0.0, tokens=4)]
-    np.testing.assert_allclose(token_weights(samples, mode, None), expected)
-
-
-def test_clip_cuts_only_where_ppo_cuts():
-    logprob = torch.log(torch.tensor([1.5, 1.5, 0.5, 0.5, 1.1])).requires_grad_()
-    advantage = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0])
-    found = clipped_loss(logprob.detach(), torch.zeros(5), advantage, 0.2, 0.3)
-    ratio = logprob.exp()
-    loss = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.3))
-    loss.sum().backward()
-    torch.testing.assert_close(found.loss, loss.detach())
-    torch.testing.assert_close(found.d_logprob, logprob.grad)
-    assert found.clipped.tolist() == [True, False, False, True, False]
-
-
-def test_weight_is_truncated_above_and_exactly_one_where_nothing_differs():
-    recorded = torch.tensor([-1.0, -3.0, -1.0, -3e38, 3e38])
-    proximal = torch.tensor([-1.0, -1.0, -3.0, -1.0, -1.0])
-    found = truncated_weight(proximal, recorded, 2.0)
-    assert found[0] == 1 and found[1] == found[3] == 2
-    torch.testing.assert_close(found[[2, 4]], torch.tensor([-2.0, -20.0]).exp())
+def test_rloo_compares_a_trial_with_the_mean_of_the_others_companions_included():
+    samples = [sample(1.0, trial=t, companions=[{"reward": 0.0}]) for t in "ab"]
+    np.testing.assert_allclose(advantages_of(samples, objective="rloo"), [0.5, 0.5])
+    assert not advantages_of([sample(0.1 + 0.2, trial=str(i)) for i in range(3)], objective="rloo").any()

@@ -1,0 +1,83 @@
+"""What an objective is: the advantages of a group's trials, and a loss for each trained token.
+
+An objective only states its loss; the slope of each log-probability is autograd's. The trainer multiplies each token's
+loss by the token's share in the mini-batch (`token_shares.py`) and by the correction for what the engine sampled
+(`rollout_correction.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:
+    from ..settings import TrainerSettings
+
+MAX_LOG_RATIO = 20.0
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Trained tokens; all tensors are [tokens].
+
+    `start`: log-probability under the step's starting weights. `sequence`: the number of the token's sequence, which is
+    whole here only for objectives that work `by_sequence`.
+    """
+
+    advantage: torch.Tensor
+    start: torch.Tensor
+    sequence: torch.Tensor
+
+    def sum_over_sequence(self, values: torch.Tensor) -> torch.Tensor:
+        """[tokens]: for each token the sum of `values` over its sequence."""
+        count = int(self.sequence.max()) + 1
+        total = torch.zeros(count, dtype=values.dtype, device=values.device).index_add(0, self.sequence, values)
+        return total[self.sequence]
+
+    def mean_over_sequence(self, values: torch.Tensor) -> torch.Tensor:
+        return self.sum_over_sequence(values) / self.sum_over_sequence(torch.ones_like(values))
+
+
+class TokenLosses(NamedTuple):
+    """[tokens] each: the loss, and whether a clip removed the token's gradient."""
+
+    loss: torch.Tensor
+    clipped: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Objective:
+    """`defaults` are the settings that a run file leaves open, as the paper has them.
+
+    `advantages(rewards of a group's trials [trials], settings)` gives one advantage a trial;
+    `losses(logprob [tokens], tokens, settings)` gives a loss a token.
+    """
+
+    name: str
+    defaults: dict[str, Any]
+    advantages: Callable[[np.ndarray, TrainerSettings], np.ndarray]
+    losses: Callable[[torch.Tensor, Tokens, TrainerSettings], TokenLosses]
+    by_sequence: bool = False
+
+
+def ratio_of(log_ratio: torch.Tensor) -> torch.Tensor:
+    """exp(log_ratio) without overflow; beyond the bound it is constant and has no slope."""
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def clipped_losses(ratio: torch.Tensor, advantage: torch.Tensor, settings: TrainerSettings) -> TokenLosses:
+    """max(-A r, -A clip(r, 1 - low, 1 + high)), for A < 0 at most -A c: PPO's clip and dual clip.
+
+    References: PPO (arXiv 1707.06347, eq. 7); dual clip (arXiv 1912.09729, eq. 5): verl's `clip_ratio_c`, TRL's
+    `delta`.
+    """
+    plain = -advantage * ratio
+    cut = -advantage * ratio.clamp(1.0 - settings.clip_ratio_low, 1.0 + settings.clip_ratio_high)
+    loss = torch.maximum(plain, cut)
+    most = -advantage * settings.clip_ratio_c
+    capped = (advantage < 0) & (loss > most)
+    return TokenLosses(torch.where(capped, most, loss), (cut > plain) | capped)

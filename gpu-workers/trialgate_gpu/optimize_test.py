@@ -1,0 +1,81 @@
+import numpy as np
+import pytest
+
+from conftest import row, two_groups, write_batch
+
+from .batch import read_batch
+from .errors import GpuWorkerError
+from .optimize import mini_batches
+from .prepare import prepare
+from .progress import Progress
+from .settings import TrainerSettings, parse_settings
+
+
+def forked_rows(forks):
+    """Two groups of four trials; the second trial of each forked into so many samples."""
+    rows = []
+    for number, whole in enumerate(two_groups()):
+        rows += [whole] * (forks if number % 4 == 1 else 1)
+    return rows
+
+
+def batches_of(tmp_path, rows, size, seed=(0, 0, 0)):
+    settings = TrainerSettings(ppo_mini_batch_size=size)
+    samples = read_batch(*write_batch(tmp_path, rows), 0)
+    made = mini_batches(prepare(samples, settings, 0), settings, list(seed))
+    assert sorted(np.concatenate(made)) == list(range(len(rows)))
+    return [[samples[i].trial_id for i in members] for members in made]
+
+
+@pytest.mark.parametrize("forks", [1, 5, 50])
+@pytest.mark.parametrize(("size", "updates"), [(None, 1), (8, 1), (4, 2), (3, 3), (1, 8)])
+def test_updates_count_trials_and_split_none_whatever_its_forks(tmp_path, forks, size, updates):
+    made = batches_of(tmp_path, forked_rows(forks), size)
+    assert len(made) == updates
+    trials = [set(members) for members in made]
+    assert sum(map(len, trials)) == 8 and len(set.union(*trials)) == 8
+    assert all(len(t) <= (size or 8) for t in trials)
+
+
+def test_the_order_of_groups_differs_by_step_and_epoch_and_is_the_same_again(tmp_path):
+    rows = [row([5], [6, 7], 0.0, f"g{i}", f"t{i}") for i in range(8)]
+    orders = [batches_of(tmp_path, rows, 1, seed) for seed in [(0, 1, 0), (0, 1, 1), (0, 2, 0), (1, 1, 0), (0, 1, 0)]]
+    assert orders[0] == orders[4]
+    assert all(a != b for i, a in enumerate(orders[:4]) for b in orders[:i])
+
+
+def test_a_trial_forked_into_50_trains_like_the_same_trial_whole(make_run, trainer):
+    run = make_run()
+    base = run.base(trainer)["checkpoint"]
+    norms = []
+    for forks in (1, 50):
+        request = run.request(base, forked_rows(forks), loss_agg_mode="seq-mean-token-mean", ppo_mini_batch_size=4)
+        metrics = trainer.train_step(request, Progress())["metrics"]
+        assert metrics["actor/updates"] == 2
+        norms.append(metrics["actor/grad_norm"])
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"objective": "ppo"}, "objective is 'ppo', not one of"),
+        ({"rollout_is": "trial"}, "rollout_is is 'trial'"),
+        ({"rollout_rs": "token_k9"}, "rollout_rs is 'token_k9'"),
+        ({"rollout_rs_threshold": [1.5, 2]}, "not a band around the ratio 1"),
+        ({"clip_ratio_c": 1.1}, "clip_ratio_c is 1.1, not a number of at least 1.2"),
+        ({"max_skipped_steps": -1}, "max_skipped_steps"),
+    ],
+)
+def test_setting_that_means_nothing_is_named(given, match):
+    with pytest.raises(GpuWorkerError, match=match) as caught:
+        parse_settings(given)
+    assert caught.value.kind == "BadSettings"
+
+
+def test_what_a_run_file_leaves_open_is_as_the_objectives_paper_has_it():
+    open_settings = {"clip_ratio_low": None, "clip_ratio_high": None, "loss_agg_mode": None}
+    gspo = parse_settings({"objective": "gspo", **open_settings})
+    assert (gspo.clip_ratio_low, gspo.clip_ratio_high, gspo.loss_agg_mode) == (3e-4, 4e-4, "seq-mean-token-mean")
+    assert parse_settings(open_settings) == parse_settings({}) == TrainerSettings()
+    assert parse_settings({"objective": "cispo", "clip_ratio_high": 1}).clip_ratio_high == 1

@@ -1,0 +1,161 @@
+"""Every update of a step against a plain PyTorch one: no packs, no trie, one sample at a time, autograd alone."""
+
+import copy
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from conftest import row, write_batch
+
+from .batch import read_batch
+from .checkpoint import TrainerState
+from .optimize import mini_batches, optimize
+from .optimizer import FlatAdamW
+from .policy import Policy
+from .prepare import prepare
+from .progress import Progress
+from .settings import parse_settings
+
+OBJECTIVES = ("grpo", "gspo", "cispo", "rloo")
+MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+UPDATES = ({}, {"ppo_mini_batch_size": 3}, {"ppo_epochs": 2, "ppo_mini_batch_size": 2})
+CORRECTIONS = ({"rollout_is": "token"}, {"rollout_is": "sequence", "rollout_rs": "token_k1"})
+CASES = list(itertools.product(OBJECTIVES, MODES, UPDATES, CORRECTIONS))
+SEED = 5
+
+
+def rows():
+    """Two groups: shared prefixes, several turns, a trial forked into three samples, three temperatures, companions."""
+    generator = np.random.default_rng(3)
+    made = []
+    for group, size in (("g", 3), ("h", 2)):
+        prompt = generator.integers(2, 60, 12).tolist()
+        for member in range(size):
+            start = prompt + generator.integers(2, 60, 4).tolist()
+            for _ in range(3 if (group, member) == ("g", 1) else 1):
+                tail = generator.integers(2, 60, 6 + 2 * member).tolist()
+                mask = [0] * len(start) + [int(i % 4 != 2) for i in range(len(tail))]
+                companions = [[("reward", 0.3)]] if group == "h" else []
+                made.append(
+                    row(start, tail, float(generator.random()), group, f"{group}{member}")
+                    | {"loss_mask": mask, "temperature": [0.7, 1.0, 1.3][member], "companions": companions}
+                )
+                made[-1]["rewards"] = [("reward", [0.1, 0.9, 0.4][member])]
+    return made
+
+
+@pytest.fixture(scope="module")
+def start(tiny_model, tmp_path_factory):
+    """The samples, as if an engine near the trainer's weights had sampled them."""
+    policy = Policy(tiny_model, torch.device("cpu"), torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
+    samples = read_batch(*write_batch(tmp_path_factory.mktemp("batch"), rows()), 0)
+    torch.manual_seed(1)
+    recorded = []
+    for sample in samples:
+        logprobs = np.zeros(len(sample.token_ids), np.float32)
+        found = plain_logprobs(model, sample).detach()
+        logprobs[sample.loss_mask] = found + 0.5 * torch.randn(len(found))
+        recorded.append(replace(sample, logprobs=np.minimum(logprobs, 0)))
+    return policy, model, recorded
+
+
+def plain_logprobs(model, sample):
+    logits = model(torch.from_numpy(sample.token_ids)[None]).logits[0] / sample.temperature
+    trained = torch.from_numpy(np.flatnonzero(sample.loss_mask))
+    return logits.log_softmax(-1)[trained - 1, torch.from_numpy(sample.token_ids)[trained]]
+
+
+def plain_advantages(samples, objective):
+    result = []
+    for sample in samples:
+        rewards = {s.trial_id: s.rewards["reward"] for s in samples if s.group_id == sample.group_id}
+        own = rewards.pop(sample.trial_id)
+        others = torch.tensor([*rewards.values(), *(c["reward"] for c in sample.companions)], dtype=torch.float64)
+        every = torch.cat([others, torch.tensor([own])])
+        if objective == "rloo":
+            result.append(own - others.mean())
+        else:
+            result.append((own - every.mean()) / (every.std() + 1e-6))
+    return torch.stack(result)
+
+
+def plain_loss(model, samples, advantages, starts, members, settings):
+    """The loss of a mini-batch, and each token's weight written out trial by trial."""
+    tokens = {}
+    for i in members:
+        trial = samples[i].trial_id
+        tokens[trial] = tokens.get(trial, 0) + int(samples[i].loss_mask.sum())
+    low, high = settings.clip_ratio_low, settings.clip_ratio_high
+    total = torch.zeros(())
+    for i in members:
+        sample, a = samples[i], advantages[i].float()
+        logprobs = plain_logprobs(model, sample)
+        recorded = torch.from_numpy(sample.logprobs[sample.loss_mask])
+        ratio = (logprobs - starts[i]).exp()
+        if settings.objective == "gspo":
+            ratio = ratio.log().mean().exp().expand(len(logprobs))
+        if settings.objective == "cispo":
+            loss = -a * ratio.detach().clamp(1 - low, 1 + high) * logprobs
+        else:
+            loss = torch.maximum(-a * ratio, -a * ratio.clamp(1 - low, 1 + high))
+            if a < 0:
+                loss = torch.minimum(loss, -a * settings.clip_ratio_c)
+        gap = (starts[i] - recorded).exp()
+        weight = gap if settings.rollout_is == "token" else gap.prod().expand(len(gap))
+        weight = weight.clamp(max=settings.rollout_is_threshold)
+        if settings.rollout_rs:
+            weight = torch.where((gap < 0.5) | (gap > 2.0), 0.0, weight)
+        loss = (loss * weight).sum()
+        if settings.loss_agg_mode == "token-mean":
+            total = total + loss / sum(tokens.values())
+        elif settings.loss_agg_mode == "seq-mean-token-mean":
+            total = total + loss / tokens[sample.trial_id] / len(tokens)
+        else:
+            total = total + loss / settings.loss_scale_factor / len(tokens)
+    return total
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_loss_and_gradient_of_every_update_are_the_plain_ones(start, monkeypatch, case):
+    objective, mode, updates, corrections = case
+    settings = parse_settings(
+        {"objective": objective, "loss_agg_mode": mode, "loss_scale_factor": 20, "optim": {"lr": 3e-3}}
+        | {"clip_ratio_low": 0.05, "clip_ratio_high": 0.08, **updates, **corrections}
+    )
+    policy, model, samples = start
+    plain = copy.deepcopy(model)
+    policy.master.copy_(torch.cat([p.detach().reshape(-1) for p in plain.parameters()]))
+    policy.refresh()
+
+    updates_made, losses = [], []
+    step = FlatAdamW.step
+
+    def recorded_step(self, gradient, optim):
+        updates_made.append((policy.master.clone(), gradient.clone()))
+        return step(self, gradient, optim)
+
+    monkeypatch.setattr(FlatAdamW, "step", recorded_step)
+    prepared = prepare(samples, settings, 0)
+    metrics = optimize(TrainerState(policy, FlatAdamW(policy.master)), prepared, settings, 40, SEED, Progress())
+
+    advantages = plain_advantages(samples, objective)
+    starts = [plain_logprobs(plain, s).detach() for s in samples]
+    for epoch in range(settings.ppo_epochs):
+        for members in mini_batches(prepared, settings, [settings.seed, SEED, epoch]):
+            # AdamW would make a difference of rounding in one update a larger one in the next.
+            weights, found = updates_made[len(losses)]
+            torch.nn.utils.vector_to_parameters(weights, plain.parameters())
+            plain.zero_grad()
+            loss = plain_loss(plain, samples, advantages, starts, members, settings)
+            loss.backward()
+            losses.append(loss.item())
+            expected = torch.cat([p.grad.reshape(-1) for p in plain.parameters()])
+            assert torch.linalg.vector_norm(found - expected) <= 2e-6 * torch.linalg.vector_norm(expected)
+    assert len(updates_made) == len(losses) == metrics["actor/updates"]
+    assert abs(metrics["actor/pg_loss"] - np.mean(losses)) <= 5e-6 * np.abs(losses).max()
+    assert metrics["rollout_corr/log_ratio_max"] > 0.5

@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from .objectives.objective import Tokens
+from .rollout_correction import correction, correction_metrics, importance_weight
+from .settings import TrainerSettings
+
+SEQUENCE = torch.tensor([0, 0, 1, 1])
+START = torch.tensor([-1.0, -1.0, -2.0, -2.0])
+
+
+def of(differences, **settings):
+    tokens = Tokens(torch.ones(4), START, SEQUENCE)
+    return correction(tokens, START - torch.tensor(differences).log(), TrainerSettings(**settings))
+
+
+def test_weight_is_truncated_above_and_exactly_one_where_nothing_differs():
+    recorded = torch.tensor([-1.0, -3.0, -1.0, -3e38, 3e38])
+    start = torch.tensor([-1.0, -1.0, -3.0, -1.0, -1.0])
+    tokens = Tokens(torch.ones(5), start, torch.arange(5))
+    found = importance_weight(tokens, recorded, TrainerSettings())
+    assert found[0] == 1 and found[1] == found[3] == 2
+    torch.testing.assert_close(found[[2, 4]], torch.tensor([-2.0, -20.0]).exp())
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"rollout_is": "token"}, [1.5, 0.5, 1.0, 2.0]),
+        ({"rollout_is": "sequence"}, [0.75, 0.75, 2.0, 2.0]),
+        ({"rollout_is": "none"}, [1.0, 1.0, 1.0, 1.0]),
+        ({"rollout_rs": "token_k1"}, [1.5, 0.5, 1.0, 0.0]),
+        ({"rollout_rs": "token_k1", "rollout_rs_threshold": (0.6, 10.0)}, [1.5, 0.0, 1.0, 2.0]),
+        # Geometric means: 0.87 and 3.
+        ({"rollout_rs": "seq_mean_k1"}, [1.5, 0.5, 0.0, 0.0]),
+        ({"rollout_rs": "seq_mean_k1", "rollout_is": "none", "rollout_rs_threshold": (0.9, 5.0)}, [0.0, 0.0, 1.0, 1.0]),
+    ],
+)
+def test_ratios_are_truncated_and_masked_as_the_settings_say(settings, expected):
+    torch.testing.assert_close(of([1.5, 0.5, 1.0, 9.0], **settings), torch.tensor(expected))
+
+
+def test_the_gap_is_told_even_of_tokens_that_a_mask_leaves_out():
+    tokens = Tokens(torch.zeros(4), START, SEQUENCE)
+    recorded = START - torch.tensor([1.0, 1.0, 0.25, 8.0]).log()
+    found = correction_metrics(tokens, recorded, TrainerSettings(rollout_rs="token_k1"))
+    assert found["rollout_corr/rollout_is_ratio_fraction_high"] == 0.25
+    assert found["rollout_corr/rollout_is_ratio_fraction_low"] == 0.25
+    assert found["rollout_corr/rollout_rs_masked_fraction"] == 0.5
+    assert found["rollout_corr/kl"] == pytest.approx(-torch.tensor(2.0).log().item() / 4)
+    assert found["rollout_corr/k3_kl"] == pytest.approx((0.25 + 8 - 2) / 4 - torch.tensor(2.0).log().item() / 4)
+    assert found["rollout_corr/log_ratio_max"] == pytest.approx(torch.tensor(8.0).log().item())

@@ -1,0 +1,36 @@
+import numpy as np
+import pytest
+
+from .advantages_test import sample
+from .token_shares import LOSS_AGG_MODES, token_shares
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        ("token-mean", [1 / 6, 1 / 6]),
+        ("seq-mean-token-mean", [1 / 4, 1 / 8]),
+        ("seq-mean-token-sum-norm", [1 / 8, 1 / 8]),
+    ],
+)
+def test_shares_follow_their_papers(mode, expected):
+    samples = [sample(1.0, trial="a", tokens=2), sample(0.0, trial="b", tokens=4)]
+    np.testing.assert_allclose(token_shares(samples, mode, None), expected)
+
+
+@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
+@pytest.mark.parametrize("forks", [5, 50])
+def test_a_trial_weighs_the_same_as_one_sample_and_forked_into_many(mode, forks):
+    def weights(*samples):
+        found = token_shares(list(samples), mode, 200.0)
+        return [sum(w * s.trained_tokens for s, w in zip(samples, found, strict=True) if s.trial_id == t) for t in "ab"]
+
+    whole = weights(sample(1.0, trial="a", tokens=100), sample(0.0, trial="b", tokens=100))
+    pieces = [sample(1.0, trial="a", tokens=100 // forks) for _ in range(forks)]
+    np.testing.assert_allclose(weights(*pieces, sample(0.0, trial="b", tokens=100)), whole, rtol=1e-6)
+    assert whole[0] == whole[1]
+
+
+def test_dr_grpos_constant_is_a_trials():
+    found = token_shares([sample(1.0, trial="a"), sample(1.0, trial="a")], "seq-mean-token-sum-norm", 128)
+    np.testing.assert_allclose(found, 1 / 128)
