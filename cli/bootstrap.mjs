@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { MISSING_PREREQUISITE, OLDEST_NODE, olderThan, runMain } from './launch.mjs';
+import { endWithNpm, MISSING_PREREQUISITE, OLDEST_NODE, olderThan, runMain } from './launch.mjs';
 
 const at = (relative) => fileURLToPath(new URL(`../${relative}`, import.meta.url));
 const node = at('node_modules/.bin/node');
@@ -15,6 +15,7 @@ const REASONS = [
   [/EUSAGE|lock file/i, 'package.json and package-lock.json disagree: run `npm install` once'],
 ];
 
+endWithNpm();
 if (olderThan(OLDEST_NODE)) fail(`Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`);
 else if (process.platform !== 'linux') fail(`Trialgate runs on Linux; this is ${process.platform}`);
 else if (installed() || (await install())) await runMain(node, process.argv.slice(2));

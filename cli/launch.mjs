@@ -1,5 +1,6 @@
 // Plain JavaScript for Node 20 without packages: what stands before the project's own Node.
 import { spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 export const OLDEST_NODE = [20, 0];
@@ -13,6 +14,42 @@ export function olderThan([major, minor]) {
 
 /** Whether this Node runs main.ts as it is, types stripped. */
 export const runsTypeScript = () => !olderThan([22, 18]);
+
+/**
+ * Ends this process when the npm that started it ends. A signal to `npx` or `npm run` ends npm and its shell, which pass nothing on:
+ * what they started would be left running.
+ */
+export function endWithNpm() {
+  const started = startedBy();
+  if (!started.some(isNpm)) return;
+  const timer = setInterval(() => {
+    if (startedBy().join() === started.join()) return;
+    clearInterval(timer);
+    process.kill(process.pid, 'SIGTERM');
+  }, 500);
+  timer.unref();
+}
+
+/** This process' parent, which is npm's shell or npm itself, and the parent of that. */
+const startedBy = () => [process.ppid, parentOf(process.ppid)];
+
+/** @param {number} pid */
+function parentOf(pid) {
+  const status = read(`/proc/${pid}/stat`);
+  return Number(status.slice(status.lastIndexOf(')') + 2).split(' ')[1] ?? 0);
+}
+
+/** @param {number} pid */
+const isNpm = (pid) => /(^|[\\/])(npm|npx)\b/.test(read(`/proc/${pid}/cmdline`));
+
+/** @param {string} file */
+function read(file) {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}
 
 /**
  * Runs `cli/main.ts` under `node` and ends as it ends. Signals are passed on; should this process be killed, the channel between

@@ -4,8 +4,9 @@ import { tmpdir } from 'node:os';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { GatewayProcess } from '../gateway/testing/gateway-process.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
+import { until } from '../store/testing/until.ts';
 import { EXIT } from './exit.ts';
-import { INSTALLS } from './folders.ts';
+import { INSTALLS, REPOSITORY } from './folders.ts';
 
 let postgres: TestPostgres;
 beforeAll(async () => void (postgres = await TestPostgres.create()));
@@ -33,3 +34,31 @@ test('a failure within that file loses its exit code', async () => {
   const [code] = await once(child, 'exit');
   expect(code).toBe(EXIT.badInput);
 });
+
+// Of a SIGINT to npx alone nobody else learns: npm hands it to its shell, which waits for the command. A terminal sends it to all of them.
+test.each([
+  ['npx', 'SIGTERM'], ['npx', 'SIGHUP'], ['launcher', 'SIGTERM'], ['launcher', 'SIGINT'], ['launcher', 'SIGHUP'], ['launcher', 'SIGKILL'],
+] as const)('the gateway that %s started ends when that gets %s', async (starter, signal) => {
+  const launcher = 'import("./cli/launch.mjs").then(({ runMain }) => runMain(process.execPath, process.argv.slice(1)))';
+  const [file, ...first] = starter === 'npx' ? ['npx', '--no-install', 'trialgate'] : [INSTALLS.node, '--eval', launcher];
+  const args = [...first, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest];
+  const child = spawn(file, args, { cwd: REPOSITORY, stdio: ['ignore', 'pipe', 'inherit'], detached: true });
+  try {
+    const url = await new Promise<string>((resolve) => {
+      child.stdout.on('data', (said) => /http:\S+:\d+/.exec(String(said))?.forEach(resolve));
+    });
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+    child.kill(signal);
+    await until(() => fetch(`${url}/health`).then(() => false, () => true));
+  } finally {
+    endGroup(child.pid);
+  }
+});
+
+function endGroup(leader: number | undefined): void {
+  try {
+    if (leader !== undefined) process.kill(-leader, 'SIGKILL');
+  } catch {
+    // All of it has ended.
+  }
+}

@@ -2,10 +2,11 @@
 // The `trialgate` command. Runs on whatever Node started it (20 or newer) and hands over to the project's own.
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { MISSING_PREREQUISITE, OLDEST_NODE, runsTypeScript, runMain, olderThan } from './launch.mjs';
+import { endWithNpm, MISSING_PREREQUISITE, OLDEST_NODE, runsTypeScript, runMain, olderThan } from './launch.mjs';
 
 const node = fileURLToPath(new URL('../node_modules/.bin/node', import.meta.url));
 
+endWithNpm();
 if (olderThan(OLDEST_NODE)) {
   console.error(`error: Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`);
   process.exit(MISSING_PREREQUISITE);
