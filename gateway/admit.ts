@@ -1,8 +1,25 @@
 import type { GatewayDeps } from './deps.ts';
 import { Failure } from './failure.ts';
 
-/** Counts a trial's request in, before its body is read, until its reply has ended: what it returns counts it out. */
-export function admit({ openCalls, settings: { maxCallsInFlight } }: GatewayDeps, trialId: string): () => void {
-  if (openCalls.count(trialId) < maxCallsInFlight) return openCalls.enter(trialId);
-  throw new Failure(429, 'too_many_calls', `the trial has ${maxCallsInFlight} calls open, which is all it may have at once`, { headers: { 'retry-after': '1' } });
+/** A trial's place among the open calls. */
+export type Place = {
+  /** Counts bytes of its body in, which stay counted until it leaves. Throws where they are too many. */
+  hold: (bytes: number) => void;
+  leave: () => void;
+};
+
+/** Counts a trial's request in, before its body is read, until its reply has ended. */
+export function admit({ openCalls, openBodies, settings: { maxCallsInFlight, maxBodyBytesInFlight } }: GatewayDeps, trialId: string): Place {
+  if (openCalls.count(trialId) >= maxCallsInFlight) {
+    throw new Failure(429, 'too_many_calls', `the trial has ${maxCallsInFlight} calls open, which is all it may have at once`, { headers: { 'retry-after': '1' } });
+  }
+  const leave = openCalls.enter(trialId);
+  const body = openBodies.enter(trialId, maxBodyBytesInFlight);
+  return {
+    hold: body.hold,
+    leave: () => {
+      body.leave();
+      leave();
+    },
+  };
 }

@@ -1,4 +1,4 @@
-import type { Continuation } from '../store/schema.ts';
+import { CONTINUATIONS, type Continuation } from '../store/schema.ts';
 
 /** Calls since this process started. Each is counted by itself: accepted = completed + failed + cancelled + inFlight shows none lost. */
 export class Counters {
@@ -13,6 +13,22 @@ export class Counters {
   readonly continuations: Record<Continuation, number> = { clean: 0, realigned: 0, forked: 0 };
   /** Blocks, items and tools that a prompt was made without, by their type. Each is counted once in its trial. */
   readonly leftOut = new NamedCounts();
+
+  /** Its counts and another thread's, together. */
+  plus(other: Omit<Counters, 'plus'>): Counters {
+    const sum = new Counters();
+    for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut } of [this, other]) {
+      sum.accepted += accepted;
+      sum.completed += completed;
+      sum.failed += failed;
+      sum.cancelled += cancelled;
+      sum.inFlight += inFlight;
+      sum.waiting += waiting;
+      for (const how of CONTINUATIONS) sum.continuations[how] += continuations[how];
+      for (const [name, count] of leftOut) sum.leftOut.set(name, (sum.leftOut.get(name) ?? 0) + count);
+    }
+    return sum;
+  }
 }
 
 const MOST_NAMES = 50;
@@ -23,6 +39,19 @@ export class NamedCounts extends Map<string, number> {
     const key = /^[a-z0-9_]{1,60}$/.test(name) && (this.has(name) || this.size < MOST_NAMES) ? name : 'other';
     this.set(key, (this.get(key) ?? 0) + 1);
   }
+}
+
+/** What one thread has counted, as it is sent to another. */
+export type Snapshot = { counters: Omit<Counters, 'plus'>; engines: readonly EngineLoad[] };
+
+/** The loads that two threads put on the same engines. */
+export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad[]): EngineLoad[] {
+  const sums = new Map<string, EngineLoad>();
+  for (const { engine, inFlight, escapes } of [...own, ...others]) {
+    const sum = sums.get(engine) ?? { engine, inFlight: 0, escapes: 0 };
+    sums.set(engine, { engine, inFlight: sum.inFlight + inFlight, escapes: sum.escapes + escapes });
+  }
+  return [...sums.values()];
 }
 
 type EngineLoad = { engine: string; inFlight: number; escapes: number };

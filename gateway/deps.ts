@@ -1,8 +1,9 @@
 import type { Database } from '../store/database.ts';
-import type { Counters } from './counters.ts';
+import type { Counters, Snapshot } from './counters.ts';
 import type { EnginePool } from './engines/pool.ts';
 import type { InFlight } from './in-flight.ts';
 import { MAX_DEPTH } from './json.ts';
+import type { OpenBodies } from './open-bodies.ts';
 import type { Recorder } from './recorder/recorder.ts';
 import type { SameCalls } from './retry/same-calls.ts';
 import type { Conversations } from './token-in/conversations.ts';
@@ -17,6 +18,7 @@ export type GatewayDeps = {
   counters: Counters;
   /** Requests whose reply has not ended, by trial. */
   openCalls: InFlight;
+  openBodies: OpenBodies;
   sameCalls: SameCalls;
   /** Derives the attempts' keys. */
   secret: string;
@@ -25,14 +27,19 @@ export type GatewayDeps = {
   settings: GatewaySettings;
   /** One line a failure. */
   log: (line: string) => void;
+  /** What another thread of this process has counted. */
+  otherThread?: () => Promise<Snapshot | null>;
   /** A file of Swagger UI, whose page shows the API; null where there is none. */
   docsFile: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
   /** Aborts when the process must let go of what still runs. */
   stopping: AbortSignal;
 };
 
-/** What a runtime gives each request: how to break its connection, where an unfinished body does not do that by itself. */
-export type GatewayEnv = { Bindings: { cut?: () => Promise<void> } };
+/**
+ * What a runtime gives each request. `cut` breaks its connection, where an unfinished body does not do that by itself. `handOver`
+ * gives the request to the thread for heavy ones, with its body where that was read, and returns what its handler returns then.
+ */
+export type GatewayEnv = { Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response> } };
 
 export type GatewaySettings = {
   /** Continues a conversation from its recorded ids where the engine can. */
@@ -54,6 +61,8 @@ export type GatewaySettings = {
   /** Values and keys of one request's JSON, and its levels: `gateway/json-bounds.ts`. */
   maxBodyNodes: number;
   maxBodyDepth: number;
+  /** Of all calls that are open in one thread, decoded. One trial may hold a quarter, and one call at least. */
+  maxBodyBytesInFlight: number;
   /** Of one trial, in this process. */
   maxCallsInFlight: number;
   /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
@@ -72,6 +81,7 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   maxBodyBytes: 32 * 2 ** 20,
   maxBodyNodes: 500_000,
   maxBodyDepth: MAX_DEPTH,
+  maxBodyBytesInFlight: 256 * 2 ** 20,
   maxCallsInFlight: 256,
   compat: 'none',
 };

@@ -58,9 +58,9 @@ export class JsonBounds {
   }
 }
 
-/** How many nodes a whole body has at most. Throws as `JsonBounds` does. */
+/** How many nodes a whole body has; 0 where it is too small to have many. Throws as `JsonBounds` does. */
 export function checkBounds(body: Uint8Array, limits: JsonLimits): number {
-  if (body.length <= Math.min(SMALL, limits.maxBodyNodes) && !hasBrackets(body, limits.maxBodyDepth)) return body.length;
+  if (body.length <= Math.min(SMALL, limits.maxBodyNodes) && !hasBrackets(body, limits.maxBodyDepth)) return 0;
   const bounds = new JsonBounds(limits);
   bounds.add(body);
   return bounds.nodes;

@@ -10,13 +10,15 @@ import { readReplicas } from '../store/queries/read-replicas.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { requireSecret } from '../store/queries/require-secret.ts';
 import { createGateway } from './app.ts';
-import { Counters } from './counters.ts';
+import { Counters, type Snapshot } from './counters.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
 import { EnginePool } from './engines/pool.ts';
 import { docsFile } from './node/docs-file.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
+import { HeavyLane } from './node/heavy-lane.ts';
 import { InFlight } from './in-flight.ts';
 import { listen, stopServer } from './node/server.ts';
+import { OpenBodies } from './open-bodies.ts';
 import { isLoopback } from './loopback.ts';
 import { patiently } from './patiently.ts';
 import { toFailure } from './failure.ts';
@@ -41,6 +43,10 @@ export type NodeGatewayOptions = {
   drainMs?: number;
   /** How long a request's headers may take. */
   headersTimeoutMs?: number;
+  /** The module that runs the thread for heavy requests; absent: the gateway's modules one by one. */
+  heavyThread?: URL;
+  /** Set on that thread: it answers who knows this, and leaves preparing the store to the other one. */
+  heavyToken?: string;
 };
 
 export type NodeGateway = {
@@ -59,13 +65,15 @@ const SESSION = '-c plan_cache_mode=force_generic_plan -c synchronous_commit=on'
 const START_WAIT_MS = 10_000;
 
 /** Serves the gateway on Node: undici towards the engines, group commit towards Postgres. */
-export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway> {
+export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway & { snapshot: () => Snapshot }> {
   const { host, adminKey, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
   if (adminKey === null && !isLoopback(host)) {
     throw new TrialgateError('bad_input', `without an admin key the gateway listens on loopback only, not on ${host}: set --admin-key`);
   }
   const settings = { ...DEFAULT_SETTINGS, ...options.settings };
-  const db = openDatabase(options.databaseUrl, { settings: SESSION });
+  const { heavyToken } = options;
+  const lane = heavyToken === undefined ? new HeavyLane({ ...options, drainMs }) : null;
+  const db = openDatabase(options.databaseUrl, { settings: SESSION, ...(lane ? {} : { maxConnections: 4 }) });
   const stopping = new AbortController();
   const engines = new EnginePool({
     urls,
@@ -81,23 +89,25 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
-  const app = createGateway({ db, trials, recorder, engines, conversations, counters: new Counters(), openCalls: new InFlight(), sameCalls: new SameCallsHere(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
+  const counters = new Counters();
+  const otherThread = lane ? () => lane.snapshot() : undefined;
+  const app = createGateway({ db, trials, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.
     await Promise.race([db.$client.end(), sleep(2_000)]);
   };
   try {
-    await prepareStore(settings, db, options);
-    const server = await listen(app, { host, port: options.port, headersTimeoutMs: options.headersTimeoutMs ?? 60_000 });
+    if (lane) await prepareStore(settings, db, options);
+    const server = await listen(app, { host, port: options.port, headersTimeoutMs: options.headersTimeoutMs ?? 60_000, lane, token: heavyToken });
     const address = server.address();
     const port = typeof address === 'object' && address ? address.port : options.port;
     const close = async () => {
-      await stopServer(server, stopping, drainMs);
+      await Promise.all([stopServer(server, stopping, drainMs), lane?.close()]);
       await Promise.race([recorder.close(), sleep(settings.storeWaitMs)]);
       await end();
     };
-    return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close, routes: app.routes };
+    return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close, routes: app.routes, snapshot: () => ({ counters, engines: engines.loads }) };
   } catch (error) {
     await end();
     throw error;

@@ -1,6 +1,10 @@
 import { codingOf, decodeBody, tooLarge } from './decode-body.ts';
 import { checkBounds, JsonBounds, type JsonLimits } from './json-bounds.ts';
 
+/** `nodes`: as `JsonBounds` counts them; 0 for a small body, which is not counted. */
+export type Body = { bytes: Uint8Array<ArrayBuffer>; nodes: number };
+/** Is told of bytes before they are kept; throws where they are too many. */
+export type Hold = (bytes: number) => void;
 export type BodyLimits = JsonLimits & { maxBodyBytes: number };
 
 const LARGE = 2 ** 20;
@@ -9,27 +13,31 @@ const LARGE = 2 ** 20;
 export const isLarge = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > LARGE;
 
 /** A request's body, decoded, as long as it is within the limits. What has too many nodes or levels is refused before it is parsed. */
-export async function readBody(request: Request, limits: BodyLimits): Promise<Uint8Array<ArrayBuffer>> {
+export async function readBody(request: Request, limits: BodyLimits, hold: Hold = () => {}): Promise<Body> {
   const { maxBodyBytes } = limits;
   const coding = codingOf(request);
   const announced = request.headers.get('content-length');
   if (Number(announced ?? 0) > maxBodyBytes) throw tooLarge(maxBodyBytes);
-  if (coding === null && isLarge(request)) return readLarge(request, limits);
+  if (coding === null && isLarge(request)) return readLarge(request, limits, hold);
   // HTTP holds a sender to the length that it announced.
-  const sent = announced === null ? await readUnannounced(request, maxBodyBytes) : new Uint8Array(await request.arrayBuffer());
+  hold(Number(announced ?? 0));
+  const sent = announced === null ? await readUnannounced(request, maxBodyBytes, hold) : new Uint8Array(await request.arrayBuffer());
   const body = coding === null ? sent : await decodeBody(sent, coding, maxBodyBytes);
-  checkBounds(body, limits);
-  return body;
+  if (coding !== null) hold(body.byteLength);
+  return { bytes: body, nodes: checkBounds(body, limits) };
 }
 
-async function readUnannounced(request: Request, maxBodyBytes: number): Promise<Uint8Array<ArrayBuffer>> {
+async function readUnannounced(request: Request, maxBodyBytes: number, hold: Hold): Promise<Uint8Array<ArrayBuffer>> {
   const parts: Uint8Array<ArrayBuffer>[] = [];
-  for await (const part of within(request, maxBodyBytes)) parts.push(part);
+  for await (const part of within(request, maxBodyBytes)) {
+    hold(part.byteLength);
+    parts.push(part);
+  }
   return joined(parts);
 }
 
 /** Counts each part as it comes: no single count keeps other requests waiting, and what is too much is not kept. */
-async function readLarge(request: Request, limits: BodyLimits): Promise<Uint8Array<ArrayBuffer>> {
+async function readLarge(request: Request, limits: BodyLimits, hold: Hold): Promise<Body> {
   const bounds = new JsonBounds(limits);
   let parts: Uint8Array<ArrayBuffer>[] = [];
   let refusal: unknown = null;
@@ -38,6 +46,7 @@ async function readLarge(request: Request, limits: BodyLimits): Promise<Uint8Arr
     if (refusal) continue;
     try {
       bounds.add(part);
+      hold(part.byteLength);
       parts.push(part);
     } catch (error) {
       refusal = error;
@@ -45,7 +54,7 @@ async function readLarge(request: Request, limits: BodyLimits): Promise<Uint8Arr
     }
   }
   if (refusal) throw refusal;
-  return joined(parts);
+  return { bytes: await joined(parts), nodes: bounds.nodes };
 }
 
 async function* within(request: Request, maxBodyBytes: number): AsyncGenerator<Uint8Array<ArrayBuffer>> {

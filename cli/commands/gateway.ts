@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 const SETTINGS = [
   'gateway_port', 'gateway_host', 'database_url', 'admin_key', 'secret', 'home',
-  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'keep_alive_seconds', 'store_wait_seconds', 'max_calls_in_flight', 'max_body_bytes', 'max_body_nodes', 'max_body_depth', 'compat',
+  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'keep_alive_seconds', 'store_wait_seconds', 'max_calls_in_flight', 'max_body_bytes', 'max_body_nodes', 'max_body_depth', 'max_body_bytes_in_flight', 'compat',
 ] as const;
 const ALIASES = { gateway_port: '--port', gateway_host: '--host' } as const;
 
@@ -37,8 +37,9 @@ export function register(root: Command): void {
         maxBodyBytes: config.max_body_bytes,
         maxBodyNodes: config.max_body_nodes,
         maxBodyDepth: config.max_body_depth,
+        maxBodyBytesInFlight: config.max_body_bytes_in_flight,
         compat: config.compat,
       };
-      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, settings }, untilSignalled());
+      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, settings, heavyThread: new URL('../heavy-thread.ts', import.meta.url) }, untilSignalled());
     });
 }

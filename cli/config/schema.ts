@@ -48,6 +48,7 @@ export const deployment = z.strictObject({
   max_body_bytes: z.int('a whole number').min(1, 'at least 1'),
   max_body_nodes: z.int('a whole number').min(1, 'at least 1'),
   max_body_depth: z.int('a whole number').min(1, 'at least 1').max(500, 'at most 500'),
+  max_body_bytes_in_flight: z.int('a whole number').min(1, 'at least 1'),
   compat: z.enum(['none', 'verl'], 'none or verl'),
   unsandboxed: z.boolean('true or false'),
   max_sandboxes: z.int('a whole number').min(1, 'at least 1'),

@@ -41,6 +41,7 @@ export const SETTINGS = {
   max_body_bytes: { about: 'bytes of one request, once it is decoded', placeholder: 'BYTES', default: 32 * 2 ** 20, from: 'number' },
   max_body_nodes: { about: 'values and keys of one request, counted by brackets, commas and colons', placeholder: 'N', default: 500_000, from: 'number' },
   max_body_depth: { about: 'levels of one request, at most 500', placeholder: 'N', default: 500, from: 'number' },
+  max_body_bytes_in_flight: { about: 'bytes that the bodies of open calls may hold together, in each of a gateway\'s two threads; one trial may hold a quarter', placeholder: 'BYTES', default: 256 * 2 ** 20, from: 'number' },
   compat: { about: "`verl`: sessions outside any run also open by their URL alone, for verl-recipe PR 83's client", placeholder: 'WHOSE', default: 'none' },
   unsandboxed: { about: 'let agents run where bubblewrap is not there or does not work: see docs/threat-model.md for what is then not held', placeholder: 'BOOL', default: false, from: 'boolean' },
   max_sandboxes: { about: 'sandboxes that one worker holds at once', placeholder: 'N', default: 64, from: 'number' },

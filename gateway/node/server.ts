@@ -1,4 +1,4 @@
-import type { Server } from 'node:http';
+import { IncomingMessage, ServerResponse, type Server } from 'node:http';
 import type { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Hono } from 'hono';
@@ -6,13 +6,19 @@ import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@
 import { TrialgateError } from '../../store/errors.ts';
 import type { GatewayEnv } from '../deps.ts';
 import { errorBody, Failure } from '../failure.ts';
+import { LANE_HEADER, type HeavyLane } from './heavy-lane.ts';
 
-export type ListenOptions = { host: string; port: number; headersTimeoutMs: number };
+export type ListenOptions = { host: string; port: number; headersTimeoutMs: number; lane?: HeavyLane | null; token?: string | undefined };
 
 /** A body may take its time, as may its reply: `requestTimeout` is off. Node takes the limit for headers from that, unless it is told. */
-export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs }: ListenOptions): Promise<ServerType> {
-  const fetch = async (request: Request, { outgoing }: HttpBindings | Http2Bindings) => {
-    const response = await app.fetch(request, { cut: () => cut(outgoing) });
+export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, lane, token }: ListenOptions): Promise<ServerType> {
+  const fetch = async (request: Request, { incoming, outgoing }: HttpBindings | Http2Bindings) => {
+    if (token !== undefined && incoming.headers[LANE_HEADER] !== token) return new Response(null, { status: 404 });
+    const handOver = async (body: Uint8Array | null) => {
+      if (incoming instanceof IncomingMessage && outgoing instanceof ServerResponse) await lane?.handOver(incoming, outgoing, body);
+      return answered();
+    };
+    const response = await app.fetch(request, { cut: () => cut(outgoing), ...(lane ? { handOver } : {}) });
     // The head goes with the first of the body, if that is there already. The socket's cork, not the message's: Node would send
     // the end of a chunked body that is over by then before the body.
     const { socket } = outgoing;
@@ -26,6 +32,12 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs }: 
     server.once('error', (error) => reject(portError(error, host, port)));
     (server as Server).on('clientError', refuse);
   });
+}
+
+/** Tells the Node server of Hono that the reply is written already. It looks for the header in responses of the platform's own class. */
+function answered(): Response {
+  const response = new Response(null, { headers: { 'x-hono-already-sent': 'true' } });
+  return response.body === null ? response : new Response();
 }
 
 /** Breaks a reply off: what was written of it goes out first. Its end stays unwritten, by which a client knows. */

@@ -1,7 +1,7 @@
 import { Hono } from 'hono';
 import { admit } from '../admit.ts';
 import { openTrialOf } from '../auth.ts';
-import type { GatewayDeps } from '../deps.ts';
+import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
 import { fitted } from '../engines/late-system.ts';
 import type { Lease } from '../engines/pool.ts';
@@ -11,20 +11,25 @@ import { messages } from '../protocols/messages/messages.ts';
 import { countRequest } from '../protocols/messages/shape.ts';
 import { promptFieldsOf } from '../protocols/messages/to-chat.ts';
 import { parseAs } from '../protocols/parse-as.ts';
+import { hasManyNodes, isHeavy } from '../heavy.ts';
 import { readBody } from '../read-body.ts';
 import { requestIdHeader } from '../request-id.ts';
 import { askEngine } from './ask-engine.ts';
 import { apiPaths } from './paths.ts';
 
 /** How long a prompt would be, as Anthropic tells it. The engine counts what its template makes of the request; nothing is sampled or recorded. */
-export function countTokensRoutes(deps: GatewayDeps): Hono {
-  const app = new Hono();
+export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
+  const app = new Hono<GatewayEnv>();
   app.on('POST', apiPaths('/v1/messages/count_tokens'), async (c) => {
     const { headers, signal } = c.req.raw;
+    const handOver = c.env?.handOver;
+    if (handOver && isHeavy(c.req.raw)) return handOver(null);
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
-    const leave = admit(deps, trial.id);
+    const { hold, leave } = admit(deps, trial.id);
     try {
-      const { checked } = parseAs(countRequest, await readBody(c.req.raw, deps.settings));
+      const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);
+      if (handOver && hasManyNodes(nodes)) return await handOver(bytes);
+      const { checked } = parseAs(countRequest, bytes);
       const { tool_choice: _, parallel_tool_calls: __, ...prompt } = promptFieldsOf(checked);
       const input_tokens = await askEngine(deps, trial, signal, (lease, until) => count(lease, prompt, until));
       return c.json({ input_tokens }, 200, requestIdHeader(messages));

@@ -19,6 +19,7 @@ import { unlessAborted } from '../unless-aborted.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
 import { chatCompletions } from '../protocols/chat-completions.ts';
 import type { Protocol } from '../protocols/protocol.ts';
+import { hasManyNodes, isHeavy } from '../heavy.ts';
 import { isLarge, readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
 import { giveBack, keepReserved } from '../reservation.ts';
@@ -47,12 +48,18 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     app.on('POST', pathsOf(protocol), async (c) => {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut };
+      const handOver = c.env?.handOver;
+      if (handOver && isHeavy(c.req.raw)) return handOver(null);
       const claim = claimOf(deps, c.req.param('trial'), headers);
       // A stranger is refused before its body is read, and before a large one also a key that is over.
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
-      const leave = admit(deps, id);
+      const { hold, leave } = admit(deps, id);
       try {
-        const bytes = await readBody(c.req.raw, deps.settings);
+        const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);
+        if (handOver && hasManyNodes(nodes)) {
+          leave();
+          return await handOver(bytes);
+        }
         // What the trial has used of its budgets changes while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
         const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };

@@ -21,7 +21,8 @@ export function rewardRoutes(deps: GatewayDeps): Hono {
     const { headers } = c.req.raw;
     const trialId = c.req.param('trial');
     const attempt = holdsAdminKey(deps, headers) ? undefined : (await openTrialOf(deps, trialId, headers, { keyed: true })).attempt;
-    const { reward } = check(reported, parseBody(await readBody(c.req.raw, { ...deps.settings, maxBodyBytes: MAX_BYTES })));
+    const { bytes } = await readBody(c.req.raw, { ...deps.settings, maxBodyBytes: MAX_BYTES });
+    const { reward } = check(reported, parseBody(bytes));
     const trial = await patiently(deps, () => reportReward(deps.db, { trialId, attempt, reward }));
     return c.json({ session_id: trial.id, attempt: trial.attempt, reported_reward: reward });
   });

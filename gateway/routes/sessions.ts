@@ -11,7 +11,8 @@ import { isTrialId } from '../../store/trial-id.ts';
 import { attemptQuery, opening } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import { isByUrl, isTaken } from '../compat/verl.ts';
-import type { GatewayDeps } from '../deps.ts';
+import type { GatewayDeps, GatewayEnv } from '../deps.ts';
+import { isHeavy } from '../heavy.ts';
 import { Failure } from '../failure.ts';
 import { badRequest, parseBody } from '../json.ts';
 import { patiently } from '../patiently.ts';
@@ -19,13 +20,14 @@ import { readBody } from '../read-body.ts';
 import { sampleRecord, sessionRecord } from '../session-record.ts';
 
 /** Opening, reading and closing a trial's session: verl-recipe's remote agent loop speaks this. */
-export function sessionRoutes(deps: GatewayDeps): Hono {
-  const app = new Hono();
+export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
+  const app = new Hono<GatewayEnv>();
   app.post('/sessions/:trial', async (c) => {
     const trialId = c.req.param('trial');
     if (!isTrialId(trialId)) throw badRequest(`trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\` and \`-\`, at most 255`);
     if (isTaken(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
-    const bytes = await readBody(c.req.raw, deps.settings);
+    if (c.env?.handOver && isHeavy(c.req.raw)) return c.env.handOver(null);
+    const { bytes } = await readBody(c.req.raw, deps.settings);
     const { run_id, group_id, ...rest } = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
     const opened = await patiently(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }));
     return c.json({

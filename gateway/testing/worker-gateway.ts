@@ -30,6 +30,7 @@ export async function startWorkerGateway(bundle: Bundle, options: NodeGatewayOpt
     TRIALGATE_COMPAT: settings.compat,
     TRIALGATE_MAX_BODY_BYTES: `${settings.maxBodyBytes}`,
     TRIALGATE_MAX_BODY_NODES: `${settings.maxBodyNodes}`,
+    TRIALGATE_MAX_BODY_BYTES_IN_FLIGHT: `${settings.maxBodyBytesInFlight}`,
     TRIALGATE_MAX_BODY_DEPTH: `${settings.maxBodyDepth}`,
   };
   await introduce(databaseUrl, engines);

@@ -55,6 +55,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
     counters: isolate.counters,
     openCalls: isolate.openCalls,
+    openBodies: isolate.openBodies,
     sameCalls,
     docsFile: async (name) => {
       const file = await docs?.fetch(`https://docs/${name}`);

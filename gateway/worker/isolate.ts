@@ -2,6 +2,7 @@ import { Counters } from '../counters.ts';
 import { PoolMemory } from '../engines/pool.ts';
 import type { ReplicaMemory } from '../engines/replica.ts';
 import { InFlight } from '../in-flight.ts';
+import { OpenBodies } from '../open-bodies.ts';
 import { ConversationMemory } from '../token-in/conversations.ts';
 
 /** How long what an engine said of itself is believed: `fetch` does not show that another process answers. */
@@ -12,6 +13,7 @@ const CONVERSATION_BYTES = 32 * 2 ** 20;
 export class Isolate {
   readonly counters = new Counters();
   readonly openCalls = new InFlight();
+  readonly openBodies = new OpenBodies();
   readonly conversations = new ConversationMemory(CONVERSATION_BYTES);
   /** Whether its database was seen not to be cached. */
   isUncached = false;

@@ -30,6 +30,7 @@ const choice = (ifAbsent: boolean) => z.enum(['true', 'false'], 'true or false')
 /** A Worker has 128 MB of memory for all its requests. */
 const MAX_BODY_BYTES = 16 * 2 ** 20;
 const MAX_BODY_NODES = 200_000;
+const MAX_BODY_BYTES_IN_FLIGHT = 32 * 2 ** 20;
 
 /** Named as on Node. What is not set comes as the empty text or not at all. */
 const environment = z.object({
@@ -49,6 +50,7 @@ const environment = z.object({
   TRIALGATE_COMPAT: z.enum(['none', 'verl'], 'none or verl').default(DEFAULT_SETTINGS.compat),
   TRIALGATE_MAX_BODY_BYTES: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').default(MAX_BODY_BYTES),
   TRIALGATE_MAX_BODY_NODES: z.coerce.number('a number of values and keys').int().positive('more than 0').default(MAX_BODY_NODES),
+  TRIALGATE_MAX_BODY_BYTES_IN_FLIGHT: z.coerce.number('a number of bytes').int().positive('more than 0 bytes').default(MAX_BODY_BYTES_IN_FLIGHT),
   TRIALGATE_MAX_BODY_DEPTH: z.coerce.number('a number of levels').int().positive('more than 0').max(MAX_DEPTH, `at most ${MAX_DEPTH}`).default(DEFAULT_SETTINGS.maxBodyDepth),
 });
 
@@ -83,6 +85,7 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
       maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES,
       maxBodyNodes: own.TRIALGATE_MAX_BODY_NODES,
       maxBodyDepth: own.TRIALGATE_MAX_BODY_DEPTH,
+      maxBodyBytesInFlight: own.TRIALGATE_MAX_BODY_BYTES_IN_FLIGHT,
     },
   };
 }

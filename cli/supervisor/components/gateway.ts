@@ -35,6 +35,7 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
         TRIALGATE_MAX_BODY_BYTES: String(plan.config.max_body_bytes),
         TRIALGATE_MAX_BODY_NODES: String(plan.config.max_body_nodes),
         TRIALGATE_MAX_BODY_DEPTH: String(plan.config.max_body_depth),
+        TRIALGATE_MAX_BODY_BYTES_IN_FLIGHT: String(plan.config.max_body_bytes_in_flight),
         TRIALGATE_COMPAT: plan.config.compat,
       }),
       cwd: plan.folders.home,

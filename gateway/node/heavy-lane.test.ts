@@ -1,0 +1,116 @@
+import { createHash } from 'node:crypto';
+import { request } from 'node:http';
+import { gzipSync } from 'node:zlib';
+import { expect, test } from 'vitest';
+import { ASK, eventually, IN_WORKERD, readStream, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway();
+const words = (bytes: number): string => 'word '.repeat(bytes / 5);
+const heavy = (more: object = {}, bytes = 400 * 1024) => ({ ...ASK, ...more, messages: [{ role: 'user', content: words(bytes) }] });
+const withManyNodes = (more: object = {}) => ({ ...ASK, ...more, metadata: Array(6_000).fill({}) });
+
+test.each([
+  ['large', heavy()],
+  ['of many values', withManyNodes()],
+])('a %s request is answered, streamed, recorded and continued as any other', async (_what, body) => {
+  const trial = await gateway.trial();
+  const whole = await trial.chat(body);
+  expect([whole.status, whole.headers.get('x-trialgate-call'), whole.headers.get('content-type')]).toEqual([200, expect.stringMatching(/^[0-9a-f-]{36}$/), expect.stringContaining('application/json')]);
+  const { message } = (await whole.json()).choices[0];
+  expect(await readStream(await trial.chat({ ...body, stream: true }))).toMatchObject({ done: true, broken: false });
+  expect((await trial.chat({ ...ASK, messages: [...body.messages, message, { role: 'user', content: 'more' }] })).status).toBe(200);
+  const calls = await trial.calls();
+  expect(calls.map(({ status, continuation, requestBytes }) => [status, continuation !== null, requestBytes])).toEqual([
+    ['completed', false, JSON.stringify(body).length],
+    ['completed', true, JSON.stringify({ ...body, stream: true }).length],
+    ['completed', true, expect.any(Number)],
+  ]);
+  expect(calls[0]?.request).toEqual(body);
+  expect(createHash('sha256').update(JSON.stringify(body)).digest().equals(Buffer.from(calls[0]?.digest ?? []))).toBe(true);
+  expect(await gateway.metrics()).toMatchObject({ trialgate_calls_accepted_total: 3, 'trialgate_calls_total{status="completed"}': 3, trialgate_calls_in_flight: 0 });
+});
+
+test('a body without a length, and one that is compressed, are answered', async () => {
+  const trial = await gateway.trial();
+  const stream = new Blob([JSON.stringify(ASK)]).stream();
+  const headers = { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json' };
+  expect((await trial.chat(ASK, { body: stream, duplex: 'half', headers } as RequestInit)).status).toBe(200);
+  expect((await trial.chat(gzipSync(JSON.stringify(heavy())), { headers: { ...headers, 'content-encoding': 'gzip' } })).status).toBe(200);
+  expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'completed']);
+});
+
+test('a large request with a wrong key is refused before its body has come', async () => {
+  const trial = await gateway.trial();
+  const { url } = gateway.gateway;
+  const status = await new Promise((resolve, reject) => {
+    const asking = request(`${url}/${trial.id}/v1/chat/completions`, { method: 'POST', headers: { authorization: 'Bearer no', 'content-length': 20 * 2 ** 20 } }, (reply) => resolve(reply.statusCode));
+    asking.on('error', reject);
+    asking.write('{');
+  });
+  expect(status).toBe(401);
+});
+
+test('an agent that leaves a large call ends it, and a large stream that fails is cut', async () => {
+  const trial = await gateway.trial();
+  gateway.engine.fault = 'hang';
+  const leaving = new AbortController();
+  const left = trial.chat(heavy({ stream: true }), { signal: leaving.signal }).then((reply) => reply.text());
+  await eventually(() => gateway.engine.seen.length === 1);
+  leaving.abort();
+  await expect(left).rejects.toThrow();
+  await eventually(async () => (await trial.calls())[0]?.status === 'cancelled');
+  gateway.engine.fault = 'cut';
+  expect(await readStream(await trial.chat(heavy({ stream: true })))).toMatchObject({ done: false, broken: true, text: expect.stringContaining('engine_cut') });
+});
+
+test('a small call that comes after a large one is answered before it', async ({ skip }) => {
+  skip(IN_WORKERD, 'a Worker has one thread for each isolate');
+  const [trial, other] = [await gateway.trial(), await gateway.trial()];
+  await (await trial.chat(heavy())).text();
+  // Parsing and refusing this one takes seconds.
+  const body = `{"messages":[${Array(160_000).fill('{}').join()}]}`;
+  const large = trial.chat(body).then(async (reply) => [reply.status, (await reply.text()).slice(0, 200)]);
+  const isOver = large.then(() => true);
+  let answered = 0;
+  for (;;) {
+    const small = other.chat(ASK).then(({ status }) => status);
+    if ((await Promise.race([isOver, small])) === true) break;
+    expect(await small).toBe(200);
+    answered += 1;
+  }
+  expect(await large).toEqual([400, expect.stringContaining('messages')]);
+  expect(answered).toBeGreaterThanOrEqual(3);
+});
+
+test('a gateway that closes lets a large call end', async ({ skip }) => {
+  skip(IN_WORKERD, 'a Worker is not closed');
+  const trial = await gateway.trial();
+  const released = Promise.withResolvers<void>();
+  gateway.engine.beforeEnd = () => released.promise;
+  const large = trial.chat(heavy());
+  await eventually(() => gateway.engine.seen.length === 1);
+  const closing = gateway.gateway.close();
+  released.resolve();
+  expect((await large).status).toBe(200);
+  await closing;
+  await gateway.start();
+});
+
+test('where the thread for large requests ends, they get a 503 and other calls go on', async ({ skip }) => {
+  skip(IN_WORKERD, 'a Worker has one thread for each isolate');
+  await gateway.restart({ heavyThread: new URL('data:text/javascript,throw new Error("out of memory")') });
+  const trial = await gateway.trial();
+  const reply = await trial.chat(heavy());
+  expect([reply.status, reply.headers.get('retry-after'), (await reply.json()).error.code]).toEqual([503, '2', 'large_requests_unavailable']);
+  expect((await trial.chat(ASK)).status).toBe(200);
+  expect(gateway.log.join()).toContain('out of memory');
+});
+
+test('the thread for large requests answers nobody but its own process', async ({ skip }) => {
+  skip(IN_WORKERD, 'a Worker has one thread for each isolate');
+  const trial = await gateway.trial();
+  await gateway.restart({ heavyToken: 'known to the other thread' });
+  expect((await trial.chat(ASK)).status).toBe(404);
+  const headers = { authorization: `Bearer ${trial.key}`, 'x-trialgate-lane': 'known to the other thread' };
+  expect((await trial.chat(ASK, { headers })).status).toBe(200);
+});

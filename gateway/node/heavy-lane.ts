@@ -1,0 +1,137 @@
+import { randomBytes } from 'node:crypto';
+import { Agent, request, type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse } from 'node:http';
+import { Worker } from 'node:worker_threads';
+import type { Snapshot } from '../counters.ts';
+import { Failure, shuttingDown } from '../failure.ts';
+import type { NodeGatewayOptions } from '../node.ts';
+import { sleep } from '../sleep.ts';
+import type { Order, Report } from './heavy-thread.ts';
+
+export type ThreadOptions = { options: Omit<NodeGatewayOptions, 'log' | 'heavyThread'>; token: string };
+
+/** By this header the thread knows that a request comes from this process's other thread. */
+export const LANE_HEADER = 'x-trialgate-lane';
+/** Past this the thread dies alone, instead of the process. */
+const HEAP_MIB = 2048;
+/** Of one connection, not of the request; `expect` was answered here. */
+const OF_CONNECTION = new Set(['connection', 'keep-alive', 'transfer-encoding', 'upgrade', 'expect', 'proxy-connection', 'te', 'trailer', LANE_HEADER]);
+
+const ANSWERS_WITHIN_MS = 1_000;
+
+type Thread = { worker: Worker; port: Promise<number>; agent: Agent };
+
+/** Answers heavy requests on a thread with its own event loop and heap, so that parsing and hashing them delays no other call, and running out of memory ends no other. */
+export class HeavyLane {
+  readonly #options: Omit<NodeGatewayOptions, 'log'>;
+  readonly #log: (line: string) => void;
+  readonly #token = randomBytes(16).toString('hex');
+  readonly #asked = new Map<number, (snapshot: Snapshot | null) => void>();
+  #thread: Thread | null = null;
+  #asks = 0;
+  #last: Snapshot | null = null;
+  #closing = false;
+
+  constructor({ log = () => {}, ...options }: NodeGatewayOptions) {
+    this.#options = options;
+    this.#log = log;
+  }
+
+  /** Passes a request on, and its reply back, byte by byte. `body`: what was read of it already, which is all. Throws where the thread cannot be reached. */
+  async handOver(incoming: IncomingMessage, outgoing: ServerResponse, body: Uint8Array | null): Promise<void> {
+    if (this.#closing) throw shuttingDown();
+    const thread = (this.#thread ??= this.#start());
+    const port = await thread.port.catch((error: unknown) => {
+      throw unavailable(error);
+    });
+    const length = body ? { 'content-length': body.byteLength } : {};
+    const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: this.#token };
+    const passed = Promise.withResolvers<void>();
+    const passing = request({ agent: thread.agent, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
+    passing.on('error', (error) => (outgoing.headersSent ? outgoing.socket?.destroySoon() : passed.reject(unavailable(error))));
+    passing.on('response', (reply) => {
+      outgoing.writeHead(reply.statusCode ?? 502, kept(reply.rawHeaders, false));
+      reply.pipe(outgoing);
+      // What came before it broke off goes out; the end stays unwritten.
+      reply.on('error', () => outgoing.socket?.destroySoon());
+      // A refusal may come before the body is sent: the rest of it is nobody's.
+      reply.on('end', () => incoming.unpipe(passing));
+      passed.resolve();
+    });
+    outgoing.on('close', () => passing.destroy());
+    if (body) passing.end(body);
+    else incoming.pipe(passing);
+    await passed.promise;
+  }
+
+  /** What the thread has counted; null while there is none. A thread at work may not answer at once: then what it said last. */
+  async snapshot(): Promise<Snapshot | null> {
+    const thread = this.#thread;
+    if (!thread) return null;
+    const id = this.#asks++;
+    const { promise, resolve } = Promise.withResolvers<Snapshot | null>();
+    this.#asked.set(id, resolve);
+    this.#tell(thread, { counters: id });
+    return Promise.race([promise, sleep(ANSWERS_WITHIN_MS).then(() => this.#last)]);
+  }
+
+  /** Resolves when the thread has let its calls end, as the gateway's own drain does. */
+  async close(): Promise<void> {
+    this.#closing = true;
+    const thread = this.#thread;
+    if (!thread) return;
+    await thread.port.catch(() => {});
+    const exited = new Promise<void>((resolve) => void thread.worker.once('exit', () => resolve()));
+    if (this.#thread !== thread) return;
+    this.#tell(thread, { close: true });
+    await exited;
+  }
+
+  #tell({ worker }: Thread, order: Order): void {
+    worker.postMessage(order);
+  }
+
+  #start(): Thread {
+    const { heavyThread = new URL('../../gateway/node/heavy-thread-main.ts', import.meta.url), ...options } = this.#options;
+    const given: ThreadOptions = { options, token: this.#token };
+    const worker = new Worker(heavyThread, { workerData: given, resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB } });
+    const { promise: port, resolve, reject } = Promise.withResolvers<number>();
+    const thread = { worker, port, agent: new Agent({ keepAlive: true }) };
+    port.catch(() => {});
+    worker.on('message', (report: Report) => {
+      if ('port' in report) resolve(report.port);
+      else if ('log' in report) this.#log(report.log);
+      else {
+        this.#last = report.snapshot;
+        this.#asked.get(report.counters)?.(report.snapshot);
+        this.#asked.delete(report.counters);
+      }
+    });
+    worker.on('error', (error) => {
+      this.#log(`the thread for large requests ended: ${error.message}; the next one starts it again`);
+      reject(error);
+    });
+    worker.on('exit', () => {
+      reject(new Error('the thread for large requests has ended'));
+      if (this.#thread === thread) this.#thread = null;
+      thread.agent.destroy();
+      this.#last = null;
+      for (const answer of this.#asked.values()) answer(null);
+      this.#asked.clear();
+    });
+    return thread;
+  }
+}
+
+/** Raw headers of a request or reply that hold for the next connection too. Several of one name stay several. */
+function kept(raw: readonly string[], isNewBody: boolean): OutgoingHttpHeaders {
+  const headers: Record<string, string[]> = {};
+  for (let i = 0; i < raw.length; i += 2) {
+    const name = (raw[i] ?? '').toLowerCase();
+    const isOfBody = name === 'content-length' || name === 'content-encoding';
+    if (!OF_CONNECTION.has(name) && !(isNewBody && isOfBody)) (headers[name] ??= []).push(raw[i + 1] ?? '');
+  }
+  return Object.fromEntries(Object.entries(headers).map(([name, values]) => [name, values.length === 1 ? values[0] : values]));
+}
+
+const unavailable = (cause: unknown) =>
+  new Failure(503, 'large_requests_unavailable', 'the thread for large requests has ended: try again', { headers: { 'retry-after': '2' }, cause });

@@ -1,0 +1,3 @@
+import { runHeavyThread } from './heavy-thread.ts';
+
+await runHeavyThread();

@@ -1,0 +1,27 @@
+import { setPriority } from 'node:os';
+import { parentPort, workerData } from 'node:worker_threads';
+import { startGateway } from '../node.ts';
+import type { Snapshot } from '../counters.ts';
+import type { ThreadOptions } from './heavy-lane.ts';
+
+/** To the thread. */
+export type Order = { counters: number } | { close: true };
+/** From the thread. `log`: one line a failure. */
+export type Report = { port: number } | { log: string } | { counters: number; snapshot: Snapshot };
+
+/** Lower than the thread that answers everybody else. */
+const NICE = 10;
+
+/** Serves heavy requests until it is told to close: a gateway of its own, that only the other thread of this process can ask. */
+export async function runHeavyThread(): Promise<void> {
+  const { options, token }: ThreadOptions = workerData;
+  const report = (what: Report) => parentPort?.postMessage(what);
+  // On Linux this is the calling thread's priority alone.
+  setPriority(0, NICE);
+  const gateway = await startGateway({ ...options, host: '127.0.0.1', port: 0, heavyToken: token, log: (log) => report({ log }) });
+  parentPort?.on('message', (order: Order) => {
+    if ('counters' in order) report({ counters: order.counters, snapshot: gateway.snapshot() });
+    else void gateway.close().finally(() => process.exit());
+  });
+  report({ port: Number(new URL(gateway.url).port) });
+}
