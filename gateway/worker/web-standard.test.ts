@@ -4,6 +4,7 @@ import { REPOSITORY } from '../../cli/folders.ts';
 
 /** What docs/workers.md names, and says why. */
 const ALLOWED = {
+  'gateway/decode-body.ts': ['node:zlib'],
   'gateway/retry/retry.ts': ['node:crypto'],
   'store/calls/content.ts': ['node:crypto'],
   'store/calls/to-rows.ts': ['Buffer'],
