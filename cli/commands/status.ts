@@ -1,18 +1,38 @@
 import type { Command } from 'commander';
+import type { Deployment } from '../config/schema.ts';
 import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('status'), ['home'])
-    .description('what runs: process, address, since when, restarts; exit code 4 when something does not')
+    .description('what runs: process, address, since when, restarts; warns of suspicious infrastructure errors; exit code 4 when something does not run')
     .option('--json', 'as JSON')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate status\n  $ npx trialgate status --json')
     .action(async (options: { json?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
       const [{ currentState, printStatus }, { EXIT }] = await Promise.all([import('../supervisor/print.ts'), import('../exit.ts')]);
       const state = currentState(config.home);
-      if (options.json) console.log(JSON.stringify(state, null, 2));
+      const warnings = state?.status === 'ready' ? await readWarnings(config) : [];
+      if (options.json) console.log(JSON.stringify(state && { ...state, warnings }, null, 2));
       else if (state) printStatus(state);
       else console.log(`nothing was started in ${config.home} yet: npx trialgate up`);
+      if (!options.json) for (const warning of warnings) console.log(`WARNING: ${warning}`);
       if (state?.status !== 'ready' || state.components.some(({ status }) => status !== 'ready')) process.exitCode = EXIT.failed;
     });
+}
+
+/** Of the runs under way. A database that does not answer now is the table's matter. */
+async function readWarnings(config: Deployment): Promise<string[]> {
+  const [{ openDatabase }, { connectionsOf }, { readInfraWarnings }] = await Promise.all([
+    import('../../store/database.ts'),
+    import('../config/connections.ts'),
+    import('../show/infra-errors.ts'),
+  ]);
+  const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 2, settings: '-c statement_timeout=3000' });
+  try {
+    return await readInfraWarnings(db);
+  } catch {
+    return [];
+  } finally {
+    await db.$client.end();
+  }
 }

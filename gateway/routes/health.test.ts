@@ -1,5 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
+import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { runs } from '../../store/schema.ts';
 import { asMetrics, Counters } from '../counters.ts';
 import { ASK, eventually, useGateway } from '../testing/harness.ts';
 
@@ -33,4 +35,20 @@ test('a call that was accepted is counted nowhere, twice, or otherwise than it w
   for (const { status, n } of rows) expect([status, counted[`trialgate_calls_total{status="${status}"}`]]).toEqual([status, n]);
   expect(counted).toMatchObject({ trialgate_calls_accepted_total: 8, trialgate_calls_in_flight: 0 });
   expect(gateway.engine.seen).toHaveLength(7); // The call that got a 500 was asked twice.
+});
+
+test('infrastructure errors of the runs under way are metrics by task and policy version, for who holds the admin key', async () => {
+  await gateway.db.insert(runs).values({ id: 'run', config: {} });
+  for (const [member, outcome] of [[0, 'scored'], [1, 'infra_error']] as const) {
+    const { id } = await gateway.trial({ runId: 'run', member, task: '/tasks/a "b"', policyVersion: 3 });
+    await sealTrial(gateway.db, { trialId: id, outcome });
+  }
+  const told = await (await gateway.admin('GET', '/metrics')).text();
+  for (const line of [
+    'trialgate_attempts_by_policy_total{run="run",policy_version="3"} 2',
+    'trialgate_infra_errors_by_policy_total{run="run",policy_version="3"} 1',
+    'trialgate_attempts_by_task_total{run="run",task="/tasks/a \\"b\\""} 2',
+    'trialgate_infra_errors_by_task_total{run="run",task="/tasks/a \\"b\\""} 1',
+  ]) expect(told.split('\n')).toContain(line);
+  expect(Object.keys(await gateway.metrics()).filter((name) => name.includes('infra'))).toEqual([]);
 });

@@ -1,0 +1,22 @@
+/** `of` observations with this score, `marked` of which have a mark. */
+export type Observed = { score: number; marked: number; of: number };
+
+/**
+ * How far the marks go with high scores, in standard deviations of what chance would give if the marks fell on the observations of a
+ * stratum at random (the Cochran–Mantel–Haenszel test for trend). 0 where chance could give nothing else.
+ */
+export function association(strata: readonly (readonly Observed[])[]): number {
+  let [excess, variance] = [0, 0];
+  for (const rows of strata) {
+    const total = sum(rows, ({ of }) => of);
+    if (total < 2) continue;
+    const marked = sum(rows, (row) => row.marked);
+    const mean = sum(rows, ({ score, of }) => score * of) / total;
+    const spread = sum(rows, ({ score, of }) => of * (score - mean) ** 2) / (total - 1);
+    excess += sum(rows, (row) => row.marked * (row.score - mean));
+    variance += (spread * marked * (total - marked)) / total;
+  }
+  return variance > 0 ? excess / Math.sqrt(variance) : 0;
+}
+
+const sum = (rows: readonly Observed[], valueOf: (row: Observed) => number): number => rows.reduce((total, row) => total + valueOf(row), 0);
