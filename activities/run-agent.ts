@@ -6,7 +6,7 @@ import { agentsFolder } from './agents-folder.ts';
 import type { Deps } from './deps.ts';
 import { judgeAgentEnd } from './judge-agent-end.ts';
 import { answers, liveGateway } from './live-gateway.ts';
-import { countOomKills } from './sandbox/oom-kills.ts';
+import { countOomKills, wasMachineOutOfMemory } from './sandbox/oom-kills.ts';
 import { isolation } from './sandbox/isolation.ts';
 import { loadAgent } from './sandbox/load-agent.ts';
 import { runAgent as runInSandbox } from './sandbox/run-agent.ts';
@@ -48,7 +48,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
       });
       return {
         result,
-        isMachineOutOfMemory: (await countOomKills()) > oomKills,
+        isMachineOutOfMemory: wasMachineOutOfMemory(result.process, { before: oomKills, after: await countOomKills() }),
         isGatewayAway: result.ending === 'agent_error' && !(await answers(gateway, signal)),
       };
     }),

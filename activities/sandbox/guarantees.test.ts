@@ -1,8 +1,9 @@
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
+import { mkdir, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
@@ -11,6 +12,7 @@ import { guaranteeRows, statementsOf, type GuaranteeName } from './guarantees.ts
 import type { Isolation } from './isolation.ts';
 import type { Network } from './network.ts';
 import { processTable } from './process-table.ts';
+import type { ProcessResult } from './run-process.ts';
 import { isolations, sandboxWith, shell, specOf, temporaryHome } from './testing/fixtures.ts';
 
 /** What an attempt has at hand: a sandbox, another one, and things of the host that it should not reach. */
@@ -63,9 +65,38 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     const { stdout } = await promisify(execFile)('bash', [...opened, '--input-type=module', '-e', code]);
     return stdout.includes(token);
   },
+  // Files in flight between sockets are held by no process.
+  memory: ({ isolation, sandbox }) =>
+    printsWith(shell(isolation, sandbox, `python3 -c '${MEMORY_IN_FLIGHT}'`, { memoryMb: 128 }), 'took it'),
+  processorTime: async (world) => {
+    const { isolation, sandbox } = world;
+    // Without control groups it is kept on some cores, which it may change.
+    if (!isolation.cgroup) return prints(world, 'taskset -pc 0-4095 $$ > /dev/null && nproc', String(availableParallelism()));
+    const burn = 'for i in 1 2 3 4; do timeout 2 bash -c "while :; do :; done" & done; wait; times';
+    const { stdout } = await shell(isolation, sandbox, burn, { cpus: 0.25 });
+    const [minutes = 0, seconds = 0] = (stdout.trim().split('\n').at(-1) ?? '').split(/[ms ]+/).map(Number);
+    return minutes * 60 + seconds > 0.9;
+  },
+  storage: async ({ isolation, sandbox }) => {
+    const files = ['a', 'b', 'c'].map((name) => `large-${name}`);
+    await shell(isolation, sandbox, files.map((name) => `head -c 8M /dev/zero > ${name}`).join('; '), { storageMb: 10 });
+    const sizes = await Promise.all(files.map((name) => stat(join(sandbox.work, name)).then(({ size }) => size, () => 0)));
+    await Promise.all(files.map((name) => rm(join(sandbox.work, name), { force: true })));
+    return sizes.reduce((sum, size) => sum + size, 0) > 10 * 2 ** 20;
+  },
   agentNetwork: async (world) => connects(world, { kind: 'gateway', url: 'http://127.0.0.1:1', folder: world.sandbox.root }),
   verifierNetwork: (world) => connects(world, { kind: 'none' }),
 };
+
+const MEMORY_IN_FLIGHT = `
+import os, socket
+here, there = socket.socketpair()
+for _ in range(40):
+    file = os.memfd_create("x")
+    os.write(file, bytes(8 * 2**20))
+    socket.send_fds(here, [b"x"], [file])
+    os.close(file)
+print("took it")`;
 
 const SHARED = ['/tmp', '/var/tmp', '/dev/shm'];
 
@@ -82,7 +113,11 @@ async function connects({ isolation, sandbox }: World, network: Network): Promis
 }
 
 async function prints(world: World, script: string, proof: string): Promise<boolean> {
-  return (await run(world, script)).stdout.includes(proof);
+  return printsWith(run(world, script), proof);
+}
+
+async function printsWith(running: Promise<ProcessResult>, proof: string): Promise<boolean> {
+  return (await running).stdout.includes(proof);
 }
 
 async function withCommandLine(argument: string): Promise<number[]> {
@@ -92,7 +127,11 @@ async function withCommandLine(argument: string): Promise<number[]> {
   return lines.filter(({ line }) => line.split('\0').includes(argument)).map(({ pid }) => pid);
 }
 
-describe.each(await isolations())('$kind', (isolation) => {
+const all = await isolations();
+const forms = all.map((isolation) => ({ form: `${isolation.kind}`, isolation }));
+for (const isolation of all.slice(0, 1)) forms.push({ form: `${isolation.kind} without seccomp and cgroups`, isolation: { ...isolation, seccomp: null, cgroup: null } });
+
+describe.each(forms)('$form', ({ isolation }) => {
   const folder = temporaryHome();
   let world: World;
 

@@ -6,10 +6,10 @@ export type Guarantee = {
   /** What is true instead in a form that is not in `heldBy`, or where what it needs is not there. */
   fails: string;
   heldBy: readonly Isolation['kind'][];
-  needs?: 'seccomp';
+  needs?: 'seccomp' | 'cgroup';
 };
 
-type Form = Pick<Isolation, 'kind' | 'seccomp'>;
+type Form = Pick<Isolation, 'kind' | 'seccomp' | 'cgroup'>;
 
 /**
  * What each form of isolation holds and what it does not. The doctor prints these sentences, docs/threat-model.md
@@ -71,6 +71,27 @@ export const GUARANTEES = {
     holds: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm is gone when its process has ended or the sandbox is removed.',
     fails: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm stays there.',
     heldBy: ['bubblewrap', 'user'],
+  },
+  memory: {
+    holds: "A sandbox takes no more memory than its task's `memory_mb`, whatever it takes it for.",
+    fails:
+      'The memory of a sandbox is counted twice a second, and one that takes more than `memory_mb` is ended: it may pass it in between, and files in ' +
+      'memory that none of its processes holds open are not counted.',
+    heldBy: ['bubblewrap', 'user'],
+    needs: 'cgroup',
+  },
+  processorTime: {
+    holds: "A sandbox gets no more processor time than its task's `cpus`.",
+    fails: "A sandbox runs on as many cores as its task's `cpus` says, in whole cores, unless it asks the kernel for others.",
+    heldBy: ['bubblewrap', 'user'],
+    needs: 'cgroup',
+  },
+  storage: {
+    holds: "A sandbox never takes more disk than its task's `storage_mb`.",
+    fails:
+      'The disk that a sandbox takes is counted every two seconds, and one that takes more than `storage_mb` is ended: it may pass it in between. No ' +
+      'single file grows past it.',
+    heldBy: [],
   },
   agentNetwork: {
     holds: 'An agent reaches the gateway and nothing else: no other port of this machine, no other sandbox, no other host. A run or agent file with `network: host` opens that.',

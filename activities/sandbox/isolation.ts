@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { TrialgateError } from '../../store/errors.ts';
 import { bubblewrapArgv } from './bubblewrap.ts';
+import { findCgroupParents, type CgroupParents } from './cgroup.ts';
 import { findPython, pythonCandidates, type Python } from './find-python.ts';
 
 /**
@@ -19,6 +20,8 @@ export type Isolation = {
   python: Python;
   /** The compiled filter of system calls; null where there is none. */
   seccomp: string | null;
+  /** Where sandboxes get control groups of their own; null where none can be made. */
+  cgroup: CgroupParents | null;
   /** Why bubblewrap is not used; null when it is. */
   trouble: string | null;
   /** What to log once, for people. */
@@ -37,7 +40,7 @@ export function isolation(): Promise<Isolation> {
 }
 
 /** @throws TrialgateError `missing_prerequisite` when no Python can be run in a sandbox */
-export async function detectIsolation(options: { bwrap?: string | null; seccomp?: string | null } = {}): Promise<Isolation> {
+export async function detectIsolation(options: { bwrap?: string | null; seccomp?: string | null; cgroup?: null } = {}): Promise<Isolation> {
   const bwrap = options.bwrap === undefined ? findBubblewrap() : options.bwrap;
   const filter = options.seccomp === undefined ? findSeccompFilter() : options.seccomp;
   const root = process.getuid?.() === 0;
@@ -52,11 +55,14 @@ export async function detectIsolation(options: { bwrap?: string | null; seccomp?
     const python = await findPython(candidate);
     if (python && !pythons.some(({ executable }) => executable === python.executable)) pythons.push(python);
   }
+  const cgroup = options.cgroup === null ? null : await findCgroupParents();
   let trouble = bwrap ? null : 'no `bwrap` on the PATH, none installed by `npx trialgate install`';
   for (const choice of choices) {
     for (const python of pythons) {
       const failure = await tryOut(choice, python);
-      if (failure === null) return { ...choice, python, trouble: choice.kind === 'bubblewrap' ? null : trouble };
+      // A process of the worker's own user could leave its control group again.
+      const held = choice.kind === 'none' ? null : cgroup;
+      if (failure === null) return { ...choice, python, cgroup: held, trouble: choice.kind === 'bubblewrap' ? null : trouble };
       if (choice.kind === 'bubblewrap') trouble ??= failure;
     }
   }
@@ -66,7 +72,7 @@ export async function detectIsolation(options: { bwrap?: string | null; seccomp?
   );
 }
 
-type Choice = Omit<Isolation, 'python' | 'trouble'>;
+type Choice = Omit<Isolation, 'python' | 'cgroup' | 'trouble'>;
 
 /** Null when Python runs in such a sandbox, else why it does not. */
 async function tryOut({ kind, bwrap, ownUser, seccomp }: Choice, python: Python): Promise<string | null> {

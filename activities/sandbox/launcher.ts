@@ -1,5 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import { NO_MEMORY_KILLS } from './cgroup.ts';
 import { SandboxError } from './errors.ts';
 import { NO_GATEWAY_FAILURES } from './gateway-watch.ts';
 import { noteRunning } from './kill-tree.ts';
@@ -27,7 +28,7 @@ let lastId = 0;
  * a stopped event loop for a worker of 300 MB, 1 ms for this one.
  */
 export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessResult> {
-  if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0, ...NO_GATEWAY_FAILURES };
+  if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0, ...NO_GATEWAY_FAILURES, ...NO_MEMORY_KILLS };
   const { send, id, reply } = request((newId) => ({ id: newId, spec }));
   const abort = (): void => send({ id, abort: true });
   const forget = noteRunning(spec.marker, async () => {

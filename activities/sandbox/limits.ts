@@ -8,26 +8,32 @@ export type Limits = {
   /** stdout and stderr together. */
   outputBytes: number;
   processes: number;
-  /** The largest file. */
-  fileMb: number;
+  /** Cores' worth of processor time. */
+  cpus: number;
+  /** The largest file, and all files of the sandbox together. */
+  storageMb: number;
 };
 
 /**
  * The command behind a shell that sets resource limits. Data, not address space, is limited: Node and Go reserve far
  * more of that than they use. POSIX shells call the limit on processes -u or -p.
  */
-export function limited(argv: string[], { memoryMb, processes, fileMb }: Limits, isolation: Isolation): string[] {
+export function limited(argv: string[], { memoryMb, processes, storageMb }: Limits, isolation: Isolation, uid: number | null): string[] {
   const tasks = processes + (isolation.kind === 'none' ? othersOfThisUser() : 0);
   const script = [
     'ulimit -c 0',
     `ulimit -d ${Math.ceil(memoryMb * 1024)}`,
-    `ulimit -f ${Math.ceil(fileMb * 2048)}`,
+    `ulimit -f ${Math.ceil(storageMb * 2048)}`,
     `{ ulimit -p ${tasks} || ulimit -u ${tasks}; } 2>/dev/null`,
     'exec "$@"',
   ];
-  // bubblewrap does the same: programs of root with the setuid bit give the sandbox's user no rights.
-  const noNewRights = isolation.kind === 'user' ? ['setpriv', '--no-new-privs', '--'] : [];
-  return [...noNewRights, '/bin/sh', '-c', script.join('\n'), 'sh', ...argv];
+  return [...asUser(isolation, uid), '/bin/sh', '-c', script.join('\n'), 'sh', ...argv];
+}
+
+/** bubblewrap does the same. Programs of root with the setuid bit then give the sandbox's user no rights. */
+function asUser({ kind }: Isolation, uid: number | null): string[] {
+  if (kind === 'bubblewrap' || uid === null) return [];
+  return ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--no-new-privs', '--'];
 }
 
 /** Without a user or namespace of its own, a sandbox's processes are counted together with all of the user's. */

@@ -85,7 +85,8 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
       memoryMb: Math.min(task.environment.memoryMb, limits.memory_mb ?? Infinity),
       outputBytes: limits.output_bytes,
       processes: limits.processes,
-      fileMb: task.environment.storageMb,
+      cpus: task.environment.cpus,
+      storageMb: task.environment.storageMb,
     },
     isolation,
     uid: sandboxUser(isolation, sandbox),
@@ -99,6 +100,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
     ],
     network: ownNetwork ? { kind: 'gateway', url: run.gateway, folder: sandbox.root } : { kind: 'host' },
     marker: sandbox.marker,
+    root: sandbox.root,
     signal: run.signal,
   });
   const isDiskFull = result.reason !== 'cancelled' && (await isDiskFullForOthers(sandbox, task.environment.storageMb));
@@ -121,6 +123,7 @@ const LIMITS: Record<Exclude<EndReason, 'exited' | 'cancelled'>, string> = {
   out_of_memory: 'used up its memory',
   output_limit: 'printed too much',
   process_limit: 'started too many processes',
+  storage_limit: 'used up its disk space',
 };
 
 function endingOf({ reason, exitCode, signal, stderr }: ProcessResult): Pick<AgentResult, 'ending' | 'reason'> {

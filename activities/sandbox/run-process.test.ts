@@ -74,14 +74,25 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(result.exitCode === 1 ? result.stderr : result.reason).toMatch(/MemoryError|out_of_memory/);
   });
 
-  test('many processes together take more memory than they may', async () => {
-    const eater = 'python3 -c "x = bytearray(b\'x\') * (60 * 2**20); import time; time.sleep(60)"';
-    const sandbox = await fresh();
-    const result = await shell(isolation, sandbox, `for i in 1 2 3 4; do ${eater} & done; wait`, {
-      memoryMb: 100,
-    });
-    expect(result.reason).toBe('out_of_memory');
-    expect(living(sandbox)).toBe(0);
+  test('processes that take more memory together than they may are ended, and so are files in memory', async () => {
+    const eater = `python3 -c "x = bytearray(b'x') * (60 * 2**20); import time; time.sleep(2)"`;
+    const files = `python3 -c '
+import os, time
+held = []
+for _ in range(40):
+    held.append(os.memfd_create("x"))
+    os.write(held[-1], bytes(8 * 2**20))
+    time.sleep(0.05)
+'`;
+    // Without control groups they are counted twice a second.
+    for (const form of [isolation, { ...isolation, cgroup: null }]) {
+      for (const script of [`for i in 1 2 3 4; do ${eater} & done; wait`, files]) {
+        const sandbox = await fresh();
+        const { reason, oomKills } = await shell(form, sandbox, script, { memoryMb: 100 });
+        expect(oomKills ? 'out_of_memory' : reason).toBe('out_of_memory');
+        expect(living(sandbox)).toBe(0);
+      }
+    }
   });
 
   // Nothing counts the processes of root itself; as such, only a sandbox without a user of its own ever runs.
@@ -97,7 +108,7 @@ describe.each(await isolations())('$kind', (isolation) => {
 
   test('a file grows past its limit', async () => {
     const result = await shell(isolation, await fresh(), 'head -c 20000000 /dev/zero > big; stat -c %s big', {
-      fileMb: 1,
+      storageMb: 1,
     });
     expect(Number(result.stdout)).toBeLessThanOrEqual(2 ** 20);
   });
@@ -120,5 +131,10 @@ describe.each(await isolations())('$kind', (isolation) => {
   test('an abort before the start is missed', async () => {
     const result = await shell(isolation, await fresh(), 'echo ran', { signal: AbortSignal.abort() });
     expect(result).toMatchObject({ reason: 'cancelled', stdout: '' });
+  });
+
+  test('many files that are small enough alone are too much together', async () => {
+    const writing = 'for i in $(seq 20); do head -c 4M /dev/zero > file-$i; sleep 0.3; done';
+    expect((await shell(isolation, await fresh(), writing, { storageMb: 10 })).reason).toBe('storage_limit');
   });
 });

@@ -3,7 +3,9 @@ import { closeSync, openSync } from 'node:fs';
 import { Readable } from 'node:stream';
 import { BoundedOutput } from './bounded-output.ts';
 import { bubblewrapArgv, type Mount } from './bubblewrap.ts';
-import { SandboxError } from './errors.ts';
+import { onCores } from './cores.ts';
+import { hostWork, SandboxError } from './errors.ts';
+import { NO_MEMORY_KILLS, openCgroup, type Cgroup, type MemoryKills } from './cgroup.ts';
 import type { GatewayFailures } from './gateway-watch.ts';
 import type { Isolation } from './isolation.ts';
 import { killTree, MARKER, namespaceGone } from './kill-tree.ts';
@@ -11,7 +13,8 @@ import { removeLeftFiles } from './left-files.ts';
 import { limited, type Limits } from './limits.ts';
 import type { Network } from './network.ts';
 import { openDoor, type Door } from './open-door.ts';
-import { watchTree, type Excess } from './tree-watch.ts';
+import { watchStorage } from './storage-watch.ts';
+import { OURS, watchTree, type Excess } from './tree-watch.ts';
 
 export type ProcessSpec = {
   argv: string[];
@@ -28,12 +31,14 @@ export type ProcessSpec = {
   network: Network;
   /** Names its processes, so that they are found again. */
   marker: string;
+  /** The sandbox's folder on the host: what is in it counts as its disk space. */
+  root: string;
   signal: AbortSignal;
 };
 
 export type EndReason = 'exited' | 'timed_out' | 'output_limit' | 'cancelled' | Excess;
 
-export type ProcessResult = GatewayFailures & {
+export type ProcessResult = GatewayFailures & MemoryKills & {
   reason: EndReason;
   exitCode: number | null;
   signal: NodeJS.Signals | null;
@@ -49,18 +54,20 @@ export type ProcessResult = GatewayFailures & {
  */
 export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   await using door = await openDoor(spec);
-  const result = await runBehind(spec, door);
+  const { cgroup: parents } = spec.isolation;
+  const cgroup = parents && (await hostWork("making the sandbox's control group", async () => openCgroup(parents, { ...spec.limits, processes: spec.limits.processes + OURS })));
+  const result = await runBehind(spec, door, cgroup).finally(() => cgroup?.remove());
   // Nothing of the command has run without its relay, so this is the host's failure.
   if (result.reason === 'exited' && !(await door.relayStarted()))
     throw new SandboxError(`the sandbox's relay to the gateway could not start: ${result.stderr.trim().slice(-500)}`);
   return { ...result, ...(await door.close()) };
 }
 
-async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessResult, keyof GatewayFailures>> {
+async function runBehind(spec: ProcessSpec, door: Door, cgroup: Cgroup | null): Promise<Omit<ProcessResult, keyof GatewayFailures>> {
   const started = performance.now();
   const elapsed = (): number => (performance.now() - started) / 1000;
   const namespaced = spec.isolation.kind === 'bubblewrap';
-  const child = begin(spec, door);
+  const child = begin(spec, door, cgroup?.enter ?? onCores(spec.limits.cpus));
   const exit = await new Promise<Exit>((resolve, reject) => {
     let reason: EndReason = 'exited';
     const tree = { pid: child.pid ?? 0, uid: spec.uid, marker: spec.marker, namespaced };
@@ -72,9 +79,7 @@ async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessRes
     const [stdout, stderr] = [output.collect(child.stdout), output.collect(child.stderr)];
     const status = new BoundedOutput(65536, () => {}).collect(child.status);
     const deadline = setTimeout(() => void end('timed_out'), spec.limits.seconds * 1000);
-    const unwatch = child.pid
-      ? watchTree({ ...spec.limits, pid: child.pid, uid: spec.uid, onExcess: (excess) => void end(excess) })
-      : () => {};
+    const unwatch = watch(spec, child.pid, cgroup, (excess) => void end(excess));
     const cancel = (): void => void end('cancelled');
     spec.signal.addEventListener('abort', cancel, { once: true });
 
@@ -98,28 +103,42 @@ async function runBehind(spec: ProcessSpec, door: Door): Promise<Omit<ProcessRes
     child.process.once('exit', (code, signal) => void settle(code, signal).catch(reject));
   });
   const { status, ...result } = exit;
+  const memory = cgroup?.memoryKills() ?? NO_MEMORY_KILLS;
+  const wasKilled = result.signal === 'SIGKILL' || result.exitCode === SIGKILL_EXIT || (namespaced && !status.includes('exit-code'));
+  if (result.reason === 'exited' && wasKilled && memory.oomKills && memory.hitMemoryLimit)
+    return { ...result, ...memory, reason: 'out_of_memory', seconds: elapsed() };
   // bubblewrap reports the exit code of a command that it got to run; nothing else can write there.
   if (namespaced && result.reason === 'exited' && !status.includes('exit-code')) {
     throw new SandboxError(`bubblewrap could not start the sandbox: ${result.stderr.trim().slice(-500)}`);
   }
-  return { ...result, seconds: elapsed() };
+  return { ...result, ...memory, seconds: elapsed() };
 }
 
-type Exit = Omit<ProcessResult, 'seconds' | keyof GatewayFailures> & { status: string };
+/** A shell's exit status for a command that SIGKILL ended. */
+const SIGKILL_EXIT = 137;
 
-function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network }: ProcessSpec, door: Door) {
+/** Watches what the kernel does not hold. */
+function watch({ limits, root, uid }: ProcessSpec, pid: number | undefined, cgroup: Cgroup | null, onExcess: (excess: Excess) => void): () => void {
+  if (!pid) return () => {};
+  const stops = [watchStorage({ root, storageMb: limits.storageMb, onExcess: () => onExcess('storage_limit') })];
+  if (!cgroup) stops.push(watchTree({ ...limits, pid, uid, onExcess }));
+  return () => stops.forEach((stop) => stop());
+}
+
+type Exit = Omit<ProcessResult, 'seconds' | keyof GatewayFailures | keyof MemoryKills> & { status: string };
+
+function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network }: ProcessSpec, door: Door, enter: string[]) {
   const { bwrap, python, kind, seccomp } = isolation;
   const wrapped = kind === 'bubblewrap' && bwrap !== null;
   const inside = { uid, python, mounts: [...mounts, ...door.mounts], cwd, hostNetwork: network.kind === 'host' };
   const filter = wrapped && seccomp ? openSync(seccomp, 'r') : null;
   const wrap = wrapped ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3, ...(filter === null ? {} : { seccompFd: 4 }) }) : [];
-  const [command = '', ...args] = [...wrap, ...door.relay, ...limited(argv, limits, isolation)];
+  const [command = '', ...args] = [...enter, ...wrap, ...door.relay, ...limited(argv, limits, isolation, uid)];
   const child = spawn(command, args, {
     cwd: wrapped ? '/' : cwd,
     env: { ...env, [MARKER]: marker },
     stdio: ['ignore', 'pipe', 'pipe', ...(wrapped ? ['pipe' as const] : []), ...(filter === null ? [] : [filter])],
     detached: true,
-    ...(!wrapped && uid !== null ? { uid, gid: uid } : {}),
   });
   if (filter !== null) closeSync(filter);
   const [stdout, stderr] = [child.stdout, child.stderr];

@@ -10,7 +10,7 @@ import { hostWork, SandboxError, VerifierError } from './errors.ts';
 import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
 import { verifierName } from './names.ts';
-import { countOomKills } from './oom-kills.ts';
+import { countOomKills, wasMachineOutOfMemory } from './oom-kills.ts';
 import { readRewards } from './read-rewards.ts';
 import { sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
@@ -70,7 +70,7 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
       );
     const signalled = signalOf(result);
     if (signalled) throw new VerifierError(`${task.name}: the verifier was killed by ${signalled}`, 'killed');
-    const isInDoubt = (await countOomKills()) > oomKills;
+    const isInDoubt = wasMachineOutOfMemory(result, { before: oomKills, after: await countOomKills() });
     const rewards = await readRewards(join(clean.logs, 'verifier'), describe(task, result, isolation));
     return { rewards, isInDoubt, stdoutTail, skipped, seconds: result.seconds };
   } finally {
@@ -122,7 +122,8 @@ async function runTests(
       ...LIMITS,
       seconds: task.verifier.timeoutSec,
       memoryMb: task.environment.memoryMb,
-      fileMb: task.environment.storageMb,
+      cpus: task.environment.cpus,
+      storageMb: task.environment.storageMb,
     },
     isolation,
     uid: sandboxUser(isolation, clean),
@@ -137,6 +138,7 @@ async function runTests(
     ],
     network: { kind: 'none' },
     marker: clean.marker,
+    root: clean.root,
     signal,
   });
 }

@@ -12,12 +12,12 @@ import type { Network } from '../network.ts';
 import type { ProcessResult, ProcessSpec } from '../run-process.ts';
 import { sandboxUser } from '../sandbox-user.ts';
 
-export const limits: Limits = { seconds: 10, memoryMb: 512, outputBytes: 100_000, processes: 32, fileMb: 10 };
+export const limits: Limits = { seconds: 10, memoryMb: 512, outputBytes: 100_000, processes: 32, cpus: 2, storageMb: 10 };
 
 /** Every isolation that this machine and user can give. */
 export async function isolations(): Promise<Isolation[]> {
   const [best, plain] = [await detectIsolation(), await detectIsolation({ bwrap: null })];
-  const none: Isolation = { ...plain, kind: 'none', ownUser: false };
+  const none: Isolation = { ...plain, kind: 'none', ownUser: false, cgroup: null };
   return [...new Map([best, plain, none].map((one) => [one.kind, one])).values()];
 }
 
@@ -89,6 +89,7 @@ export function specOf(isolation: Isolation, sandbox: Sandbox, script: string, o
     ],
     network,
     marker: sandbox.marker,
+    root: sandbox.root,
     signal,
   };
 }

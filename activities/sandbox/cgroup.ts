@@ -1,0 +1,184 @@
+import { execFile } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { mkdirSync, readFileSync, readdirSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
+
+const run = promisify(execFile);
+
+/** The control groups of this machine under which sandboxes get their own. Version 1 has a tree of its own for each resource. */
+export type CgroupParents = { version: 2; all: string } | { version: 1; memory: string; pids: string; cpu: string };
+
+export type CgroupLimits = { memoryMb: number; processes: number; cpus: number };
+
+/** What the kernel did to a sandbox for want of memory. */
+export type MemoryKills = {
+  /** Processes of the sandbox that the kernel killed; null where there is no cgroup to say so. */
+  oomKills: number | null;
+  /** Whether the sandbox was at its own limit. If not, the machine had no memory left. */
+  hitMemoryLimit: boolean;
+};
+
+export type Cgroup = {
+  /** Comes before the command: joins the group, then becomes the command. */
+  enter: string[];
+  memoryKills: () => MemoryKills;
+  /** Ends what is still in it. */
+  remove: () => Promise<void>;
+};
+
+export const NO_MEMORY_KILLS: MemoryKills = { oomKills: null, hitMemoryLimit: false };
+
+const PREFIX = 'trialgate-';
+const PERIOD_US = 100_000;
+const ENTER = 'until [ "$1" = -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"';
+/** What another worker has made a moment ago may still be empty. */
+const STALE_MS = 60_000;
+
+/** Null where this machine, or this user, cannot make control groups that limit memory, processes and processor time. */
+export async function findCgroupParents(): Promise<CgroupParents | null> {
+  for (const parents of candidates()) {
+    try {
+      sweep(parents);
+      const probe = openCgroup(parents, { memoryMb: 64, processes: 8, cpus: 1 });
+      const [command = '', ...args] = [...probe.enter, 'true'];
+      await run(command, args).finally(probe.remove);
+      return parents;
+    } catch {
+      continue;
+    }
+  }
+  return null;
+}
+
+/** @throws where the kernel refuses the group or a limit */
+export function openCgroup(parents: CgroupParents, limits: CgroupLimits): Cgroup {
+  const name = `${PREFIX}${randomUUID()}`;
+  const folders = foldersOf(parents).map((parent) => join(parent, name));
+  const memory = join(parents.version === 2 ? parents.all : parents.memory, name);
+  const remove = async (): Promise<void> => {
+    if (parents.version === 2) writeIfThere(join(memory, 'cgroup.kill'), '1');
+    await Promise.all(folders.map(removeFolder));
+  };
+  try {
+    for (const folder of folders) mkdirSync(folder);
+    setLimits(parents, name, limits);
+  } catch (error) {
+    folders.forEach(removeNow);
+    throw error;
+  }
+  return {
+    enter: ['/bin/sh', '-c', ENTER, 'sh', ...folders.map((folder) => join(folder, 'cgroup.procs')), '--'],
+    memoryKills: () => (parents.version === 2 ? killsOfVersion2(memory) : killsOfVersion1(memory)),
+    remove,
+  };
+}
+
+function setLimits(parents: CgroupParents, name: string, { memoryMb, processes, cpus }: CgroupLimits): void {
+  const bytes = String(Math.ceil(memoryMb) * 2 ** 20);
+  const quota = String(Math.max(1000, Math.round(cpus * PERIOD_US)));
+  if (parents.version === 2) {
+    const folder = join(parents.all, name);
+    writeFileSync(join(folder, 'memory.max'), bytes);
+    writeIfThere(join(folder, 'memory.swap.max'), '0');
+    writeFileSync(join(folder, 'pids.max'), String(processes));
+    writeFileSync(join(folder, 'cpu.max'), `${quota} ${PERIOD_US}`);
+  } else {
+    writeFileSync(join(parents.memory, name, 'memory.limit_in_bytes'), bytes);
+    writeIfThere(join(parents.memory, name, 'memory.memsw.limit_in_bytes'), bytes);
+    writeFileSync(join(parents.pids, name, 'pids.max'), String(processes));
+    writeFileSync(join(parents.cpu, name, 'cpu.cfs_period_us'), String(PERIOD_US));
+    writeFileSync(join(parents.cpu, name, 'cpu.cfs_quota_us'), quota);
+  }
+}
+
+/** `oom` counts how often the group was at its own limit and nothing could be freed. */
+function killsOfVersion2(folder: string): MemoryKills {
+  const events = read(join(folder, 'memory.events'));
+  return { oomKills: counter(events, 'oom_kill'), hitMemoryLimit: counter(events, 'oom') > 0 };
+}
+
+function killsOfVersion1(folder: string): MemoryKills {
+  const oomKills = counter(read(join(folder, 'memory.oom_control')), 'oom_kill');
+  const refusals = ['memory.failcnt', 'memory.memsw.failcnt'].map((file) => Number(read(join(folder, file))));
+  return { oomKills, hitMemoryLimit: refusals.some((count) => count > 0) };
+}
+
+const counter = (text: string, name: string): number => Number(new RegExp(`^${name} (\\d+)$`, 'm').exec(text)?.[1] ?? 0);
+
+function read(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+/** A kernel may be built without it. */
+function writeIfThere(file: string, value: string): void {
+  try {
+    writeFileSync(file, value);
+  } catch {
+    // Without swap there is nothing to limit; without cgroup.kill the processes are ended otherwise.
+  }
+}
+
+/** A killed process stays in its group for some moments. */
+async function removeFolder(folder: string): Promise<void> {
+  for (let round = 0; round < 100 && !removeNow(folder); round += 1) await sleep(5);
+}
+
+function removeNow(folder: string): boolean {
+  try {
+    rmdirSync(folder);
+    return true;
+  } catch (error) {
+    return error instanceof Error && 'code' in error && error.code === 'ENOENT';
+  }
+}
+
+const foldersOf = (parents: CgroupParents): string[] =>
+  parents.version === 2 ? [parents.all] : [parents.memory, parents.pids, parents.cpu];
+
+/** Removes the groups that workers which were killed have left. The kernel removes only empty ones. */
+function sweep(parents: CgroupParents): void {
+  for (const parent of foldersOf(parents)) {
+    const old = readdirSync(parent).filter((name) => name.startsWith(PREFIX)).map((name) => join(parent, name));
+    old.filter((folder) => Date.now() - statSync(folder).mtimeMs > STALE_MS).forEach(removeNow);
+  }
+}
+
+/** In order of preference: below the worker's own group its limits hold for the sandboxes too. */
+function candidates(): CgroupParents[] {
+  const mounts = read('/proc/self/mountinfo').split('\n').flatMap(parseMount);
+  const own = read('/proc/self/cgroup').split('\n').map((line) => line.split(':'));
+  const ownPath = (controller: string): string => own.find(([, names = '']) => names.split(',').includes(controller))?.[2] ?? '/';
+  const unified = mounts.find(({ type }) => type === 'cgroup2');
+  const found: CgroupParents[] = [];
+  if (unified) {
+    for (const all of new Set([join(unified.folder, ownPath('')), unified.folder])) {
+      enableControllers(all);
+      found.push({ version: 2, all });
+    }
+  }
+  const parentOf = (controller: string): string | undefined => {
+    const mount = mounts.find(({ type, options }) => type === 'cgroup' && options.includes(controller));
+    return mount && join(mount.folder, ownPath(controller));
+  };
+  const [memory, pids, cpu] = [parentOf('memory'), parentOf('pids'), parentOf('cpu')];
+  if (memory && pids && cpu) found.push({ version: 1, memory, pids, cpu });
+  return found;
+}
+
+/** The kernel refuses that for a group which has processes of its own, unless it is the topmost one. */
+function enableControllers(folder: string): void {
+  writeIfThere(join(folder, 'cgroup.subtree_control'), '+memory +pids +cpu');
+}
+
+function parseMount(line: string): { folder: string; type: string; options: string[] }[] {
+  const [before = '', after = ''] = line.split(' - ');
+  const [type = '', , options = ''] = after.split(' ');
+  const folder = before.split(' ')[4];
+  return folder && type.startsWith('cgroup') ? [{ folder, type, options: options.split(',') }] : [];
+}
