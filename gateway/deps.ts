@@ -5,6 +5,7 @@ import type { InFlight } from './in-flight.ts';
 import { MAX_DEPTH } from './json.ts';
 import type { OpenBodies } from './open-bodies.ts';
 import type { Recorder } from './recorder/recorder.ts';
+import type { Deliveries } from './retry/deliveries.ts';
 import type { SameCalls } from './retry/same-calls.ts';
 import type { Conversations } from './token-in/conversations.ts';
 import type { Trials } from './trials.ts';
@@ -20,6 +21,7 @@ export type GatewayDeps = {
   openCalls: InFlight;
   openBodies: OpenBodies;
   sameCalls: SameCalls;
+  deliveries: Deliveries;
   /** Derives the attempts' keys. */
   secret: string;
   /** Opens the session routes; null leaves them open, for a gateway that listens on loopback alone. */
@@ -38,8 +40,9 @@ export type GatewayDeps = {
 /**
  * What a runtime gives each request. `cut` breaks its connection, where an unfinished body does not do that by itself. `handOver`
  * gives the request to the thread for heavy ones, with its body where that was read, and returns what its handler returns then.
+ * `delivered` resolves, when the reply has ended, to whether its agent got all of it.
  */
-export type GatewayEnv = { Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response> } };
+export type GatewayEnv = { Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response>; delivered?: () => Promise<boolean> } };
 
 export type GatewaySettings = {
   /** Continues a conversation from its recorded ids where the engine can. */

@@ -9,6 +9,7 @@ import { recordCalls } from '../store/queries/record-calls.ts';
 import { readReplicas } from '../store/queries/read-replicas.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { requireSecret } from '../store/queries/require-secret.ts';
+import { settleDeliveries } from '../store/queries/settle-deliveries.ts';
 import { createGateway } from './app.ts';
 import { Counters, type Snapshot } from './counters.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from './deps.ts';
@@ -23,6 +24,7 @@ import { isLoopback } from './loopback.ts';
 import { patiently } from './patiently.ts';
 import { toFailure } from './failure.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
+import { Deliveries } from './retry/deliveries.ts';
 import { SameCallsHere } from './retry/same-calls.ts';
 import { sleep } from './sleep.ts';
 import { Conversations } from './token-in/conversations.ts';
@@ -63,6 +65,8 @@ export type NodeGateway = {
 const SESSION = '-c plan_cache_mode=force_generic_plan -c synchronous_commit=on';
 
 const START_WAIT_MS = 10_000;
+/** A reply that was delivered is taken for undelivered for that long, should this process die then. */
+const DELIVERIES_MS = 100;
 
 /** Serves the gateway on Node: undici towards the engines, group commit towards Postgres. */
 export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway & { snapshot: () => Snapshot }> {
@@ -87,11 +91,12 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     waitMs: settings.storeWaitMs,
     log,
   });
+  const deliveries = new Deliveries({ settle: (delivered) => settleDeliveries(db, delivered), waitMs: DELIVERIES_MS, log });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
   const counters = new Counters();
   const otherThread = lane ? () => lane.snapshot() : undefined;
-  const app = createGateway({ db, trials, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
+  const app = createGateway({ db, trials, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), deliveries, secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.
@@ -104,7 +109,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     const port = typeof address === 'object' && address ? address.port : options.port;
     const close = async () => {
       await Promise.all([stopServer(server, stopping, drainMs), lane?.close()]);
-      await Promise.race([recorder.close(), sleep(settings.storeWaitMs)]);
+      await Promise.race([recorder.close().then(() => deliveries.close()), sleep(settings.storeWaitMs)]);
       await end();
     };
     return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close, routes: app.routes, snapshot: () => ({ counters, engines: engines.loads }) };

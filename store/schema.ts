@@ -11,3 +11,4 @@ export * from './tables/quarantined-tasks.ts';
 export * from './tables/replicas.ts';
 export * from './tables/runs.ts';
 export * from './tables/trials.ts';
+export * from './tables/undelivered-calls.ts';

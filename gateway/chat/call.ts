@@ -43,7 +43,7 @@ export class Call {
   /** Why its trial's time was up before its reply was whole. */
   spent: Failure | null = null;
   /** Called once, when nothing more will happen. */
-  onEnd: () => void = () => {};
+  onEnd: (as: CallRecord['status']) => void = () => {};
   readonly #deps: GatewayDeps;
   readonly #startedAt = new Date();
   readonly #controller = new AbortController();
@@ -207,7 +207,7 @@ export class Call {
     // What is still under way to the engine is of no use any more; a reply that is whole was read to its end.
     if (as !== 'completed') this.#controller.abort(OVER);
     this.lease?.leave();
-    this.onEnd();
+    this.onEnd(as);
   }
 
   /** Whether weights of something else than the trial's run sampled any of it. */

@@ -70,6 +70,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     stream: request.stream,
     digest: request.retry.digest,
     idempotencyKey: request.retry.key,
+    isRetryable: request.retry.isPossible,
     requestBytes: request.size,
     request: isRefused ? nothingOfRequest() : request.outline,
     // What an agent saw of a refused call is a message that the reason has, or the empty reply of a spent budget.

@@ -18,7 +18,7 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, la
       if (incoming instanceof IncomingMessage && outgoing instanceof ServerResponse) await lane?.handOver(incoming, outgoing, body);
       return answered();
     };
-    const response = await app.fetch(request, { cut: () => cut(outgoing), ...(lane ? { handOver } : {}) });
+    const response = await app.fetch(request, { cut: () => cut(outgoing), delivered: () => isDelivered(outgoing), ...(lane ? { handOver } : {}) });
     // The head goes with the first of the body, if that is there already. The socket's cork, not the message's: Node would send
     // the end of a chunked body that is over by then before the body.
     const { socket } = outgoing;
@@ -38,6 +38,15 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, la
 function answered(): Response {
   const response = new Response(null, { headers: { 'x-hono-already-sent': 'true' } });
   return response.body === null ? response : new Response();
+}
+
+/** Resolves to whether all of a reply was handed to the system before its connection ended. */
+function isDelivered(outgoing: HttpBindings['outgoing'] | Http2Bindings['outgoing']): Promise<boolean> {
+  return new Promise((resolve) => {
+    if (outgoing.closed) resolve(outgoing.writableFinished);
+    outgoing.once('finish', () => resolve(true));
+    outgoing.once('close', () => resolve(false));
+  });
 }
 
 /** Breaks a reply off: what was written of it goes out first. Its end stays unwritten, by which a client knows. */

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { isObject, type JsonObject } from '../json.ts';
 import { readEvents, typesOf } from '../testing/protocol-events.ts';
 import { calling } from '../testing/calling.ts';
+import { pretendCut } from '../testing/lost-replies.ts';
 import { useTokenGateway } from '../testing/token-gateway.ts';
 
 const gateway = useTokenGateway();
@@ -101,12 +102,14 @@ test.each(EACH)('$kind: what a later turn thought is lost, or told as its text (
   expect(call?.response).toMatchObject({ choices: [{ message: { content: 'looking', reasoning: 'hm, 🦀' } }] });
 });
 
-test.each(EACH)('$kind: a retry is sampled again, or replayed in another form (stream: $stream)', async ({ kind, stream }) => {
+test.each(EACH)('$kind: a retry of a lost reply gets it in the form of the first one (stream: $stream)', async ({ kind, stream }) => {
   const trial = await gateway.trial();
   gateway.toy.script = [{ text: SAID[0] ?? '' }];
   const body = { ...KINDS[kind].first, stream };
   const read = async (reply: Response) => (stream ? KINDS[kind].ended(await readEvents(reply)) : gateway.json(reply));
-  const first = await read(await ask(trial, kind, body));
+  const delivered = await ask(trial, kind, body, { 'x-stainless-retry-count': '0' });
+  const first = await read(delivered);
+  await pretendCut(gateway.db, delivered.headers.get('x-trialgate-call'));
   const again = await ask(trial, kind, body, { 'x-stainless-retry-count': '1' });
   expect(again.headers.get('x-trialgate-replay')).toBe('true');
   expect(await read(again)).toEqual(first);

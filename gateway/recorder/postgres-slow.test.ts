@@ -18,7 +18,8 @@ const whileLocked = <T>(body: () => Promise<T>): Promise<T> =>
 
 /** How a call ended for its agent. */
 async function endOf(trial: Trial, body: Record<string, unknown>): Promise<string> {
-  const reply = await trial.chat(body);
+  const headers = { authorization: `Bearer ${trial.key}`, 'x-stainless-retry-count': '0' };
+  const reply = await trial.chat(body, { headers });
   if (body.stream !== true) return reply.status === 200 ? 'whole' : `${reply.status} ${(await reply.json()).error.code}`;
   const { done, broken, finish, chunks } = await readStream(reply);
   return done || finish || !broken ? 'whole' : `${reply.status} ${chunks.at(-1)?.error?.code}`;

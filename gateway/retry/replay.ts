@@ -1,10 +1,10 @@
 import { choicesOf } from '../../store/calls/choices.ts';
-import type { Replay } from '../../store/queries/replay-call.ts';
+import type { Replay } from '../../store/queries/claim-reply.ts';
 import type { ModelRequest } from '../chat/request.ts';
 import { wholeReply } from '../chat/whole-reply.ts';
 import type { JsonObject } from '../json.ts';
 
-/** The reply of a call that completed, once more: no other call is made or recorded. */
+/** Answers with the reply of a call that completed: no other call is made or recorded. */
 export const replay = (done: Replay, request: ModelRequest): Response =>
   wholeReply(done.id, request.wants.tokenIds ? withIds(done, request) : done.reply, request, { 'x-trialgate-replay': 'true' });
 

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { isObject, type JsonObject } from '../json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { readStream } from '../testing/harness.ts';
+import { pretendCut } from '../testing/lost-replies.ts';
 import { useTokenGateway } from '../testing/token-gateway.ts';
 
 const context = useTokenGateway();
@@ -31,7 +32,9 @@ test.each(cases)('a retry\'s reply lacks the log-probabilities or ids of the fir
   const body = route === 'chat' ? { messages: [...opening.messages, first.message, { role: 'user', content: 'b' }] } : { prompt: `a${first.text} b` };
   const ask = (headers: Record<string, string>) =>
     trial[route === 'chat' ? 'chat' : 'complete']({ ...body, ...WANTS, stream }, { headers: { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json', ...headers } });
-  const before = await got(await ask({}), stream);
+  const delivered = await ask({ 'x-stainless-retry-count': '0' });
+  const before = await got(delivered, stream);
+  await pretendCut(context.db, delivered.headers.get('x-trialgate-call'));
   const replayed = await ask({ 'x-stainless-retry-count': '1' });
   expect(replayed.headers.get('x-trialgate-replay')).toBe('true');
   expect(await got(replayed, stream)).toEqual(before);

@@ -1,11 +1,13 @@
 import { sql } from 'drizzle-orm';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openDatabase, type Database } from '../../store/database.ts';
+import { undeliveredCalls } from '../../store/schema.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { FakeEngine } from '../testing/fake-engine.ts';
 import { GatewayProcess } from '../testing/gateway-process.ts';
 import { ASK, eventually, readStream } from '../testing/harness.ts';
+import { isCommitting } from '../testing/lost-replies.ts';
 import { slowCommits } from '../testing/slow-commits.ts';
 
 const ADMIN = { authorization: 'Bearer the admin key' };
@@ -28,8 +30,6 @@ afterAll(async () => {
   await postgres.close();
 });
 
-const isCommitting = async () => (await db.execute(sql`select 1 from pg_stat_activity where wait_event = 'PgSleep'`)).rows.length > 0;
-
 /** A gateway dies while Postgres commits a call, before its agent sees an end; the agent tries again at another process, before or after that commit's end. */
 async function retryAfterKill({ trialId, stream, headers, afterCommit }: { trialId: string; stream: boolean; headers: Record<string, string>; afterCommit: boolean }) {
   const [dying, other] = gateways;
@@ -45,7 +45,7 @@ async function retryAfterKill({ trialId, stream, headers, afterCommit }: { trial
   await slowCommits(db, 1_000);
   const first = ask(dying, { ...headers, 'x-stainless-retry-count': '0' }).then((reply) => reply.text());
   first.catch(() => {});
-  await eventually(isCommitting);
+  await eventually(() => isCommitting(db));
   await dying.kill();
   await expect(first).rejects.toThrow();
   if (afterCommit) await eventually(async () => (await readCalls(db, { trialId, attempt: 1 })).length > 0);
@@ -58,15 +58,31 @@ async function retryAfterKill({ trialId, stream, headers, afterCommit }: { trial
 const KEYED = { stream: false, headers: { 'idempotency-key': 'k' } };
 const COUNTED = { stream: true, headers: { 'x-stainless-retry-count': '1' } };
 
-test.each<typeof KEYED | typeof COUNTED>([KEYED, COUNTED])('a call that was committed as its gateway was killed is sampled again for its retry (stream: $stream)', async ({ stream, headers }) => {
+test.each<typeof KEYED | typeof COUNTED>([KEYED, COUNTED])('a call that was committed as its gateway was killed answers its retry (stream: $stream)', async ({ stream, headers }) => {
   const { text, sampled, recorded, answered } = await retryAfterKill({ trialId: `after-${stream}`, stream, headers: { ...headers }, afterCommit: true });
   expect([text, sampled]).toEqual(['Hello 🦀 world\u0000!', 1]);
   expect(recorded).toEqual([{ id: answered, status: 'completed' }]);
 });
 
-test('a call is recorded twice when its retry overtakes a commit that outlives its gateway process', async () => {
+test('a retry that overtakes a commit which outlives its gateway process waits for it, and gets its reply', async () => {
   const { sampled, recorded, answered } = await retryAfterKill({ trialId: 'during', ...KEYED, afterCommit: false });
-  await eventually(async () => !(await isCommitting()));
+  await eventually(async () => !(await isCommitting(db)));
   expect(sampled).toBe(1);
   expect(recorded).toEqual([{ id: answered, status: 'completed' }]);
+});
+
+test('a retry at another gateway is a new call when the first reply was delivered whole and its gateway killed after that', async () => {
+  const [dying, other] = gateways;
+  await dying.start();
+  await db.execute(sql`drop trigger slow_disk on calls`);
+  const trialId = 'delivered';
+  const { api_key } = await (await fetch(`${dying.url}/sessions/${trialId}`, { method: 'POST', headers: ADMIN })).json();
+  const ask = (gateway: GatewayProcess, count: string) =>
+    fetch(`${gateway.url}/${trialId}/v1/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${api_key}`, 'x-stainless-retry-count': count }, body: JSON.stringify(ASK) });
+  await (await ask(dying, '0')).text();
+  await eventually(async () => (await db.$count(undeliveredCalls)) === 0);
+  await dying.kill();
+  const retried = await ask(other, '1');
+  expect([retried.status, retried.headers.get('x-trialgate-replay')]).toEqual([200, null]);
+  expect(await readCalls(db, { trialId, attempt: 1 })).toHaveLength(2);
 });

@@ -1,52 +1,104 @@
-import { eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { calls } from '../../store/schema.ts';
+import { hangUpWhileCommitting, isCommitting, pretendCut } from '../testing/lost-replies.ts';
 import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
+import { slowCommits } from '../testing/slow-commits.ts';
 
 const gateway = useGateway();
 const again = (count: number) => ({ 'x-stainless-retry-count': String(count) });
 const headersOf = (key: string, more: Record<string, string>) => ({ authorization: `Bearer ${key}`, 'content-type': 'application/json', ...more });
 const sampled = () => gateway.engine.seen.filter(({ path }) => path === '/v1/chat/completions').length;
 
-test.each([false, true])('an SDK\'s retry of a call that completed is sampled again (stream: %s)', async (stream) => {
+type Trial = Awaited<ReturnType<typeof gateway.trial>>;
+
+const ask = (trial: Trial, headers: Record<string, string>, body: unknown = ASK, signal?: AbortSignal) =>
+  gateway.chat(trial.id, trial.key, body, { headers: headersOf(trial.key, headers), ...(signal ? { signal } : {}) });
+
+const headOf = ({ headers }: Response) => ({ call: headers.get('x-trialgate-call'), isReplay: headers.get('x-trialgate-replay') === 'true' });
+
+async function textOf(reply: Response, stream: boolean): Promise<string> {
+  if (!stream) return (await reply.json()).choices[0].message.content;
+  const { chunks, done } = await readStream(reply);
+  expect(done).toBe(true);
+  return chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('');
+}
+
+const HOW = [{ first: again(0), then: again(1) }, { first: { 'idempotency-key': 'k' }, then: { 'idempotency-key': 'k' } }];
+const CASES = HOW.flatMap((how) => [false, true].map((stream) => ({ ...how, stream })));
+
+test.each(CASES)('a retry of a reply whose connection ended early gets that reply, once; the next is a new call ($then, stream: $stream)', async ({ first, then, stream }) => {
   const trial = await gateway.trial();
-  const ask = { ...ASK, stream };
-  const first = await trial.chat(ask, { headers: headersOf(trial.key, again(0)) });
-  const second = async () => trial.chat(ask, { headers: headersOf(trial.key, again(1)) });
-  if (stream) {
-    const text = ({ chunks }: Awaited<ReturnType<typeof readStream>>) => chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('');
-    const [before, after] = [await readStream(first), await readStream(await second())];
-    expect(text(after)).toBe(text(before));
-    expect([after.done, after.finish?.choices?.[0]?.finish_reason]).toEqual([true, 'stop']);
-  } else expect(await (await second()).json()).toEqual(await first.json());
+  const body = { ...ASK, stream };
+  await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, first, body, signal));
+  const [lost] = await trial.calls();
+  const second = await ask(trial, then, body);
+  expect(headOf(second)).toEqual({ call: lost?.id, isReplay: true });
+  expect(await textOf(second, stream)).toBe('Hello 🦀 world\u0000!');
   expect(sampled()).toBe(1);
-  expect(await trial.calls()).toHaveLength(1);
+  const third = await ask(trial, then, body);
+  expect(headOf(third)).toMatchObject({ isReplay: false });
+  await textOf(third, stream);
+  expect(await trial.calls()).toMatchObject([{ id: lost?.id, status: 'completed' }, { status: 'completed' }]);
 });
 
-test('the same body without a retry\'s header is taken for a retry', async () => {
+test.each(CASES)('a request that follows a reply which was delivered whole is a new call, though it says that it is a retry ($then, stream: $stream)', async ({ first, then, stream }) => {
   const trial = await gateway.trial();
-  await trial.chat(ASK);
-  await trial.chat(ASK);
-  expect(await trial.calls()).toHaveLength(2);
+  const body = { ...ASK, stream };
+  for (const headers of [first, then, then]) {
+    const reply = await ask(trial, headers, body);
+    expect(headOf(reply).isReplay).toBe(false);
+    await textOf(reply, stream);
+  }
+  expect(sampled()).toBe(3);
+  expect(await trial.calls()).toHaveLength(3);
 });
 
-test('the same Idempotency-Key is sampled twice, or answers another body', async () => {
+test('a request that does not say it is a retry is a new call, also where an equal one lost its reply', async () => {
   const trial = await gateway.trial();
-  const headers = headersOf(trial.key, { 'idempotency-key': 'k' });
-  const [first, second] = [await trial.chat(ASK, { headers }), await trial.chat(ASK, { headers })];
-  expect(second.headers.get('x-trialgate-call')).toBe(first.headers.get('x-trialgate-call'));
-  const other = await trial.chat({ ...ASK, user: 'somebody' }, { headers });
-  expect(other.headers.get('x-trialgate-call')).not.toBe(first.headers.get('x-trialgate-call'));
-  expect(await trial.calls()).toHaveLength(2);
+  await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
+  for (const headers of [{}, again(0)]) expect(headOf(await ask(trial, headers)).isReplay).toBe(false);
+  expect(headOf(await ask(trial, again(1)))).toEqual({ call: (await trial.calls())[0]?.id, isReplay: true });
+  expect(sampled()).toBe(3);
 });
 
-test('a retry that overtakes its first try is sampled beside it', async () => {
+test('a retry gets the reply of its own body and Idempotency-Key only', async () => {
+  const trial = await gateway.trial();
+  const first = await ask(trial, { 'idempotency-key': 'k' });
+  await pretendCut(gateway.db, headOf(first).call);
+  expect(headOf(await ask(trial, { 'idempotency-key': 'other' })).isReplay).toBe(false);
+  expect(headOf(await ask(trial, { 'idempotency-key': 'k' }, { ...ASK, user: 'somebody' })).isReplay).toBe(false);
+  expect(headOf(await ask(await gateway.trial(), { 'idempotency-key': 'k' })).isReplay).toBe(false);
+  expect(headOf(await ask(trial, { 'idempotency-key': 'k' }))).toEqual({ call: headOf(first).call, isReplay: true });
+});
+
+test('of two retries that come at once one gets the lost reply, the other is a new call', async () => {
+  const trial = await gateway.trial();
+  await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
+  const replies = await Promise.all([ask(trial, again(1)), ask(trial, again(1))]);
+  expect(replies.map((reply) => headOf(reply).isReplay).toSorted()).toEqual([false, true]);
+  expect(sampled()).toBe(2);
+});
+
+test('a retry waits for a first try that is under way, and is a new call when that was delivered whole', async () => {
   const trial = await gateway.trial();
   gateway.engine.delay = 30;
-  const first = trial.chat(ASK);
+  const first = ask(trial, again(0));
   await eventually(() => sampled() === 1);
-  const second = await trial.chat(ASK, { headers: headersOf(trial.key, again(1)) });
-  expect(second.headers.get('x-trialgate-call')).toBe((await first).headers.get('x-trialgate-call'));
+  const second = ask(trial, again(1));
+  expect((await first).status).toBe(200);
+  expect(headOf(await second).isReplay).toBe(false);
+  expect(await trial.calls()).toHaveLength(2);
+});
+
+test('a retry that waits for a first try gets its reply when the connection of that one ends', async () => {
+  const trial = await gateway.trial();
+  await slowCommits(gateway.db, 1_500);
+  const agent = new AbortController();
+  ask(trial, again(0), ASK, agent.signal).catch(() => {});
+  await eventually(() => isCommitting(gateway.db));
+  const second = ask(trial, again(1));
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  agent.abort();
+  expect(headOf(await second).isReplay).toBe(true);
   expect(sampled()).toBe(1);
 });
 
@@ -55,26 +107,17 @@ test('a retry of a call that was cancelled or failed replays nothing', async () 
   gateway.engine.fault = 'status_500';
   expect((await trial.chat(ASK)).status).toBe(502);
   gateway.engine.fault = 'none';
-  expect((await trial.chat(ASK, { headers: headersOf(trial.key, again(1)) })).status).toBe(200);
+  expect((await ask(trial, again(1))).status).toBe(200);
   expect((await trial.calls()).map((call) => call.status)).toEqual(['failed', 'completed']);
 });
 
-test.each([again(1), { 'idempotency-key': 'k' }])('a failed row of the same call hides the one that completed in another process: %j', async (how) => {
+test('a retry that reaches another gateway process than its first try gets the lost reply too, and no reply that was delivered', async () => {
   const trial = await gateway.trial();
-  const headers = headersOf(trial.key, { ...how, 'idempotency-key': 'k' });
-  const first = await trial.chat(ASK, { headers });
-  const [call] = await gateway.db.select().from(calls).where(eq(calls.trialId, trial.id));
-  if (call) await gateway.db.insert(calls).values({ ...call, id: crypto.randomUUID(), seq: undefined, replayed: false, status: 'cancelled', response: null });
-  const second = await trial.chat(ASK, { headers: headersOf(trial.key, how) });
-  expect(second.headers.get('x-trialgate-call')).toBe(first.headers.get('x-trialgate-call'));
-  expect(sampled()).toBe(1);
-});
-
-test('a retry that reaches another gateway process than its first try is sampled again', async () => {
-  const trial = await gateway.trial();
-  const first = await trial.chat(ASK);
+  await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
+  const other = { ...ASK, user: 'somebody' };
+  await (await ask(trial, again(0), other)).text();
+  const [lost] = await trial.calls();
   await gateway.restart();
-  const second = await gateway.chat(trial.id, trial.key, ASK, { headers: headersOf(trial.key, again(2)) });
-  expect(second.headers.get('x-trialgate-call')).toBe(first.headers.get('x-trialgate-call'));
-  expect(sampled()).toBe(1);
+  expect(headOf(await ask(trial, again(2)))).toEqual({ call: lost?.id, isReplay: true });
+  expect(headOf(await ask(trial, again(2), other)).isReplay).toBe(false);
 });

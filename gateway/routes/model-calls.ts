@@ -1,7 +1,7 @@
 import { Hono } from 'hono';
 import { outlineOf } from '../../store/calls/outline.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
-import { replayCall } from '../../store/queries/replay-call.ts';
+import { claimReply, type Replay, type SameCall } from '../../store/queries/claim-reply.ts';
 import { admit } from '../admit.ts';
 import { claimOf, openClaimed, openTrialOf } from '../auth.ts';
 import { allowance } from '../budgets.ts';
@@ -15,6 +15,8 @@ import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { clientGone, type Failure, shuttingDown } from '../failure.ts';
 import { patiently } from '../patiently.ts';
+import type { CallStatus } from '../../store/schema.ts';
+import { sleep } from '../sleep.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
 import { chatCompletions } from '../protocols/chat-completions.ts';
@@ -31,7 +33,7 @@ import { tellLeftOut } from '../tell-left-out.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
 
 /** The connection of the one who asks. */
-type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined };
+type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined; delivered: () => Promise<boolean> };
 type Asked = ModelRequest & { size: number; retry: Retry };
 
 /** Below the trial's URL; where the key names the trial; and where an agent adds the trial to the path of its one protocol. */
@@ -47,7 +49,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   for (const protocol of PROTOCOLS) {
     app.on('POST', pathsOf(protocol), async (c) => {
       const { headers, signal } = c.req.raw;
-      const agent = { signal, cut: c.env?.cut };
+      const agent = { signal, cut: c.env?.cut, delivered: c.env?.delivered ?? (async () => true) };
       const handOver = c.env?.handOver;
       if (handOver && isHeavy(c.req.raw)) return handOver(null);
       const claim = claimOf(deps, c.req.param('trial'), headers);
@@ -71,29 +73,41 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     });
   }
 
-  /** Answers a client's second try with what the first one got (rule 4). */
+  /** Answers a client's second try with what the first one did not get whole (rule 4). */
   async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
-    const { digest, key, isRetry } = request.retry;
-    const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key, withIds: request.wants.tokenIds };
-    const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`);
+    const { digest, key, isRetry, isPossible } = request.retry;
+    if (!isPossible) return begin(trial, request, agent, leaveOpen, null);
+    const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
     const leave = () => {
       leaveSame();
       leaveOpen();
     };
-    if (!isRetry) return begin(trial, request, agent, leave);
+    if (!isRetry) return begin(trial, request, agent, leaveOpen, leaveSame);
     try {
       await unlessAborted(earlier(agent.signal), agent.signal, clientGone);
-      const done = await patiently(deps, () => replayCall(deps.db, same));
-      if (!done) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leave);
+      const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key, withIds: request.wants.tokenIds };
+      const lost = await claimLost(same, agent.signal);
+      if (!lost) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leaveOpen, leaveSame);
       leave();
-      return replay(done, request);
+      return replay(lost, request);
     } catch (error) {
       leave();
       throw error;
     }
   }
 
-  async function begin(trial: TrialNow, asked: Asked, agent: Agent, leave: () => void): Promise<Response> {
+  /** Waits for other gateways that may still deliver a reply to the same request. */
+  async function claimLost(same: SameCall, agent: AbortSignal): Promise<Replay | undefined> {
+    for (;;) {
+      await patiently(deps, () => deps.deliveries.flush());
+      const found = await patiently(deps, () => claimReply(deps.db, same));
+      if (found !== 'under_way') return found;
+      await unlessAborted(sleep(CLAIM_POLL_MS), agent, clientGone);
+    }
+  }
+
+  /** `leaveSame`: called when the reply was delivered or lost; null for a call that its client never tries again by name. */
+  async function begin(trial: TrialNow, asked: Asked, agent: Agent, leaveOpen: () => void, leaveSame: (() => void) | null): Promise<Response> {
     try {
       const request = await resolveReferences(deps, trial, asked);
       const conversation = conversationOf(request.body);
@@ -117,19 +131,23 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       deps.counters.inFlight += 1;
       const letGo = reservation && keepReserved(deps, reservation);
       const timer = timeLeft && !refusal ? endAfter(call, timeLeft) : null;
-      call.onEnd = () => {
+      const ended = Promise.withResolvers<CallStatus>();
+      if (leaveSame) void deps.deliveries.track(call.id, outcomeOf(ended.promise, agent.delivered())).then(leaveSame);
+      call.onEnd = (status) => {
+        ended.resolve(status);
         if (timer) clearTimeout(timer);
         letGo?.();
         underWay.delete(call);
         deps.counters.inFlight -= 1;
-        leave();
+        leaveOpen();
       };
       if (deps.stopping.aborted) stop();
       if (refusal) return await spentReply(call, refusal.failure, { isRecorded: refusal.first || !(refusal.failure instanceof BytesUsedUp) });
       call.follow(agent.signal);
       return await answer(deps, call, agent);
     } catch (error) {
-      leave();
+      leaveOpen();
+      leaveSame?.();
       throw error;
     }
   }
@@ -141,6 +159,13 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
   return app;
 }
+
+/** Whether the agent got the reply whole; null when none was recorded. */
+async function outcomeOf(ended: Promise<CallStatus>, delivered: Promise<boolean>): Promise<boolean | null> {
+  return (await ended) === 'completed' ? delivered : null;
+}
+
+const CLAIM_POLL_MS = 100;
 
 /** What is longer would end at once; such a budget is checked when the next call comes. */
 const LONGEST_TIMER = 2 ** 31 - 1;

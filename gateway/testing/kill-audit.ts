@@ -13,7 +13,7 @@ export type Audit = {
   drifted: number;
   /** Replies that an agent saw end, and that are not recorded as it saw them. */
   lost: string[];
-  /** Requests that are recorded as completed more than once. */
+  /** Requests that are recorded as completed more than once, other than after a replay that was cut too: each reply has one. */
   twice: string[];
   /** Completed calls that no engine sent whole, or with other ids than it sampled. */
   unsampled: string[];
@@ -26,6 +26,7 @@ const requestOf = z.object({ cue: z.object({ log: z.string() }) });
 export async function auditKills(db: Database, ended: readonly Ended[], sampled: readonly Sampled[]): Promise<Audit> {
   const rows = await completedCalls(db);
   const recorded = new Map(rows.map((row) => [row.id, row]));
+  const seen = new Set(ended.map(({ callId }) => callId));
   const lost = ended.filter(({ callId, trialId, body, text }) => {
     const row = recorded.get(callId);
     return row?.trialId !== trialId || row.digest !== createHash('sha256').update(body).digest('hex') || row.text !== text;
@@ -37,7 +38,7 @@ export async function auditKills(db: Database, ended: readonly Ended[], sampled:
     completed: rows.length,
     drifted: rows.filter(({ continuation }) => continuation === 'realigned' || continuation === 'forked').length,
     lost: lost.map(({ callId, trialId, text }) => `call ${callId} of ${trialId}: ${text}`),
-    twice: [...requests].filter(([, same]) => same.length > 1).map(([request]) => request),
+    twice: [...requests].filter(([, same]) => same.filter(({ id, replayed }) => !replayed || seen.has(id)).length > 1).map(([request]) => request),
     unsampled: unsampled.map(({ id, trialId }) => `call ${id} of ${trialId}`),
   };
 }

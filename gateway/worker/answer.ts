@@ -3,12 +3,14 @@ import { findTrials } from '../../store/queries/find-trials.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { readReplicas } from '../../store/queries/read-replicas.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
+import { settleDeliveries } from '../../store/queries/settle-deliveries.ts';
 import { createGateway } from '../app.ts';
 import { EnginePool } from '../engines/pool.ts';
 import { errorResponse, toFailure } from '../failure.ts';
 import { patiently } from '../patiently.ts';
 import { protocolOf } from '../protocols/all.ts';
 import { SingleCommit } from '../recorder/single-commit.ts';
+import { Deliveries } from '../retry/deliveries.ts';
 import { SameCallsInStore } from '../retry/same-calls-in-store.ts';
 import { Conversations } from '../token-in/conversations.ts';
 import { Trials } from '../trials.ts';
@@ -43,6 +45,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     log,
   });
   const sameCalls = new SameCallsInStore(db, log);
+  const deliveries = new Deliveries({ settle: (delivered) => settleDeliveries(db, delivered), waitMs: 0, log });
   const app = createGateway({
     db,
     recorder,
@@ -57,6 +60,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     openCalls: isolate.openCalls,
     openBodies: isolate.openBodies,
     sameCalls,
+    deliveries,
     docsFile: async (name) => {
       const file = await docs?.fetch(`https://docs/${name}`);
       return file?.ok ? new Uint8Array(await file.arrayBuffer()) : null;
@@ -64,6 +68,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     stopping: new AbortController().signal,
   });
   const close = async () => {
+    await deliveries.close();
     await recorder.close();
     await sameCalls.close();
     await db.$client.end();
@@ -73,36 +78,43 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
 
 export function answer(request: Request, options: WorkerOptions, isolate: Isolate): Answered {
   const { app, db, close } = openApp(options, isolate);
+  const delivered = Promise.withResolvers<boolean>();
   const answered = assertUncached(db, isolate)
     .then(() => assertSecret(db, options.secret, isolate))
-    .then(() => app.fetch(request), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
-    .then(withEnd);
+    .then(() => app.fetch(request, { delivered: () => delivered.promise }), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
+    .then((response) => withEnd(response, request.signal));
   return {
     response: answered.then(({ response }) => response),
-    over: answered.then(({ ended }) => ended).then(close, close),
+    over: answered.then(({ ended }) => ended).then(delivered.resolve, () => delivered.resolve(false)).then(close),
   };
 }
 
 /** workerd's own, beside the standard one. */
 declare const IdentityTransformStream: new () => TransformStream<Uint8Array, Uint8Array>;
 
-/** The same response, and when its body has ended or was left. */
-function withEnd(response: Response): { response: Response; ended: Promise<unknown> } {
-  if (!response.body) return { response, ended: Promise.resolve() };
+/** The same response, and when its body has ended or was left: whether the agent got all of it. */
+function withEnd(response: Response, agent: AbortSignal): { response: Response; ended: Promise<boolean> } {
+  if (!response.body) return { response, ended: Promise.resolve(true) };
   const { readable, writable } = new IdentityTransformStream();
-  return { response: new Response(readable, response), ended: passOn(response.body.getReader(), writable.getWriter()) };
+  return { response: new Response(readable, response), ended: passOn(response.body.getReader(), writable.getWriter(), agent) };
 }
 
 const LAST = new TextEncoder().encode('\n');
 
-async function passOn(body: ReadableStreamDefaultReader<Uint8Array>, agent: WritableStreamDefaultWriter<Uint8Array>): Promise<void> {
+async function passOn(body: ReadableStreamDefaultReader<Uint8Array>, agent: WritableStreamDefaultWriter<Uint8Array>, signal: AbortSignal): Promise<boolean> {
+  // Nobody reads what is written for an agent that left before its response began: the write would wait for ever.
+  const leave = () => void agent.abort(signal.reason).catch(() => {});
+  if (signal.aborted) leave();
+  signal.addEventListener('abort', leave);
   agent.closed.catch((error: unknown) => body.cancel(error)).catch(() => {});
   try {
     for (let part = await body.read(); !part.done; part = await body.read()) await agent.write(part.value);
     await agent.close();
+    return true;
   } catch (error) {
     // workerd drops what it has not written of a body that breaks off. A part is taken when the one before is written: only this one is lost.
     await agent.write(LAST).catch(() => {});
     await Promise.allSettled([agent.abort(error), body.cancel(error)]);
+    return false;
   }
 }

@@ -25,8 +25,8 @@ const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea fr
 
 /**
  * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
- * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, and returns the ids that
- * it inserted. A call whose reservation was lost is refused: another may have its place; so is
+ * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, has those of `$4` down as
+ * undelivered, and returns the ids that it inserted. A call whose reservation was lost is refused: another may have its place; so is
  * one that the trial's budget of bytes has no room for. Numbers go in as JSON and bytes as one
  * block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk it says itself:
  * a pool of connections in between, as Hyperdrive is, keeps no setting of a session.
@@ -47,7 +47,10 @@ with durable as materialized (
   where (x.reserved is not true or open.reserved ? coalesce(x."choiceOf", x.id)::text) and (x."fillsBytes" is true or open.used_bytes + x."bytesSoFar" <= open.bytes)
   order by x.ordinality
   on conflict do nothing
-  returning id, trial_id, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens, ${stored} as bytes
+  returning id, trial_id, attempt, digest, idempotency_key, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens, ${stored} as bytes
+), undelivered as (
+  insert into undelivered_calls (call_id, trial_id, attempt, digest, idempotency_key, backend)
+  select id, trial_id, attempt, digest, idempotency_key, pg_backend_pid() from inserted where status = 'completed' and id = any($4::uuid[])
 ), used as (
   select trial_id, array_agg(id::text) as ids, count(*) as recorded, sum(tokens) as tokens, sum(bytes) as bytes,
     count(*) filter (where status <> 'failed' and choice_of is null) as calls,

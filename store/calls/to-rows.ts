@@ -30,6 +30,8 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   /** SHA-256 of the request's bytes. */
   digest?: Uint8Array | null;
   idempotencyKey?: string | null;
+  /** Whether its client says when it tries again: a completed call counts as undelivered then, until the gateway says otherwise. */
+  isRetryable?: boolean;
   /** Of the request's body as it came. */
   requestBytes?: number | null;
   request: Outline;
@@ -72,7 +74,7 @@ export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; by
 
 const NOTHING_KNOWN: ReadonlySet<string> = new Set();
 
-function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, size: _size, ...call }: CallRecord, block: Block): JsonObject[] {
+function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, size: _size, isRetryable: _isRetryable, ...call }: CallRecord, block: Block): JsonObject[] {
   const replies = Array.isArray(response?.choices) ? response.choices : [];
   return choices.map(({ completionTokenIds, logprobs, samplingMask, ...choice }, i) => {
     const isFirst = i === 0;

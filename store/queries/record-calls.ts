@@ -16,7 +16,8 @@ export type { CallRecord, ChoiceRecord } from '../calls/to-rows.ts';
 export async function recordCalls(db: Database, records: readonly CallRecord[]): Promise<Set<string>> {
   const { rows, bytes } = toRows(records);
   const trials = [...new Set(records.map((record) => record.trialId))];
-  const { rows: inserted } = await db.$client.query<{ id: string }>({ ...statement, values: [toStorable(rows), bytes, trials] });
+  const retryable = records.flatMap(({ id, isRetryable, digest }) => (isRetryable && digest ? [id] : []));
+  const { rows: inserted } = await db.$client.query<{ id: string }>({ ...statement, values: [toStorable(rows), bytes, trials, retryable] });
   const kept = new Set(inserted.map(({ id }) => id));
   const refused = records.flatMap(({ id }) => (kept.has(id) ? [] : [id]));
   if (refused.length === 0) return new Set();

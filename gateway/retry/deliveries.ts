@@ -1,0 +1,78 @@
+import type { Delivered } from '../../store/queries/settle-deliveries.ts';
+import { isTransient } from '../../store/transient.ts';
+
+type Options = {
+  settle: (delivered: Delivered) => Promise<void>;
+  /** How long what is known may wait for more, so that one statement says it of many calls. */
+  waitMs: number;
+  log: (line: string) => void;
+};
+
+/**
+ * Tells the store how replies reached their agents, some moments after they did: no call waits for that. Until then, and for ever if
+ * this process dies, the store has a reply down as undelivered.
+ */
+export class Deliveries {
+  readonly #options: Options;
+  readonly #tracked = new Set<Promise<void>>();
+  #whole: string[] = [];
+  #cut: string[] = [];
+  #timer: ReturnType<typeof setTimeout> | null = null;
+  #telling: Promise<void> = Promise.resolve();
+
+  constructor(options: Options) {
+    this.#options = options;
+  }
+
+  /** `delivered` resolves to whether the agent got the whole reply; to null when no reply was recorded. */
+  track(callId: string, delivered: Promise<boolean | null>): Promise<void> {
+    const tracked = this.#learn(callId, delivered);
+    this.#tracked.add(tracked);
+    void tracked.then(() => this.#tracked.delete(tracked));
+    return tracked;
+  }
+
+  async #learn(callId: string, delivered: Promise<boolean | null>): Promise<void> {
+    const isWhole = await delivered;
+    if (isWhole === null) return;
+    (isWhole ? this.#whole : this.#cut).push(callId);
+    this.#tellIn(this.#options.waitMs);
+  }
+
+  #tellIn(ms: number): void {
+    this.#timer ??= setTimeout(() => void this.flush().catch(() => {}), ms);
+  }
+
+  /** Resolves when the store knows all that this process does. */
+  flush(): Promise<void> {
+    this.#telling = this.#telling.then(() => this.#tell(), () => this.#tell());
+    return this.#telling;
+  }
+
+  /** Waits for replies under way. */
+  async close(): Promise<void> {
+    await Promise.all(this.#tracked);
+    await this.flush().catch(() => {});
+    if (this.#timer) clearTimeout(this.#timer);
+  }
+
+  async #tell(): Promise<void> {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = null;
+    const [whole, cut] = [this.#whole.splice(0), this.#cut.splice(0)];
+    if (whole.length + cut.length === 0) return;
+    try {
+      await this.#options.settle({ whole, cut });
+    } catch (error) {
+      if (!isTransient(error)) {
+        return this.#options.log(`of ${whole.length + cut.length} replies the store does not know how they reached their agents: ${String(error)}`);
+      }
+      this.#whole.push(...whole);
+      this.#cut.push(...cut);
+      this.#tellIn(RETRY_MS);
+      throw error;
+    }
+  }
+}
+
+const RETRY_MS = 1_000;

@@ -1,0 +1,82 @@
+import { eq } from 'drizzle-orm';
+import { beforeEach, expect, test } from 'vitest';
+import { claimReply } from './queries/claim-reply.ts';
+import { disownCalls } from './queries/disown-calls.ts';
+import { openAttempt } from './queries/open-attempt.ts';
+import { recordCalls } from './queries/record-calls.ts';
+import { settleDeliveries } from './queries/settle-deliveries.ts';
+import { undeliveredCalls } from './schema.ts';
+import { callRecord } from './testing/call-record.ts';
+import { useDatabase } from './testing/use-database.ts';
+
+const store = useDatabase();
+const digest = Buffer.alloc(32, 7);
+let trialId: string;
+let trials = 0;
+beforeEach(async () => {
+  trialId = `trial-${++trials}`;
+  await openAttempt(store.db, { trialId });
+});
+
+const claim = (more: Partial<Parameters<typeof claimReply>[1]> = {}) => claimReply(store.db, { trialId, attempt: 1, digest, idempotencyKey: null, ...more });
+
+async function record(more: Partial<Parameters<typeof callRecord>[0]> = {}): Promise<string> {
+  const response = { choices: [{ index: 0, message: { role: 'assistant', content: 'hello' } }] };
+  const call = callRecord({ trialId, digest, isRetryable: true, response, ...more });
+  expect(await recordCalls(store.db, [call])).toEqual(new Set());
+  return call.id;
+}
+
+test('a reply that a gateway may still deliver is not handed out, and is nobody’s once it was delivered', async () => {
+  const id = await record();
+  expect(await claim()).toBe('under_way');
+  await settleDeliveries(store.db, { whole: [id], cut: [] });
+  expect(await claim()).toBeUndefined();
+});
+
+test('a reply that was cut is handed out once, for the same attempt, body and key only', async () => {
+  const id = await record({ idempotencyKey: 'k' });
+  await settleDeliveries(store.db, { whole: [], cut: [id] });
+  for (const other of [{ attempt: 2 }, { digest: Buffer.alloc(32, 8) }, { idempotencyKey: 'other' }, { trialId: 'another' }]) expect(await claim(other)).toBeUndefined();
+  expect(await claim({ idempotencyKey: 'k' })).toMatchObject({ id, reply: { choices: [{ message: { content: 'hello' } }] } });
+  expect(await claim({ idempotencyKey: 'k' })).toBeUndefined();
+});
+
+test('of several lost replies to one request the oldest goes first', async () => {
+  const ids = [await record(), await record(), await record()];
+  await settleDeliveries(store.db, { whole: ids.slice(0, 1), cut: ids.slice(1) });
+  expect([await claim(), await claim(), await claim()]).toMatchObject([{ id: ids[1] }, { id: ids[2] }, undefined]);
+});
+
+test('a reply is lost when PostgreSQL’s process of its gateway has ended, or nothing was heard of it for long', async () => {
+  const orphan = await record();
+  await store.db.update(undeliveredCalls).set({ backend: 0 }).where(eq(undeliveredCalls.callId, orphan));
+  expect(await claim()).toMatchObject({ id: orphan });
+  const silent = await record();
+  await store.db.update(undeliveredCalls).set({ recordedAt: new Date(Date.now() - 31_000) }).where(eq(undeliveredCalls.callId, silent));
+  expect(await claim()).toMatchObject({ id: silent });
+});
+
+test('a call that was taken back, that failed, or whose client never says that it tries again is never handed out', async () => {
+  await record({ status: 'failed' });
+  await record({ isRetryable: false });
+  const late = await record();
+  await disownCalls(store.db, [late]);
+  expect(await claim()).toBeUndefined();
+});
+
+test('a lost reply is handed out with the ids of its prompt, which earlier calls hold in part', async () => {
+  const ids = (...values: number[]) => new Int32Array(values);
+  const first = await record({ isRetryable: false, promptTokenIds: ids(1, 2), choice: { completionTokenIds: ids(3) } });
+  const base = { callId: first, tokenIds: ids(1, 2, 3), lists: {}, text: '' };
+  const id = await record({ base, promptTokenIds: ids(1, 2, 3, 4), choice: { completionTokenIds: ids(5) } });
+  await settleDeliveries(store.db, { whole: [], cut: [id] });
+  expect(await claim({ withIds: true })).toMatchObject({ id, prompt: ids(1, 2, 3, 4), completions: [ids(5)] });
+});
+
+test('lost replies that nobody asks for are forgotten after an hour', async () => {
+  const id = await record();
+  await store.db.update(undeliveredCalls).set({ recordedAt: new Date(Date.now() - 3_700_000) }).where(eq(undeliveredCalls.callId, id));
+  await settleDeliveries(store.db, { whole: [], cut: [] });
+  expect(await claim()).toBeUndefined();
+});

@@ -1,0 +1,49 @@
+import { and, asc, eq, or, sql } from 'drizzle-orm';
+import { choicesOf } from '../calls/choices.ts';
+import { parseStored } from '../calls/restore.ts';
+import type { Database } from '../database.ts';
+import type { JsonObject } from '../json.ts';
+import { calls, trials, undeliveredCalls } from '../schema.ts';
+import { readPrompt } from './read-prompt.ts';
+
+/** `withIds`: the prompt's ids are read too. */
+export type SameCall = { trialId: string; attempt: number; digest: Uint8Array; idempotencyKey: string | null; withIds?: boolean };
+/** `prompt`, `completions`: the ids of the prompt and of each choice. */
+export type Replay = { id: string; reply: JsonObject; prompt: Int32Array | null; completions: (Int32Array | null)[] };
+
+/** A gateway that has not said for so long that a reply was delivered does not count any more: it may be out of touch. */
+const UNDER_WAY_SECONDS = 30;
+
+const isLost = sql<boolean>`${undeliveredCalls.isCut}
+  or ${undeliveredCalls.recordedAt} < now() - make_interval(secs => ${UNDER_WAY_SECONDS})
+  or not exists (select 1 from pg_stat_activity where pid = ${undeliveredCalls.backend})`;
+
+/**
+ * Takes the oldest completed reply to the same request, with the same key where the client names one, that did not reach its agent
+ * whole: its connection ended early, or its gateway died. `under_way`: there are such replies, and gateways that may still deliver them.
+ * A commit that is under way is waited for, also one whose gateway has died, and one that is just taken back. A reply that is taken is
+ * never taken a second time, and its call is not taken back.
+ */
+export async function claimReply(db: Database, { trialId, attempt, digest, idempotencyKey, withIds = false }: SameCall): Promise<Replay | 'under_way' | undefined> {
+  return db.transaction(async (tx) => {
+    await tx.select({ id: trials.id }).from(trials).where(eq(trials.id, trialId)).for('share');
+    const sameRequest = and(eq(undeliveredCalls.trialId, trialId), eq(undeliveredCalls.attempt, attempt), eq(undeliveredCalls.digest, Buffer.from(digest)));
+    const found = await tx
+      .select({ id: undeliveredCalls.callId, isLost })
+      .from(undeliveredCalls)
+      .innerJoin(calls, and(eq(calls.id, undeliveredCalls.callId), eq(calls.status, 'completed')))
+      .where(idempotencyKey === null ? sameRequest : and(sameRequest, eq(undeliveredCalls.idempotencyKey, idempotencyKey)))
+      .orderBy(asc(calls.seq))
+      .for('update', { of: undeliveredCalls, skipLocked: true });
+    const lost = found.find((each) => each.isLost);
+    if (!lost) return found.length > 0 ? 'under_way' : undefined;
+    await tx.delete(undeliveredCalls).where(eq(undeliveredCalls.callId, lost.id));
+    const rowsOfIt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), or(eq(calls.id, lost.id), eq(calls.choiceOf, lost.id)));
+    await tx.update(calls).set({ replayed: true }).where(rowsOfIt);
+    const rows = await tx.select({ response: calls.response, completionTokenIds: calls.completionTokenIds }).from(calls).where(rowsOfIt).orderBy(asc(calls.seq));
+    const replies = rows.map(({ response }) => (response ? parseStored(response) : {}));
+    const choices = replies.flatMap(choicesOf);
+    const completions = rows.map(({ completionTokenIds }) => completionTokenIds);
+    return { id: lost.id, reply: { ...replies[0], choices }, prompt: withIds ? await readPrompt(tx, lost.id) : null, completions };
+  });
+}

@@ -1,0 +1,21 @@
+import type { Database } from '../database.ts';
+
+/** Of completed calls: those whose reply the agent got whole, and those whose connection ended before. */
+export type Delivered = { whole: readonly string[]; cut: readonly string[] };
+
+/** The disk is not waited for: what a crash of the server loses here makes a retry get the reply of a call that was delivered. */
+const statement = {
+  name: 'settle_deliveries',
+  text: `
+with brief as materialized (
+  select set_config('synchronous_commit', 'off', true)
+), done as (
+  delete from undelivered_calls using brief where call_id = any($1::uuid[]) or recorded_at < now() - interval '1 hour'
+)
+update undelivered_calls set is_cut = true from brief where call_id = any($2::uuid[])`,
+};
+
+/** Notes how replies reached their agents, and forgets replies that nobody asked for again within an hour. Repeating it is harmless. */
+export async function settleDeliveries(db: Database, { whole, cut }: Delivered): Promise<void> {
+  await db.$client.query({ ...statement, values: [whole, cut] });
+}
