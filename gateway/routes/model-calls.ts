@@ -77,7 +77,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
     const { digest, key, isRetry, isPossible } = request.retry;
     if (!isPossible) return begin(trial, request, agent, leaveOpen, null);
-    const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${Buffer.from(digest).toString('base64')} ${key ?? ''}`);
+    const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`);
     const leave = () => {
       leaveSame();
       leaveOpen();
