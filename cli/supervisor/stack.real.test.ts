@@ -1,10 +1,11 @@
 import { spawn, type ChildProcess } from 'node:child_process';
-import { mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { isolation } from '../../activities/sandbox/isolation.ts';
 import { connectionsOf } from '../config/connections.ts';
 import { resolveConfig } from '../config/resolve.ts';
 import { until } from '../../store/testing/until.ts';
@@ -33,6 +34,27 @@ function start(home: string, only: ComponentName[], flags = {}): Promise<Stack> 
   return startStack({ config: configIn(path.join(folder, home), flags), only }, never);
 }
 
+const processesNaming = (file: string): number[] =>
+  readdirSync('/proc').map(Number).filter((pid) => pid > 0 && commandLine(pid).includes(file));
+
+function commandLine(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+/** Ports that Temporal says it has opened besides the one it was given, and that answer on this machine's network. Where bubblewrap works there are none. */
+async function ownPortsOfTemporal({ plan }: Stack): Promise<string[]> {
+  const log = readFileSync(path.join(plan.folders.logs, 'temporal.log'), 'utf8');
+  const ports = [...log.matchAll(/localhost:(\d+)/g)].flatMap(([, port]) => port ?? []);
+  expect(ports.length).toBeGreaterThan(0);
+  if ((await isolation()).kind !== 'bubblewrap') return [];
+  const answers = await Promise.all(ports.map((port) => fetch(`http://127.0.0.1:${port}`).then(() => true, () => false)));
+  return ports.filter((_, index) => answers[index]);
+}
+
 const componentOf = (state: StackState | null, name: string): ComponentState | undefined =>
   state?.components.find((each) => each.name === name);
 
@@ -48,6 +70,7 @@ describe('a component that is killed', () => {
   it('stays away, comes back elsewhere, or without its data', async () => {
     const stack = await start('killed', ['postgres', 'temporal']);
     const { databaseUrl } = stack.plan;
+    const temporals = () => processesNaming(stack.plan.folders.temporalDb);
     const leaders = stack.state().components.flatMap((each) => each.process ?? []);
     try {
       await query(databaseUrl, 'create table kept as select 7 as n');
@@ -60,12 +83,15 @@ describe('a component that is killed', () => {
         });
         expect(componentOf(stack.state(), name)).toMatchObject({ restarts: 1, address: before?.address });
       }
+      expect(temporals().length).toBeGreaterThan(0);
+      expect(await ownPortsOfTemporal(stack)).toEqual([]);
       expect(await query(databaseUrl, 'select n from kept')).toEqual([{ n: 7 }]);
       leaders.push(...stack.state().components.flatMap((each) => each.process ?? []));
     } finally {
       await stack.stop();
     }
     expect(leaders.flatMap((leader) => groupOf(leader))).toEqual([]);
+    expect(temporals()).toEqual([]);
   });
 });
 

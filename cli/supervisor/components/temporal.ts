@@ -1,36 +1,54 @@
 import { execFile } from 'node:child_process';
+import { mkdirSync } from 'node:fs';
+import path from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { isolation } from '../../../activities/sandbox/isolation.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import { TEMPORAL_POLLING } from '../../temporal-polling.ts';
 import { LOOPBACK } from '../gateways.ts';
-import type { Plan } from '../plan.ts';
+import type { Guarded } from '../../temporal/doors.ts';
+import { socketFolder, type Plan } from '../plan.ts';
 import { requireFree } from '../ports.ts';
 
 const run = promisify(execFile);
 
-/** Our own Temporal: its development server with a file behind it. */
+const GUARD = fileURLToPath(new URL('../../temporal/guard.ts', import.meta.url));
+
+/**
+ * Our own Temporal: its development server with a file behind it. Where bubblewrap works it runs in a network of its
+ * own, behind a guard that lets no sandbox through.
+ */
 export function temporal(plan: Plan): Component {
   const { temporal_ui_port: uiPort } = plan.config;
   const port = plan.ports.temporal;
+  let bwrap: string | null = null;
   const page = uiPort === undefined ? ['--headless'] : ['--ui-port', String(uiPort)];
   return {
     name: 'temporal',
     address: plan.temporalAddress + (uiPort === undefined ? '' : `, page http://${LOOPBACK}:${uiPort}`),
     needs: [],
     async prepare() {
+      bwrap = (await isolation()).bwrap;
+      mkdirSync(socketFolder(plan.config.home), { recursive: true, mode: 0o700 });
       await plan.held.handOver(port, LOOPBACK, 'Temporal', 'temporal_port');
       if (uiPort !== undefined) await requireFree(uiPort, LOOPBACK, "Temporal's page", 'temporal_ui_port');
     },
-    launch: () => ({
-      file: INSTALLS.temporal,
-      args: [
+    launch: () => {
+      const args = [
         'server', 'start-dev', ...page, '--ip', LOOPBACK, '--port', String(port), '--db-filename', plan.folders.temporalDb,
         '--log-level', 'warn', '--disable-config-file', ...TEMPORAL_POLLING,
-      ],
-      env: environment({ XDG_CONFIG_HOME: plan.folders.cache }),
-      cwd: plan.folders.home,
-    }),
+      ];
+      const ports = uiPort === undefined ? [port] : [port, uiPort];
+      const doors = ports.map((each, index) => ({ port: each, socket: path.join(socketFolder(plan.config.home), `temporal-${index}`) }));
+      const guard: Guarded | null = bwrap === null ? null : { bwrap, doors, file: INSTALLS.temporal, args };
+      return {
+        ...(guard ? { file: INSTALLS.node, args: [GUARD, JSON.stringify(guard)] } : { file: INSTALLS.temporal, args }),
+        env: environment({ XDG_CONFIG_HOME: plan.folders.cache }),
+        cwd: plan.folders.home,
+      };
+    },
     isReady: async (_pid, signal) => {
       await temporalCli(plan, ['operator', 'namespace', 'describe', 'default'], signal);
       return true;

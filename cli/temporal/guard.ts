@@ -1,0 +1,53 @@
+/**
+ * Runs Temporal's development server, which asks nobody for a password, in a network of its own, and lets processes of
+ * this deployment through to it, on the ports where it would listen itself. A sandbox is not let through, whatever
+ * network it has.
+ */
+import { spawn } from 'node:child_process';
+import { rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { fileURLToPath } from 'node:url';
+import { LOOPBACK } from '../supervisor/gateways.ts';
+import { guarded, join, type Door } from './doors.ts';
+import { isOwnProcess } from './peer.ts';
+
+const INSIDE = fileURLToPath(new URL('./inside.ts', import.meta.url));
+/** Whoever is refused again and again does not fill the log. */
+const REFUSALS_LOGGED = 10;
+
+const { bwrap, ...what } = guarded.parse(JSON.parse(process.argv[2] ?? ''));
+let refusals = 0;
+
+function open({ port, socket }: Door): void {
+  const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, async (client) => {
+    client.on('error', () => {});
+    if (await isOwnProcess(client)) return join(client, { path: socket });
+    client.destroy();
+    refusals += 1;
+    if (refusals <= REFUSALS_LOGGED) console.warn(`refused a connection to port ${port}: it is not from a process of this deployment's user outside of sandboxes`);
+  });
+  server.on('error', (error) => {
+    console.error(error.message);
+    process.exit(1);
+  });
+  server.listen(port, LOOPBACK);
+}
+
+for (const { socket } of what.doors) rmSync(socket, { force: true });
+const namespaces = ['--unshare-net', '--unshare-pid', '--die-with-parent', '--dev-bind', '/', '/', '--proc', '/proc'];
+// A group of its own: what stops the whole group must not end bubblewrap before Temporal has stopped.
+const temporal = spawn(bwrap, [...namespaces, '--', process.execPath, INSIDE, JSON.stringify({ bwrap, ...what })], {
+  stdio: ['pipe', 'inherit', 'inherit'],
+  detached: true,
+});
+temporal.once('error', (error) => {
+  console.error(error.message);
+  process.exit(1);
+});
+temporal.once('exit', (code, signal) => {
+  console.error(`Temporal ended: ${signal ?? `exit code ${code}`}`);
+  process.exit(code ?? 1);
+});
+// The end of its input tells the other side to stop Temporal; it comes also when this process is killed.
+for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => temporal.stdin.end());
+what.doors.forEach(open);

@@ -1,0 +1,18 @@
+/** The side of `guard.ts` that is in Temporal's own network: starts Temporal, and joins the sockets to its ports. */
+import { spawn } from 'node:child_process';
+import { createServer } from 'node:net';
+import { LOOPBACK } from '../supervisor/gateways.ts';
+import { guarded, join } from './doors.ts';
+
+const { doors, file, args } = guarded.parse(JSON.parse(process.argv[2] ?? ''));
+const temporal = spawn(file, args, { stdio: ['ignore', 'inherit', 'inherit'] });
+temporal.once('error', (error) => {
+  console.error(error.message);
+  process.exit(1);
+});
+temporal.once('exit', (code) => process.exit(code ?? 1));
+process.stdin.once('end', () => temporal.kill('SIGTERM')).resume();
+
+for (const { port, socket } of doors) {
+  createServer({ allowHalfOpen: true }, (client) => join(client, { host: LOOPBACK, port })).listen(socket);
+}

@@ -1,0 +1,59 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { connect, createServer, Socket } from 'node:net';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { isolation } from '../../activities/sandbox/isolation.ts';
+import { sandboxWith, shell, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
+import { isOwnProcess } from './peer.ts';
+
+const server = createServer({ pauseOnConnect: true });
+let port = 0;
+
+beforeAll(async () => {
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  port = typeof address === 'object' ? (address?.port ?? 0) : 0;
+});
+afterAll(() => void server.close());
+
+/** What the guard says of the next connection. */
+async function nextIsOwn(): Promise<boolean> {
+  const [socket]: Socket[] = await once(server, 'connection');
+  return isOwnProcess(socket ?? new Socket()).finally(() => socket?.destroy());
+}
+
+test('a process of this user is let through', async () => {
+  const asked = nextIsOwn();
+  const client = connect({ port, host: '127.0.0.1' });
+  client.on('error', () => {});
+  onTestFinished(() => void client.destroy());
+  expect(await asked).toBe(true);
+});
+
+const found = await isolation();
+
+test.skipIf(found.kind !== 'bubblewrap')('a sandbox is refused, also one with the network of the host', async () => {
+  await using folder = await temporaryHome();
+  const sandbox = await sandboxWith(folder.home, {});
+  const asked = nextIsOwn();
+  await shell(found, sandbox, `exec 3<>/dev/tcp/127.0.0.1/${port}; read -t 5 <&3`, { network: { kind: 'host' } });
+  expect(await asked).toBe(false);
+});
+
+test.skipIf(process.getuid?.() !== 0)('another user is refused (skipped unless root)', async () => {
+  const asked = nextIsOwn();
+  const child = spawn('bash', ['-c', `exec 3<>/dev/tcp/127.0.0.1/${port}; read -t 5 <&3`], { uid: 65534, gid: 65534, cwd: '/', stdio: 'ignore' });
+  onTestFinished(() => void child.kill('SIGKILL'));
+  expect(await asked).toBe(false);
+});
+
+test('a connection that has ended is refused: nobody can be named for it', async () => {
+  const asked = once(server, 'connection');
+  const client = connect({ port, host: '127.0.0.1' });
+  const [socket]: Socket[] = await asked;
+  client.resetAndDestroy();
+  await once(client, 'close');
+  expect(await isOwnProcess(socket ?? new Socket())).toBe(false);
+  socket?.destroy();
+});
