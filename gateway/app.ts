@@ -3,6 +3,7 @@ import { requireAdmin } from './auth.ts';
 import { opensByUrl } from './compat/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
 import { errorResponse, Failure, toFailure } from './failure.ts';
+import { noteRefusal } from './note-refusal.ts';
 import { withRequestId } from './request-id.ts';
 import { protocolOf } from './protocols/all.ts';
 import { countTokensRoutes } from './routes/count-tokens.ts';
@@ -34,11 +35,13 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.notFound((c) => errorResponse(c.req.header('upgrade')?.toLowerCase() === 'websocket' ? noWebSocket() : noRoute(c.req.method, c.req.path), protocolOf(c.req.path)));
   app.onError((error, c) => {
     const failure = toFailure(error);
+    const protocol = protocolOf(c.req.path);
+    noteRefusal(deps, c, failure, protocol);
     if (failure.status === 500) {
       const because = failure.cause instanceof Error && failure.cause !== error ? `; because of ${failure.cause.stack}` : '';
       deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}${because}`);
     }
-    return errorResponse(failure, protocolOf(c.req.path));
+    return errorResponse(failure, protocol);
   });
   return app;
 }

@@ -13,11 +13,13 @@ export class Counters {
   readonly continuations: Record<Continuation, number> = { clean: 0, realigned: 0, forked: 0 };
   /** Blocks, items and tools that a prompt was made without, by their type. Each is counted once in its trial. */
   readonly leftOut = new NamedCounts();
+  /** Requests that were refused before they became calls, by the code of the refusal. */
+  readonly refused = new NamedCounts();
 
   /** Its counts and another thread's, together. */
   plus(other: Omit<Counters, 'plus'>): Counters {
     const sum = new Counters();
-    for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut } of [this, other]) {
+    for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused } of [this, other]) {
       sum.accepted += accepted;
       sum.completed += completed;
       sum.failed += failed;
@@ -26,6 +28,7 @@ export class Counters {
       sum.waiting += waiting;
       for (const how of CONTINUATIONS) sum.continuations[how] += continuations[how];
       for (const [name, count] of leftOut) sum.leftOut.set(name, (sum.leftOut.get(name) ?? 0) + count);
+      for (const [code, count] of refused) sum.refused.set(code, (sum.refused.get(code) ?? 0) + count);
     }
     return sum;
   }
@@ -57,7 +60,7 @@ export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad
 type EngineLoad = { engine: string; inFlight: number; escapes: number };
 
 /** Prometheus' text format. */
-export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut }: Counters, engines: readonly EngineLoad[]): string {
+export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused }: Counters, engines: readonly EngineLoad[]): string {
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -75,6 +78,9 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, wa
     '# HELP trialgate_call_continuations_total Calls that completed after others of their trial, by how they go on: clean (by its ids), realigned (by its text: it drifted), forked (from none).',
     '# TYPE trialgate_call_continuations_total counter',
     ...Object.entries(continuations).map(([how, count]) => `trialgate_call_continuations_total{continuation="${how}"} ${count}`),
+    '# HELP trialgate_refused_total Requests of the model that were refused before they became calls, by the code of the refusal.',
+    '# TYPE trialgate_refused_total counter',
+    ...[...refused].map(([code, count]) => `trialgate_refused_total{code="${code}"} ${count}`),
     '# HELP trialgate_left_out_total Blocks, items and tools of requests that the model cannot be shown, by type; once a trial.',
     '# TYPE trialgate_left_out_total counter',
     ...[...leftOut].map(([type, count]) => `trialgate_left_out_total{type="${type}"} ${count}`),

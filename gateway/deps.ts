@@ -6,6 +6,7 @@ import { MAX_DEPTH } from './json.ts';
 import type { OpenBodies } from './open-bodies.ts';
 import type { Recorder } from './recorder/recorder.ts';
 import type { Deliveries } from './retry/deliveries.ts';
+import type { Refusals } from './refusals.ts';
 import type { SameCalls } from './retry/same-calls.ts';
 import type { Conversations } from './token-in/conversations.ts';
 import type { Trials } from './trials.ts';
@@ -22,6 +23,7 @@ export type GatewayDeps = {
   openBodies: OpenBodies;
   sameCalls: SameCalls;
   deliveries: Deliveries;
+  refusals: Refusals;
   /** Derives the attempts' keys. */
   secret: string;
   /** Opens the session routes; null leaves them open, for a gateway that listens on loopback alone. */
@@ -42,7 +44,11 @@ export type GatewayDeps = {
  * gives the request to the thread for heavy ones, with its body where that was read, and returns what its handler returns then.
  * `delivered` resolves, when the reply has ended, to whether its agent got all of it.
  */
-export type GatewayEnv = { Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response>; delivered?: () => Promise<boolean> } };
+export type GatewayEnv = {
+  Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response>; delivered?: () => Promise<boolean> };
+  /** What is known of a request while it is answered, for who keeps it should it be refused. */
+  Variables: { trial?: { id: string; attempt: number }; body?: { size: number; digest: Uint8Array } };
+};
 
 export type GatewaySettings = {
   /** Continues a conversation from its recorded ids where the engine can. */

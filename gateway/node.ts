@@ -6,6 +6,7 @@ import { migrate } from '../store/queries/migrate.ts';
 import { findTrials } from '../store/queries/find-trials.ts';
 import { readCalls } from '../store/queries/read-calls.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
+import { addRefusals } from '../store/queries/refusals.ts';
 import { readReplicas } from '../store/queries/read-replicas.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { requireSecret } from '../store/queries/require-secret.ts';
@@ -25,6 +26,7 @@ import { patiently } from './patiently.ts';
 import { toFailure } from './failure.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
 import { Deliveries } from './retry/deliveries.ts';
+import { Refusals } from './refusals.ts';
 import { SameCallsHere } from './retry/same-calls.ts';
 import { sleep } from './sleep.ts';
 import { Conversations } from './token-in/conversations.ts';
@@ -67,6 +69,7 @@ const SESSION = '-c plan_cache_mode=force_generic_plan -c synchronous_commit=on'
 const START_WAIT_MS = 10_000;
 /** A reply that was delivered is taken for undelivered for that long, should this process die then. */
 const DELIVERIES_MS = 100;
+const REFUSALS_MS = 500;
 
 /** Serves the gateway on Node: undici towards the engines, group commit towards Postgres. */
 export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway & { snapshot: () => Snapshot }> {
@@ -94,9 +97,10 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   const deliveries = new Deliveries({ settle: (delivered) => settleDeliveries(db, delivered), waitMs: DELIVERIES_MS, log });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
+  const refusals = new Refusals({ write: (id, refused) => addRefusals(db, id, refused), log, everyMs: REFUSALS_MS });
   const counters = new Counters();
   const otherThread = lane ? () => lane.snapshot() : undefined;
-  const app = createGateway({ db, trials, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), deliveries, secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
+  const app = createGateway({ db, trials, refusals, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), deliveries, secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
     // A connection whose server was lost without a word would keep the process from ending.
@@ -109,7 +113,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     const port = typeof address === 'object' && address ? address.port : options.port;
     const close = async () => {
       await Promise.all([stopServer(server, stopping, drainMs), lane?.close()]);
-      await Promise.race([recorder.close().then(() => deliveries.close()), sleep(settings.storeWaitMs)]);
+      await Promise.race([Promise.all([recorder.close().then(() => deliveries.close()), refusals.close()]), sleep(settings.storeWaitMs)]);
       await end();
     };
     return { url: `http://${host.includes(':') && !host.startsWith('[') ? `[${host}]` : host}:${port}`, close, routes: app.routes, snapshot: () => ({ counters, engines: engines.loads }) };

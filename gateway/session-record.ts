@@ -1,4 +1,5 @@
 import type { Call } from '../store/queries/read-calls.ts';
+import type { Refused } from '../store/queries/refusals.ts';
 import type { Trial } from '../store/queries/transaction.ts';
 import type { TokenSample } from '../store/samples/build-samples.ts';
 import type { Sample, SampleLine, Session, Summary, Turn } from './api/schemas.ts';
@@ -10,7 +11,7 @@ import { isObject } from './json.ts';
  * order of their commits; `unfinished` those that failed or were cancelled, in the same form, so that a reader who trains on
  * every turn does not meet them. Times are seconds since the epoch.
  */
-export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[]): Session {
+export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: Refused | null): Session {
   const isDone = (call: Call) => call.status === 'completed';
   return {
     ...standing(row, attempt),
@@ -21,6 +22,7 @@ export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[
     budgets: row.budgets,
     usage: usage(row),
     unfinished: calls.filter((call) => !isDone(call)).map(turn),
+    refusals: refused ?? { count: 0, latest: [] },
   };
 }
 

@@ -8,6 +8,7 @@ export * from './tables/iterations.ts';
 export * from './tables/policy-versions.ts';
 export * from './tables/publications.ts';
 export * from './tables/quarantined-tasks.ts';
+export * from './tables/refusals.ts';
 export * from './tables/replicas.ts';
 export * from './tables/runs.ts';
 export * from './tables/trials.ts';

@@ -4,6 +4,7 @@ import type { JsonObject } from '../../store/json.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
+import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, trials } from '../../store/schema.ts';
 
 const request = z.looseObject({ messages: z.array(z.looseObject({ role: z.string(), content: z.unknown() })).default([]) });
@@ -22,6 +23,7 @@ export async function readTrialRecord(db: Database, trialId: string) {
   return {
     ...trial,
     attempts: tried,
+    refusals: (await readRefusals(db, trialId)) ?? { count: 0, latest: [] },
     calls: made.map(({ request: asked, response, promptTokenIds, completionTokenIds, logprobs, ...call }) => ({
       ...call,
       digest: call.digest?.toString('hex') ?? null,
@@ -52,6 +54,9 @@ export function transcript(trial: TrialRecord): string {
       lines.push('', `▌assistant   [${facts.join(', ')}]`, textOf(call.reply?.content ?? null));
     }
   }
+  const { count, latest } = trial.refusals;
+  if (count > 0) lines.push('', `── ${count} request(s) were refused and made no call; the latest ${latest.length}:`);
+  for (const { at, attempt, status, code, message, ...each } of latest) lines.push(`${at}   attempt ${attempt}   ${each.request}   ${status} ${code}: ${message}`);
   return lines.join('\n');
 }
 

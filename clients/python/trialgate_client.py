@@ -112,6 +112,7 @@ class Turn(TypedDict):
 class Session(Standing):
     turns: list[Turn]
     unfinished: list[Turn]
+    refusals: dict[str, Any]
     completed: bool
     current_attempt: int
     sampling: dict[str, Any]

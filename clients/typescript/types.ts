@@ -38,6 +38,18 @@ export type Summary = Standing & {
 };
 export type Page = { sessions: Summary[]; next_cursor: string | null };
 
+export type Refusal = {
+  at: string;
+  attempt: number;
+  status: number;
+  code: string;
+  request: string;
+  item: string | null;
+  message: string;
+  size: number | null;
+  digest: string | null;
+};
+
 export type Turn = {
   request_messages: unknown[];
   completion_text: string;
@@ -74,6 +86,8 @@ export type Turn = {
 export type Session = Standing & {
   turns: Turn[];
   unfinished: Turn[];
+  /** Requests that were refused before they became calls: how many, and the latest ones. */
+  refusals: { count: number; latest: Refusal[] };
   completed: boolean;
   current_attempt: number;
   sampling: Sampling;

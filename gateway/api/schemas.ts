@@ -104,6 +104,18 @@ export const turn = z.object({
   ended_at: seconds,
 });
 
+const refusal = z.object({
+  at: z.string(),
+  attempt: count,
+  status: z.int(),
+  code: z.string(),
+  request: z.string().describe('Method and path'),
+  item: z.string().nullable().describe('The part of the request that is at fault, as a path'),
+  message: z.string(),
+  size: z.int().nullable().describe('Of the body, in bytes'),
+  digest: z.string().nullable().describe('SHA-256 of the body; the body itself is not kept'),
+});
+
 export const session = z.object({
   ...standing,
   turns: z.array(turn),
@@ -113,6 +125,9 @@ export const session = z.object({
   budgets,
   usage,
   unfinished: z.array(turn).describe('Calls that failed or were cancelled'),
+  refusals: z
+    .object({ count: z.int(), latest: z.array(refusal) })
+    .describe('Requests of all attempts that were refused before they became calls: how many, and the latest ones'),
 });
 
 export const sample = z.object({

@@ -25,6 +25,7 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const handOver = c.env?.handOver;
     if (handOver && isHeavy(c.req.raw)) return handOver(null);
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
+    c.set('trial', trial);
     const { hold, leave } = admit(deps, trial.id);
     try {
       const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);

@@ -54,6 +54,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       if (handOver && isHeavy(c.req.raw)) return handOver(null);
       const claim = claimOf(deps, c.req.param('trial'), headers);
       // A stranger is refused before its body is read, and before a large one also a key that is over.
+      if (claim.attempt !== null) c.set('trial', { id: claim.trialId, attempt: claim.attempt });
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
       const { hold, leave } = admit(deps, id);
       try {
@@ -64,7 +65,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         }
         // What the trial has used of its budgets changes while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
-        const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry: retryOf(headers, bytes) };
+        const retry = retryOf(headers, bytes);
+        c.set('trial', trial);
+        c.set('body', { size: bytes.byteLength, digest: retry.digest });
+        const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry };
         return await once(trial, request, headers, agent, leave);
       } catch (error) {
         leave();

@@ -2,6 +2,7 @@ import { Hono } from 'hono';
 import type { z } from 'zod';
 import { listTrials, type TrialFilter } from '../../store/queries/list-trials.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
+import { readRefusals } from '../../store/queries/refusals.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import type { Trial } from '../../store/queries/transaction.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
@@ -43,7 +44,7 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   const at = ({ id, attempt }: Trial) => ({ trialId: id, attempt });
-  const recordOf = async (trial: Trial) => sessionRecord(trial, trial.attempt, await patiently(deps, () => readCalls(deps.db, at(trial))));
+  const recordOf = async (trial: Trial) => sessionRecord(trial, trial.attempt, await patiently(deps, () => readCalls(deps.db, at(trial))), await patiently(deps, () => readRefusals(deps.db, trial.id)));
   const samplesOf = async (trial: Trial) => sampleLine(trial, buildSamples(await patiently(deps, () => readTrainableCalls(deps.db, at(trial)))));
   return app;
 }

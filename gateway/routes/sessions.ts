@@ -6,6 +6,7 @@ import { readTrial } from '../../store/queries/find-trials.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
+import { readRefusals } from '../../store/queries/refusals.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { isTrialId } from '../../store/trial-id.ts';
 import { attemptQuery, opening } from '../api/schemas.ts';
@@ -50,7 +51,8 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   app.get('/sessions/:trial', async (c) => {
     const { trial, at } = await sessionOf(c.req.param('trial'), c.req.query());
     const calls = await patiently(deps, () => readCalls(deps.db, at));
-    return c.json(sessionRecord(trial, at.attempt, calls));
+    const refused = await patiently(deps, () => readRefusals(deps.db, trial.id));
+    return c.json(sessionRecord(trial, at.attempt, calls, refused));
   });
 
   app.get('/sessions/:trial/samples', async (c) => {

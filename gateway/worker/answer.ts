@@ -4,6 +4,7 @@ import { readCalls } from '../../store/queries/read-calls.ts';
 import { readReplicas } from '../../store/queries/read-replicas.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { settleDeliveries } from '../../store/queries/settle-deliveries.ts';
+import { addRefusals } from '../../store/queries/refusals.ts';
 import { createGateway } from '../app.ts';
 import { EnginePool } from '../engines/pool.ts';
 import { errorResponse, toFailure } from '../failure.ts';
@@ -11,6 +12,7 @@ import { patiently } from '../patiently.ts';
 import { protocolOf } from '../protocols/all.ts';
 import { SingleCommit } from '../recorder/single-commit.ts';
 import { Deliveries } from '../retry/deliveries.ts';
+import { Refusals } from '../refusals.ts';
 import { SameCallsInStore } from '../retry/same-calls-in-store.ts';
 import { Conversations } from '../token-in/conversations.ts';
 import { Trials } from '../trials.ts';
@@ -46,8 +48,10 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
   });
   const sameCalls = new SameCallsInStore(db, log);
   const deliveries = new Deliveries({ settle: (delivered) => settleDeliveries(db, delivered), waitMs: 0, log });
+  const refusals = new Refusals({ write: (id, refused) => addRefusals(db, id, refused), log, everyMs: null });
   const app = createGateway({
     db,
+    refusals,
     recorder,
     engines,
     secret,
@@ -71,6 +75,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     await deliveries.close();
     await recorder.close();
     await sameCalls.close();
+    await refusals.close();
     await db.$client.end();
   };
   return { app, db, close };

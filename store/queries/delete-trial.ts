@@ -1,6 +1,6 @@
 import { and, eq, isNull } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { attempts, calls, groups, trials } from '../schema.ts';
+import { attempts, calls, groups, refusals, trials } from '../schema.ts';
 import { lockTrial, type Transaction, type Trial } from './transaction.ts';
 
 /**
@@ -14,6 +14,7 @@ export async function deleteTrial(db: Database, input: { trialId: string }): Pro
     if (!trial) return;
     await tx.update(trials).set({ status: 'deleted' }).where(eq(trials.id, trialId));
     await tx.update(attempts).set({ endedAt: new Date() }).where(and(eq(attempts.trialId, trialId), isNull(attempts.endedAt)));
+    await tx.delete(refusals).where(eq(refusals.trialId, trialId));
     if (await isTrained(tx, trial)) return;
     await tx.delete(calls).where(eq(calls.trialId, trialId));
   });

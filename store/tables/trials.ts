@@ -36,6 +36,8 @@ export const trials = pgTable(
     member: integer(),
     task: text(),
     agent: text(),
+    /** What the client that opened it wants to find it by. */
+    metadata: jsonb().$type<Record<string, unknown>>(),
     /** The one attempt whose calls are accepted, counted from 1. */
     attempt: integer().notNull().default(1),
     status: text({ enum: TRIAL_STATUSES }).notNull().default('created'),

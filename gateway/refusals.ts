@@ -1,0 +1,68 @@
+import { MOST_REFUSALS, type Refused } from '../store/queries/refusals.ts';
+import type { Refusal } from '../store/schema.ts';
+
+type Options = {
+  write: (trialId: string, refused: Refused) => Promise<void>;
+  log: (line: string) => void;
+  /** How long refusals are gathered before they are written; null: until `close`, for a runtime whose requests share nothing. */
+  everyMs: number | null;
+};
+
+const MOST_KNOWN = 10_000;
+
+/** Keeps the requests that were refused with their trial. Nobody waits for it, and a trial that sends many costs one write at a time. */
+export class Refusals {
+  readonly #options: Options;
+  readonly #pending = new Map<string, Refused>();
+  /** How often each trial was refused for each reason, so that the log stays readable. */
+  readonly #said = new Map<string, number>();
+  #timer: ReturnType<typeof setTimeout> | null = null;
+  #writing: Promise<void> = Promise.resolve();
+
+  constructor(options: Options) {
+    this.#options = options;
+  }
+
+  add(trialId: string, refusal: Refusal): void {
+    this.#tell(trialId, refusal);
+    const { count, latest } = this.#pending.get(trialId) ?? { count: 0, latest: [] };
+    this.#pending.set(trialId, { count: count + 1, latest: [refusal, ...latest.slice(0, MOST_REFUSALS - 1)] });
+    const { everyMs } = this.#options;
+    if (everyMs !== null) this.#timer ??= setTimeout(() => this.#flush(), everyMs);
+  }
+
+  async close(): Promise<void> {
+    this.#flush();
+    await this.#writing;
+  }
+
+  #flush(): void {
+    if (this.#timer) clearTimeout(this.#timer);
+    this.#timer = null;
+    const pending = [...this.#pending];
+    this.#pending.clear();
+    this.#writing = this.#write(this.#writing, pending);
+  }
+
+  /** A trial's row is written by one statement at a time. */
+  async #write(before: Promise<void>, pending: [string, Refused][]): Promise<void> {
+    await before;
+    const { write, log } = this.#options;
+    for (const [trialId, refused] of pending) {
+      await write(trialId, refused).catch((error: unknown) => {
+        log(`${refused.count} refusal(s) of trial ${trialId} could not be stored: ${error instanceof Error ? error.message : String(error)}`);
+      });
+    }
+  }
+
+  /** Logs the 1st, 2nd, 4th, 8th, … refusal of a trial for one reason. */
+  #tell(trialId: string, { code, status, request, message, size, digest }: Refusal): void {
+    const key = `${trialId} ${code}`;
+    if (this.#said.size >= MOST_KNOWN) this.#said.clear();
+    const times = (this.#said.get(key) ?? 0) + 1;
+    this.#said.set(key, times);
+    if ((times & (times - 1)) !== 0) return;
+    const body = size === null ? '' : ` (${size} bytes${digest === null ? '' : `, SHA-256 ${digest.slice(0, 16)}…`})`;
+    this.#options.log(`trial ${trialId}: ${request} was refused, ${status} ${code}${times > 1 ? `, for the ${times}th time` : ''}: ${message}${body}`);
+  }
+}

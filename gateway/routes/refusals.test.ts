@@ -1,0 +1,45 @@
+import { expect, test } from 'vitest';
+import { MOST_REFUSALS, type Refused } from '../../store/queries/refusals.ts';
+import { ASK, eventually, IN_WORKERD, useGateway } from '../testing/harness.ts';
+
+const gateway = useGateway({ settings: { maxBodyBytes: 2_000 } });
+const SPOILED = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: [{ type: 'text', text: 'a secret' }, { type: 'text', text: 7 }] }] };
+
+const refusalsOf = async (id: string): Promise<Refused> => (await (await gateway.admin('GET', `/sessions/${id}`)).json()).refusals;
+
+test('requests that are refused are counted, logged and kept with their trial, without their bodies', async () => {
+  const trial = await gateway.trial();
+  expect(await refusalsOf(trial.id)).toEqual({ count: 0, latest: [] });
+  await gateway.post(`/${trial.id}/v1/messages`, trial.key, SPOILED);
+  await trial.chat('{"messages": nothing}');
+  await trial.chat({ ...ASK, more: 'x'.repeat(3_000) });
+  await gateway.post(`/${trial.id}/v1/messages/count_tokens`, trial.key, {});
+  await gateway.post(`/${trial.id}/v1/chat/completions`, 'a wrong key', ASK);
+  await trial.chat(ASK);
+  await eventually(async () => (await refusalsOf(trial.id)).count === 4);
+  const { latest } = await refusalsOf(trial.id);
+  const text = JSON.stringify(SPOILED);
+  expect(latest.toSorted((a, b) => (a.at < b.at ? -1 : 1))[0]).toEqual({
+    at: expect.stringMatching(/^20/), attempt: 1, status: 400, code: 'invalid_request', request: 'POST /v1/messages',
+    item: 'messages.0.content.1.text', message: expect.stringContaining('messages.0.content.1.text: '), size: text.length, digest: expect.stringMatching(/^[0-9a-f]{64}$/),
+  });
+  expect(latest.map(({ status, code }) => `${status} ${code}`).toSorted()).toEqual(['400 invalid_request', '400 invalid_request', '400 invalid_request', '413 request_too_large']);
+  expect(JSON.stringify(latest)).not.toContain('a secret');
+  expect(await gateway.metrics()).toMatchObject({
+    'trialgate_refused_total{code="invalid_request"}': 3, 'trialgate_refused_total{code="request_too_large"}': 1, 'trialgate_refused_total{code="invalid_api_key"}': 1,
+  });
+  // A call that the engine refused is a call: it is not among them.
+  gateway.engine.fault = 'bad_request';
+  expect((await trial.chat(ASK)).status).toBe(400);
+  expect((await refusalsOf(trial.id)).count).toBe(4);
+  if (!IN_WORKERD) expect(gateway.log.filter((line) => line.includes('messages.0.content.1.text'))).toHaveLength(1);
+});
+
+test('a trial that sends many refused requests keeps their number and the latest ones, and few lines of log', async () => {
+  const trial = await gateway.trial();
+  const replies = await Promise.all(Array.from({ length: 100 }, () => trial.chat('{}')));
+  expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([400]));
+  await eventually(async () => (await refusalsOf(trial.id)).count === 100);
+  expect((await refusalsOf(trial.id)).latest).toHaveLength(MOST_REFUSALS);
+  if (!IN_WORKERD) expect(gateway.log.filter((line) => line.includes('was refused')).length).toBeLessThan(10);
+});

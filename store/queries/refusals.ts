@@ -1,0 +1,28 @@
+import { eq, sql } from 'drizzle-orm';
+import type { Database } from '../database.ts';
+import { toStorable } from '../json.ts';
+import { refusals, type Refusal } from '../schema.ts';
+
+/** How many refusals a trial's row holds. */
+export const MOST_REFUSALS = 20;
+
+export type Refused = { count: number; latest: Refusal[] };
+
+/** Adds refusals to a trial's row, the latest first. */
+export async function addRefusals(db: Database, trialId: string, { count, latest }: Refused): Promise<void> {
+  const added = toStorable(latest.slice(0, MOST_REFUSALS));
+  const kept = sql`(
+    select jsonb_agg(each.value order by each.place)
+    from jsonb_array_elements(excluded.latest || ${refusals.latest}) with ordinality as each(value, place)
+    where each.place <= ${MOST_REFUSALS})`;
+  await db
+    .insert(refusals)
+    .values({ trialId, count, latest: sql`${added}::jsonb` })
+    .onConflictDoUpdate({ target: refusals.trialId, set: { count: sql`${refusals.count} + excluded.count`, latest: kept } });
+}
+
+/** Null when no request of the trial was refused. */
+export async function readRefusals(db: Database, trialId: string): Promise<Refused | null> {
+  const [row] = await db.select({ count: refusals.count, latest: refusals.latest }).from(refusals).where(eq(refusals.trialId, trialId));
+  return row ?? null;
+}
