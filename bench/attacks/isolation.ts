@@ -1,0 +1,217 @@
+/**
+ * Replays the findings A2, A8, A10, A12, A13 and A16 (system calls) from inside real sandboxes: what a sandbox leaves so that it cannot be judged or
+ * removed, what it takes of the machine, what it inherits, which system calls it makes, and what runs without bubblewrap.
+ *
+ *   node bench/attacks/isolation.ts
+ *
+ * Exits with 1 where anything did not hold. It runs unchanged on commits from 45dec46 on, to show what did not hold before. As root it runs
+ * itself again as another user, for a worker that is not root.
+ */
+import { execFile, spawnSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { chmodSync, copyFileSync, existsSync, globSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import type { Sandbox } from '../../activities/sandbox/create-sandbox.ts';
+import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
+import { isolation, type Isolation } from '../../activities/sandbox/isolation.ts';
+import { sweepSandboxes } from '../../activities/sandbox/sweep-sandboxes.ts';
+import { isolations, sandboxWith, shell, specOf, taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
+import { verify } from '../../activities/sandbox/verify.ts';
+import { INSTALLS } from '../../cli/folders.ts';
+import { untilSignalled } from '../../cli/signals.ts';
+import { withTemporaryStack } from '../../cli/testing/temporary-deployment.ts';
+import { reportAttacks, type Attack } from './report.ts';
+
+const run = promisify(execFile);
+const AS_USER = '--as-user';
+const USER = 61_999;
+const signal = untilSignalled();
+const python = (code: string): string => `python3 -c '${code.trim()}'`;
+const row = (attack: Omit<Attack, 'tried' | 'held'>, held: boolean): Attack => ({ ...attack, tried: 1, held: held ? 1 : 0 });
+
+/** Runs `body` with a sandbox in a folder of its own, which is removed whatever is in it. */
+async function withSandbox<T>(body: (sandbox: Sandbox) => Promise<T>): Promise<T> {
+  const { home } = await temporaryHome();
+  try {
+    return await body(await sandboxWith(home, { 'solution.py': '' }));
+  } finally {
+    spawnSync('chmod', ['-R', 'u+rwX', home]);
+    spawnSync('rm', ['-rf', home]);
+  }
+}
+
+const LEFT = [
+  { attack: 'folders nested deeper than a path may be long', code: 'for _ in range(40):\n    os.mkdir("d" * 250)\n    os.chdir("d" * 250)' },
+  { attack: 'a folder without permissions', code: 'os.makedirs("closed/inner")\nos.chmod("closed/inner", 0)\nos.chmod("closed", 0)' },
+  { attack: 'a folder whose name is not UTF-8', code: 'os.makedirs(b"\\xff\\xfe/\\x80")' },
+];
+
+/** A2: the agent and its verifier leave it; then there must be a verdict, no sandbox, and a worker that starts. */
+async function leaving(here: Isolation, { attack, code }: (typeof LEFT)[number], who: string): Promise<Attack> {
+  const leave = python(`import os\n${code}`);
+  return withSandbox(async (sandbox) => {
+    const { home } = sandbox;
+    await shell(here, sandbox, leave);
+    const task = await taskWith(home, `cd $LOGS_DIR && ${leave}; echo 1 > $LOGS_DIR/verifier/reward.txt`);
+    const verdict = await verify({ task, sandbox, isolation: here, signal }).then(() => 'judged', (error: unknown) => `not judged (${nameOf(error)})`);
+    const removed = await destroySandbox({ home, trialId: 't', attempt: 1 }).then(() => 'removed', (error: unknown) => `not removed (${nameOf(error)})`);
+    const started = await sweepSandboxes(home).then(() => 'starts', () => 'does not start');
+    const gone = !(await readdir(join(home, 'sandboxes'))).some((name) => name.startsWith('t.1'));
+    const held = verdict === 'judged' && removed === 'removed' && started === 'starts' && gone;
+    return row({ id: 'A2', severity: 'critical', attack: `leaves ${attack} (${who})`, note: held ? '' : `${verdict}, ${removed}, a worker ${started}` }, held);
+  });
+}
+
+const nameOf = (error: unknown): string => (error instanceof Error ? error.name : String(error));
+
+/** A13 */
+async function manyFolders(here: Isolation): Promise<Attack> {
+  const count = 200_000;
+  return withSandbox(async (sandbox) => {
+    const made = await shell(here, sandbox, python(`import os\nfor i in range(${count}): os.mkdir(str(i))`), { seconds: 300 });
+    const task = await taskWith(sandbox.home, 'echo 1 > $LOGS_DIR/verifier/reward.txt');
+    const start = performance.now();
+    await verify({ task, sandbox, isolation: here, signal }).catch(() => {});
+    await destroySandbox({ home: sandbox.home, trialId: 't', attempt: 1 }).catch(() => {});
+    const seconds = (performance.now() - start) / 1000;
+    const note = `${seconds.toFixed(0)} s to judge and remove; the agent ${made.reason}`;
+    return row({ id: 'A13', severity: 'medium', attack: `leaves ${count} folders: judging and removing them takes more than 60 s`, note }, seconds < 60);
+  });
+}
+
+/** A8. The three are wanted at once: whoever has no limit on one of them gets it all. */
+async function taking(here: Isolation): Promise<Attack[]> {
+  const memory = await withSandbox(async (sandbox) => {
+    const code = 'import os\nheld = []\nfor _ in range(90):\n    held.append(os.memfd_create("x"))\n    os.write(held[-1], bytes(16 * 2**20))\n    print(len(held) * 16, flush=True)\nimport time\ntime.sleep(2)';
+    const { stdout } = await shell(here, sandbox, python(code), { ...disk(64), memoryMb: 512, seconds: 60 });
+    const taken = Number(stdout.trim().split('\n').at(-1));
+    return row({ id: 'A8', severity: 'high', attack: '1,440 MiB of files in memory at a limit of 512', note: `it got ${taken} MiB` }, taken < 1440);
+  });
+  const storage = await withSandbox(async (sandbox) => {
+    // As fast as a disk of 150 MiB/s would take it.
+    await shell(here, sandbox, 'for i in $(seq 40); do head -c 60M /dev/zero > file-$i; sleep 0.4; done', { ...disk(64), seconds: 120 });
+    const bytes = globSync(`${sandbox.work}/file-*`).reduce((sum, file) => sum + statSync(file).size, 0);
+    return row({ id: 'A8', severity: 'high', attack: '2,400 MiB of files at `storage_mb` 64', note: `it wrote ${Math.round(bytes / 2 ** 20)} MiB before it was ended` }, bytes < 2400 * 2 ** 20);
+  });
+  const cores = await withSandbox(async (sandbox) => {
+    const burn = 'for i in 1 2 3 4; do timeout 4 bash -c "while :; do :; done" & done; wait; times';
+    const { stdout } = await shell(here, sandbox, burn, { cpus: 0.25, seconds: 60 } as object);
+    const [minutes = 0, seconds = 0] = (stdout.trim().split('\n').at(-1) ?? '').split(/[ms ]+/).map(Number);
+    const used = (minutes * 60 + seconds) / 4;
+    return row({ id: 'A8', severity: 'high', attack: 'four busy loops at `cpus` 0.25', note: `${used.toFixed(2)} cores` }, used < 0.4);
+  });
+  return [memory, storage, cores];
+}
+
+/** The setting had another name. */
+const disk = (mb: number): object => ({ fileMb: mb, storageMb: mb });
+
+/** A12 */
+async function inheriting(here: Isolation): Promise<Attack> {
+  return withSandbox(async (sandbox) => {
+    const secret = join(sandbox.home, 'secret');
+    const token = randomUUID();
+    writeFileSync(secret, token, { mode: 0o600 });
+    const { signal: _, ...spec } = specOf(here, sandbox, 'cat <&20');
+    const launcher = new URL('../../activities/sandbox/launcher.ts', import.meta.url).href;
+    const code = `import { launch } from ${JSON.stringify(launcher)};
+      console.log((await launch({ ...${JSON.stringify(spec)}, signal: new AbortController().signal })).stdout);`;
+    const { stdout } = await run('bash', ['-c', 'exec 20< "$0"; exec "$@"', secret, process.execPath, '--input-type=module', '-e', code]);
+    return row({ id: 'A12', severity: 'medium', attack: 'reads a file that the worker inherited as descriptor 20' }, !stdout.includes(token));
+  });
+}
+
+/** Numbers on x86-64 and what must not be answered by the kernel itself. */
+const CALLS = { unshare: [272, 0x10000000], keyctl: [250, 0, -2, 0], clone3: [435, 0, 0], io_uring_setup: [425, 1, 0], userfaultfd: [323, 1], name_to_handle_at: [303, -100, 0, 0, 0, 0], add_key: [248, 0, 0, 0, 0, 0], syslog: [103, 10, 0, 0] };
+
+/** A16: a call that the filter refuses fails with EPERM or ENOSYS before the kernel looks at its arguments. */
+async function calling(here: Isolation): Promise<Attack> {
+  const code = `import ctypes, errno, json
+libc = ctypes.CDLL(None, use_errno=True)
+for name, arguments in json.loads("""${JSON.stringify(CALLS)}""").items():
+    failed = libc.syscall(*arguments) < 0
+    if not failed or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS): print(name)`;
+  return withSandbox(async (sandbox) => {
+    const { stdout } = await shell(here, sandbox, python(code));
+    const through = stdout.trim().split('\n').filter(Boolean);
+    const tried = Object.keys(CALLS).length;
+    return { id: 'A16', severity: 'low', attack: 'makes system calls that containers refuse', tried, held: tried - through.length, note: through.join(', ') };
+  });
+}
+
+/** A10: as a user of its own, which root gives where bubblewrap is not there. */
+async function withoutBubblewrap(): Promise<Attack[]> {
+  const attacks: Attack[] = [];
+  const user = (await isolations()).find(({ kind }) => kind === 'user');
+  if (user) {
+    const name = `trialgate-attack-${randomUUID()}`;
+    const files = ['/tmp', '/var/tmp', '/dev/shm'].map((folder) => `${folder}/${name}`);
+    await withSandbox((sandbox) => shell(user, sandbox, files.map((file) => `echo > ${file}`).join('; ')));
+    const left = files.filter((file) => existsSync(file));
+    left.forEach((file) => rmSync(file));
+    const attack = 'leaves files in /tmp, /var/tmp and /dev/shm';
+    attacks.push({ id: 'A10', severity: 'high', attack, tried: files.length, held: files.length - left.length });
+    attacks.push(await readsDeployment());
+  }
+  attacks.push(await startsUnsandboxed());
+  return attacks;
+}
+
+async function readsDeployment(): Promise<Attack> {
+  return withTemporaryStack(async ({ plan }) => {
+    const log = join(plan.folders.logs, 'postgres.log');
+    const read = spawnSync('cat', [log], { uid: USER, gid: USER, cwd: '/' });
+    return row({ id: 'A10', severity: 'high', attack: "reads the deployment's folder as another user of the machine" }, read.status !== 0);
+  }, signal, ['postgres']);
+}
+
+/** A worker on a machine whose bubblewrap does not work. */
+async function startsUnsandboxed(): Promise<Attack> {
+  const folder = await mkdtemp(join(tmpdir(), 'trialgate-attack-'));
+  try {
+    writeFileSync(join(folder, 'bwrap'), '#!/bin/sh\nexit 1\n', { mode: 0o755 });
+    const env = { PATH: `${folder}:${process.env['PATH']}`, HOME: folder, TRIALGATE_HOME: join(folder, 'home') };
+    const names = { temporal_address: '127.0.0.1:1', database_url: 'postgres://127.0.0.1:1/x', gateway_url: 'http://127.0.0.1:1', secret: 'a secret of sixteen' };
+    const flags = Object.entries(names).flatMap(([key, value]) => [`--${key.replaceAll('_', '-')}`, value]);
+    const worker = spawnSync(INSTALLS.node, [INSTALLS.main, 'worker', '--only', 'activities', ...flags], { env, cwd: folder, timeout: 20_000 });
+    return row({ id: 'A10', severity: 'high', attack: 'runs without bubblewrap though nobody allowed that' }, worker.status === 3);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+/** The same again for a worker that is not root. Its programs are where that user reaches them. */
+async function asUser(): Promise<Attack[]> {
+  const { bwrap } = await isolation();
+  if (process.getuid?.() !== 0 || !bwrap) return [];
+  const folder = await mkdtemp(join(tmpdir(), 'trialgate-attack-'));
+  try {
+    chmodSync(folder, 0o755);
+    copyFileSync(bwrap, join(folder, 'bwrap'));
+    const env = { PATH: `${folder}:${process.env['PATH']}`, HOME: '/nonexistent' };
+    const { stdout } = await run(process.execPath, [fileURLToPath(import.meta.url), AS_USER], { uid: USER, gid: USER, env, cwd: '/' });
+    return JSON.parse(stdout);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
+}
+
+async function leavings(who: string): Promise<Attack[]> {
+  const here = await isolation();
+  const attacks: Attack[] = [];
+  for (const left of LEFT) attacks.push(await leaving(here, left, who));
+  return attacks;
+}
+
+if (process.argv.includes(AS_USER)) {
+  const { kind } = await isolation();
+  console.log(JSON.stringify(await leavings(`${kind}, a worker that is not root`)));
+} else {
+  const here = await isolation();
+  const attacks = [...(await leavings(`${here.kind}, this user`)), ...(await asUser()), await manyFolders(here), ...(await taking(here)), await inheriting(here), await calling(here), ...(await withoutBubblewrap())];
+  process.exitCode = reportAttacks(attacks);
+}
