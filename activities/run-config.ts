@@ -52,9 +52,11 @@ export const runConfig = z.strictObject({
   max_response_length: count.default(128),
   /** What a trial may use before it ends as `truncated`, besides its deadline: calls, sampled tokens, seconds from its start. */
   budgets: z.strictObject({ calls: count.optional(), tokens: count.optional(), seconds: seconds.optional(), bytes: count.optional() }).prefault({}),
+  /** What a forced tool or a schema of an agent's request becomes: the engine's grammar, whose calls train only with its mask, or a hint in the prompt. */
+  constrained_decoding: z.enum(['enforce', 'hint']).default('enforce'),
   /** A number is forced on every call, `default: number` holds where the agent does not choose, `agent` leaves it to it. */
   sampling: samplingChoices
-    .omit({ max_tokens: true })
+    .omit({ max_tokens: true, constrained_decoding: true })
     .refine(({ temperature }) => temperature !== 0, 'nothing that was sampled at temperature 0 can be trained on: choose a higher one')
     .prefault({}),
   ...trainerShape,

@@ -15,11 +15,15 @@ export class Counters {
   readonly leftOut = new NamedCounts();
   /** Requests that were refused before they became calls, by the code of the refusal. */
   readonly refused = new NamedCounts();
+  /** Calls whose request holds the reply to a form, by the field and what became of it. */
+  readonly constrained = { enforce: new NamedCounts(), hint: new NamedCounts() };
+  /** Trials of which the log says that such calls of theirs are not trained. */
+  readonly #told = new Set<string>();
 
   /** Its counts and another thread's, together. */
-  plus(other: Omit<Counters, 'plus'>): Counters {
+  plus(other: Counted): Counters {
     const sum = new Counters();
-    for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused } of [this, other]) {
+    for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained } of [this, other]) {
       sum.accepted += accepted;
       sum.completed += completed;
       sum.failed += failed;
@@ -27,14 +31,26 @@ export class Counters {
       sum.inFlight += inFlight;
       sum.waiting += waiting;
       for (const how of CONTINUATIONS) sum.continuations[how] += continuations[how];
-      for (const [name, count] of leftOut) sum.leftOut.set(name, (sum.leftOut.get(name) ?? 0) + count);
-      for (const [code, count] of refused) sum.refused.set(code, (sum.refused.get(code) ?? 0) + count);
+      sum.leftOut.addAll(leftOut);
+      sum.constrained.enforce.addAll(constrained.enforce);
+      sum.constrained.hint.addAll(constrained.hint);
+      sum.refused.addAll(refused);
     }
     return sum;
+  }
+
+  /** Whether nothing was said of this trial yet. The oldest are forgotten. */
+  isFirstTold(trialId: string): boolean {
+    if (this.#told.has(trialId)) return false;
+    const [oldest] = this.#told;
+    if (oldest !== undefined && this.#told.size >= MOST_TOLD) this.#told.delete(oldest);
+    this.#told.add(trialId);
+    return true;
   }
 }
 
 const MOST_NAMES = 50;
+const MOST_TOLD = 10_000;
 
 /** Counts by names that agents choose: only so many plain ones are told apart. */
 export class NamedCounts extends Map<string, number> {
@@ -42,10 +58,21 @@ export class NamedCounts extends Map<string, number> {
     const key = /^[a-z0-9_]{1,60}$/.test(name) && (this.has(name) || this.size < MOST_NAMES) ? name : 'other';
     this.set(key, (this.get(key) ?? 0) + 1);
   }
+
+  addAll(other: ReadonlyMap<string, number>): void {
+    for (const [name, count] of other) this.set(name, (this.get(name) ?? 0) + count);
+  }
 }
 
+/** The counts alone: what a copy for another thread has. */
+type Counted = Pick<Counters, 'accepted' | 'completed' | 'failed' | 'cancelled' | 'inFlight' | 'waiting' | 'continuations'> & {
+  leftOut: ReadonlyMap<string, number>;
+  refused: ReadonlyMap<string, number>;
+  constrained: Record<'enforce' | 'hint', ReadonlyMap<string, number>>;
+};
+
 /** What one thread has counted, as it is sent to another. */
-export type Snapshot = { counters: Omit<Counters, 'plus'>; engines: readonly EngineLoad[] };
+export type Snapshot = { counters: Counted; engines: readonly EngineLoad[] };
 
 /** The loads that two threads put on the same engines. */
 export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad[]): EngineLoad[] {
@@ -60,7 +87,7 @@ export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad
 type EngineLoad = { engine: string; inFlight: number; escapes: number };
 
 /** Prometheus' text format. */
-export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused }: Counters, engines: readonly EngineLoad[]): string {
+export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained }: Counters, engines: readonly EngineLoad[]): string {
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -84,6 +111,9 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, wa
     '# HELP trialgate_left_out_total Blocks, items and tools of requests that the model cannot be shown, by type; once a trial.',
     '# TYPE trialgate_left_out_total counter',
     ...[...leftOut].map(([type, count]) => `trialgate_left_out_total{type="${type}"} ${count}`),
+    '# HELP trialgate_constrained_calls_total Calls whose request holds the reply to a form, by the field: enforce (by a grammar, trained only with its mask) or hint (by words in the prompt).',
+    '# TYPE trialgate_constrained_calls_total counter',
+    ...Object.entries(constrained).flatMap(([decoding, counts]) => [...counts].map(([field, count]) => `trialgate_constrained_calls_total{field="${field}",decoding="${decoding}"} ${count}`)),
     '# HELP trialgate_engine_calls_in_flight Calls that this process has given to an engine.',
     '# TYPE trialgate_engine_calls_in_flight gauge',
     ...engines.map((each) => `trialgate_engine_calls_in_flight{engine=${JSON.stringify(each.engine)}} ${each.inFlight}`),

@@ -4,6 +4,7 @@ import { readRun } from '../../activities/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
+import { constrainedNotice, readConstrained } from './constrained-calls.ts';
 import { printInfraErrors, readInfraErrors } from './infra-errors.ts';
 import { readRunRecord, type RunRecord } from './run-record.ts';
 import { runTable } from './run-table.ts';
@@ -26,11 +27,12 @@ export async function show(db: Database, id: string | undefined, json: boolean, 
   const isUnderWay = run.status === 'running' || run.status === 'blocked';
   const underWay = isUnderWay ? await readUnderWay(db, id, await ask(id)) : null;
   const { config, ...record } = await readRunRecord(db, id);
+  const constrained = await readConstrained(db, id);
+  const notices = [await networkNotice(await readRun(db, id)), constrainedNotice(constrained)].filter((notice) => notice !== null);
   const infraErrors = await readInfraErrors(db, id);
-  const notice = await networkNotice(await readRun(db, id));
-  return print({ ...record, infra_errors: infraErrors, under_way: underWay, config }, () => {
+  return print({ ...record, constrained_calls: constrained, infra_errors: infraErrors, under_way: underWay, config }, () => {
     const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;
-    return [title, ...(notice ? [`WARNING: ${notice}`] : []), ...(underWay ? printUnderWay(id, underWay) : []), runTable(record), ...printInfraErrors(infraErrors)].join('\n\n');
+    return [title, ...notices.map((notice) => `WARNING: ${notice}`), ...(underWay ? printUnderWay(id, underWay) : []), runTable(record), ...printInfraErrors(infraErrors)].join('\n\n');
   });
 }
 

@@ -9,11 +9,13 @@ import { isAdapter, type Lease } from '../engines/pool.ts';
 import { clientGone, engineSilent, Failure, toFailure } from '../failure.ts';
 import { faultOf } from '../fault-of.ts';
 import { patiently } from '../patiently.ts';
+import { tellConstrained } from '../tell-constrained.ts';
 import { giveBack, type Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { Conversation } from '../token-in/messages.ts';
+import type { BindsTools } from './constraints.ts';
 import { NOTHING, type Ending } from './ending.ts';
 import { IdleWatch } from './idle-watch.ts';
 import { recordOf, type Ended } from './record-of.ts';
@@ -21,8 +23,8 @@ import { EngineFailed } from './rejection.ts';
 import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
 
-/** `size`: of the request's body, in bytes. */
-export type PlacedRequest = ModelRequest & { size: number; outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
+/** `size`: of the request's body, in bytes. `client`: what sent it, by its own words (`User-Agent`). */
+export type PlacedRequest = ModelRequest & { size: number; client: string | null; outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
 
 type Recorded = Pick<Ended, 'ending' | 'status' | 'httpStatus'> & Partial<Ended>;
 
@@ -36,6 +38,8 @@ export class Call {
   readonly #reservation: Reservation | null;
   /** What of `sampled` the engine was told: it differs where that returns sampling masks. */
   inForce: Record<string, unknown>;
+  /** Which tool calls its engine holds to their schema, by strict tools' own wish where that is not known. */
+  bindsTools: BindsTools = 'strict';
   lease: Lease | null = null;
   /** What is known of the reply so far: it goes into the record, however the call ends. */
   ending: () => Ending = () => NOTHING;
@@ -247,13 +251,14 @@ export class Call {
 
   /** Null once it is recorded; else why it was refused. */
   async #record(end: Recorded): Promise<Failure | null> {
-    const { id, trial, request, inForce: sampled, lease, firstTokenAt } = this;
+    const { id, trial, request, inForce: sampled, bindsTools, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
-    const record = recordOf({ id, trial, request, sampled, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, fillsBytes: false, ...end });
+    const record = recordOf({ id, trial, request, sampled, bindsTools, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, fillsBytes: false, ...end });
     try {
       const recording = this.#remembered(record);
       this.#deps.conversations.expect(record, recording);
       const verdict = await recording;
+      if (verdict === 'recorded' && record.status === 'completed') tellConstrained(this.#deps, record);
       if (verdict === 'recorded' && record.status === 'completed' && record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
       if (verdict === 'recorded') return null;
       const why = await this.#whyRefused();

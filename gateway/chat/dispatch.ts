@@ -64,6 +64,7 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   call.lease = lease;
   // An engine that is slow to answer is waited for; one whose routes fail may still answer by its ordinary one.
   const traits = deps.settings.tokenIn ? await unlessAborted(replica.traits(model).catch(() => null), call.signal) : null;
+  call.bindsTools = traits?.bindsTools ?? 'strict';
   call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;
   const body = await fitted(replica, model, engineBody(call.request, call.inForce, { model, label }));
   return (await answerByIds(call, replica, traits, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));

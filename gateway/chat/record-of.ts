@@ -9,7 +9,8 @@ import type { Past } from '../token-in/conversations.ts';
 import type { PlacedRequest } from './call.ts';
 import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
 import { heldBytes } from './held-bytes.ts';
-import { sampledFrom, samplingOf } from './sampling.ts';
+import { constraintsOf, type BindsTools } from './constraints.ts';
+import { isRelaxed, sampledFrom, samplingOf } from './sampling.ts';
 import { defectOf, isMasked, type Untrainable } from './tokens.ts';
 import { versionOf, versionSpans } from './versions.ts';
 
@@ -32,6 +33,8 @@ export type Ended = {
   fillsBytes: boolean;
   /** New weights came under way, and the engine may not say which tokens are whose. */
   published: boolean;
+  /** Which tool calls the engine holds to their schema. */
+  bindsTools: BindsTools;
   /** Of which distribution its log-probabilities are; null when that is not known. */
   mode: LogprobsMode | null;
   startedAt: Date;
@@ -39,10 +42,11 @@ export type Ended = {
 };
 
 /** Builds the database record of a call that has ended. Of a request that was refused, by the engine or here, it keeps digest and size. */
-export function recordOf({ id, trial, request, sampled, lease, ending, published, mode, ...end }: Ended): CallRecord {
+export function recordOf({ id, trial, request, sampled, lease, ending, published, mode, bindsTools, ...end }: Ended): CallRecord {
   const { prompt, choices, reply } = ending;
   const label = lease?.label ?? null;
-  const from = sampledFrom(sampled, mode);
+  const from = sampledFrom(sampled, mode, bindsTools);
+  const constraints = constraintsOf(request.body, bindsTools);
   const version = trial.runId === null ? null : versionOf(label);
   const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, mask, finishReason } = choice;
@@ -79,7 +83,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     base: isRefused ? null : request.past.base,
     known: request.past.known,
     size: heldBytes(request.size, ending),
-    sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}) },
+    sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}), ...(constraints.length > 0 ? { constraints, constrained_decoding: isRelaxed(request.body, trial) ? 'hint' : 'enforce', client: request.client } : {}) },
     engine: lease?.replica.connection.url ?? null,
     policyLabel: (lease && isAdapter(lease) ? null : reportedLabel(choices)) ?? label,
     parentId: request.past.parent?.callId ?? null,

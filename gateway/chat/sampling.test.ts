@@ -72,10 +72,12 @@ test.each([
   [{ tool_choice: { type: 'function', function: { name: 'f' } } }, 'mask'],
   [{ guided_regex: 'a+' }, 'mask'],
   [{ structured_outputs: { json: {} } }, 'mask'],
+  [{ tools: [{ type: 'function', function: { name: 'f', strict: true } }] }, 'mask'],
+  [{ tools: [{ type: 'function', function: { name: 'f', strict: true } }], tool_choice: 'none' }, 'all'],
   [{ top_k: 1 }, 'unknown'],
   [{ top_p: 0.9, presence_penalty: 1 }, 'unknown'],
 ])('a distribution is of all ids, of a sampling mask, or unknown to the trainer: %j is of %s', (body, expected) => {
-  expect(sampledFrom(body, 'processed_logprobs')).toBe(expected);
+  expect(sampledFrom(body, 'processed_logprobs', 'strict')).toBe(expected);
 });
 
 const finishOf = async (reply: Response) => (await reply.json()).choices[0].finish_reason;

@@ -1,6 +1,7 @@
 import type { Sampling } from '../../store/schema.ts';
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
-import { isObject } from '../json.ts';
+import type { JsonObject } from '../json.ts';
+import { canRelax, constraintsOf, isSet, relaxed, type BindsTools } from './constraints.ts';
 import type { ModelRequest } from './request.ts';
 
 /** Settings under which the engine samples from the softmax itself. */
@@ -10,14 +11,15 @@ const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_
  * The request's fields with the trial's own sampling in force: each setting forced, set where the agent leaves it open, or left
  * to it. In a run what the trial does not name is neutral, and the temperature 1 unless the agent names one: the engine's
  * defaults come from the model's folder, and are not known here. An agent's `seed` would give all trials of a group the same
- * replies. Of limits on tokens the smallest holds, and what was reserved of a budget is shared by the replies.
+ * replies. Of limits on tokens the smallest holds, and what was reserved of a budget is shared by the replies. What holds a reply to a
+ * form becomes a hint where the trial asks for that.
  */
 export function sampledBody(
   { body, maxTokens, n }: Pick<ModelRequest, 'body' | 'maxTokens' | 'n'>,
   trial: { runId: string | null; sampling: Sampling },
   reserved: number | null,
 ): Record<string, unknown> {
-  const { max_tokens: _limit, ...chosen } = trial.sampling;
+  const { max_tokens: _limit, constrained_decoding: _form, ...chosen } = trial.sampling;
   const { max_completion_tokens: _, ...sampled } = body;
   if (trial.runId !== null) Object.assign(sampled, { temperature: body.temperature ?? 1, seed: undefined }, NEUTRAL);
   for (const [key, choice] of Object.entries(chosen)) {
@@ -25,8 +27,11 @@ export function sampledBody(
   }
   const limit = reserved === null ? tokenLimit(trial, maxTokens, 1) : Math.floor(reserved / n);
   if (limit !== null) sampled.max_tokens = limit;
-  return sampled;
+  return isRelaxed(body, trial) ? relaxed(sampled) : sampled;
 }
+
+/** Whether what holds the reply to a form is said in the prompt instead. */
+export const isRelaxed = (body: JsonObject, { sampling }: { sampling: Sampling }): boolean => sampling.constrained_decoding === 'hint' && canRelax(body);
 
 /** How many tokens `n` replies may have together by their request and the run's settings; null without a limit. */
 export function tokenLimit({ sampling: { max_tokens: limit } }: { sampling: Sampling }, maxTokens: number | null, n: number): number | null {
@@ -47,16 +52,15 @@ export function samplingOf(body: Record<string, unknown>): Record<string, number
   return numbers;
 }
 
-/** Settings that exclude ids and leave the ratios between the others as they are. */
-const GRAMMARS = ['structured_outputs', 'guided_json', 'guided_regex', 'guided_choice', 'guided_grammar', 'structural_tag'];
-const EXCLUSIONS = [...GRAMMARS, 'bad_words', 'allowed_token_ids', 'min_tokens'];
+/** Settings that exclude ids and leave the ratios between the others as they are, besides those that hold a reply to a form. */
+const EXCLUSIONS = ['bad_words', 'allowed_token_ids', 'min_tokens'];
 /** Settings that change the ratios. */
 const CHANGES = ['logit_bias', 'logits_processors', 'use_beam_search', 'vllm_xargs'];
 
 /** What the probabilities of a call are a softmax of, at its temperature: all ids, the ids of its sampling mask, or nothing that the trainer can compute. */
 export type SampledFrom = 'all' | 'mask' | 'unknown';
 
-export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | null): SampledFrom {
+export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | null, bindsTools: BindsTools): SampledFrom {
   const is = (key: string, ...fine: number[]) => body[key] === undefined || body[key] === null || fine.includes(Number(body[key]));
   const isSoftmax =
     is('presence_penalty', 0) &&
@@ -72,8 +76,7 @@ export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | 
     is('top_k', -1, 0) &&
     is('min_p', 0) &&
     !EXCLUSIONS.some((key) => isSet(body[key])) &&
-    !masksTools(body.tool_choice) &&
-    !masksFormat(body.response_format);
+    constraintsOf(body, bindsTools).length === 0;
   if (isWhole) return 'all';
   // One possible id has no gradient: greedy decoding trains nothing, and would only dilute the means over tokens.
   return mode === 'processed_logprobs' && body.top_k !== 1 ? 'mask' : 'unknown';
@@ -87,13 +90,3 @@ export function boundedForMask(sampled: Record<string, unknown>): Record<string,
   if (sampled.temperature === 0) return { ...sampled, temperature: 1, top_k: 1 };
   return typeof sampled.top_k === 'number' && sampled.top_k > 0 ? sampled : { ...sampled, top_k: MASK_TOP_K };
 }
-
-function isSet(value: unknown): boolean {
-  if (Array.isArray(value)) return value.length > 0;
-  if (isObject(value)) return Object.keys(value).length > 0;
-  return Boolean(value);
-}
-
-const masksTools = (choice: unknown): boolean => isSet(choice) && choice !== 'auto' && choice !== 'none';
-
-const masksFormat = (format: unknown): boolean => isObject(format) && format.type !== 'text';

@@ -34,7 +34,7 @@ import { BytesUsedUp } from '../stored-bytes.ts';
 
 /** The connection of the one who asks. */
 type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined; delivered: () => Promise<boolean> };
-type Asked = ModelRequest & { size: number; retry: Retry };
+type Asked = ModelRequest & { size: number; client: string | null; retry: Retry };
 
 /** Below the trial's URL; where the key names the trial; and where an agent adds the trial to the path of its one protocol. */
 const pathsOf = ({ path }: Protocol): string[] => [...apiPaths(path), ...(path === chatCompletions.path ? [`${path}/:trial`] : [])];
@@ -68,7 +68,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         const retry = retryOf(headers, bytes);
         c.set('trial', trial);
         c.set('body', { size: bytes.byteLength, digest: retry.digest });
-        const request = { ...protocol.parse(bytes), size: bytes.byteLength, retry };
+        const request = { ...protocol.parse(bytes), size: bytes.byteLength, client: headers.get('user-agent')?.slice(0, LONGEST_CLIENT) ?? null, retry };
         return await once(trial, request, headers, agent, leave);
       } catch (error) {
         leave();
@@ -170,6 +170,9 @@ async function outcomeOf(ended: Promise<CallStatus>, delivered: Promise<boolean>
 }
 
 const CLAIM_POLL_MS = 100;
+
+/** Characters of a client's name that are recorded. */
+const LONGEST_CLIENT = 200;
 
 /** What is longer would end at once; such a budget is checked when the next call comes. */
 const LONGEST_TIMER = 2 ** 31 - 1;

@@ -4,6 +4,7 @@ import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { EngineServer, json } from './engine-server.ts';
 import type { Generated } from './generated.ts';
+import type { BindsTools } from '../chat/constraints.ts';
 import { probeReply } from './mode-probe.ts';
 import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
@@ -48,6 +49,8 @@ export class TokenEngine extends EngineServer {
   logprob: (id: number) => number = (id) => -((id % 7) + 1) / 4;
   /** Which ids could have been sampled where this one was; null: it returns no sampling masks. */
   mask: ((id: number) => number[]) | null = null;
+  /** Which tool calls it holds to their schema by a grammar. */
+  bindsTools: BindsTools = 'never';
   /** Routes that it has besides, or instead; undefined: its own one answers. */
   route: (method: string, path: string, body: Record<string, unknown>) => unknown = () => undefined;
   /** What runs before a route answers; it may change what was asked. */
@@ -67,7 +70,7 @@ export class TokenEngine extends EngineServer {
     if (path === '/health') return json(response, {});
     if (path === '/weight_info') return json(response, { weight_version: this.label });
     if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
-    const probe = probeReply(path, body, 'processed_logprobs', this.mask !== null);
+    const probe = probeReply(path, body, 'processed_logprobs', { masks: this.mask !== null, bindsTools: this.bindsTools });
     if (probe) return json(response, probe);
     await this.before({ path, body, response });
     if (response.destroyed) return;

@@ -1,5 +1,6 @@
 import { readText, type EngineConnection } from '../engines/connection.ts';
 import { startsWith } from '../../store/ids.ts';
+import { isSet, type BindsTools } from '../chat/constraints.ts';
 import { idsIn } from '../chat/tokens.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 
@@ -11,6 +12,8 @@ export type EngineTraits = {
   parses: boolean;
   /** Whether it says which ids could be sampled at each token (vLLM's `--return-sampling-mask`). */
   masks: boolean;
+  /** Which tool calls it holds to their schema by a grammar. */
+  bindsTools: BindsTools;
 };
 
 const PROBE = [{ role: 'user', content: 'x' }];
@@ -31,7 +34,7 @@ export async function readTraits(connection: EngineConnection, model: string | n
   const closing = closed.slice(open.length);
   const reply = { choices: [{ index: 0, token_ids: closing.slice(0, 1), finish_reason: 'stop' }] };
   const { status } = await post('/v1/chat/completions/derender', { generate_response: reply });
-  return { closing, parses: status !== 200, masks: await returnsMasks(post, open) };
+  return { closing, parses: status !== 200, masks: await returnsMasks(post, open), bindsTools: await readBindsTools(post) };
 }
 
 type Post = (path: string, body: JsonObject) => Promise<{ status: number; body: JsonObject | null }>;
@@ -41,6 +44,18 @@ async function returnsMasks(post: Post, prompt: number[]): Promise<boolean> {
   const { body } = await post('/inference/v1/generate', { token_ids: prompt, sampling_params: { max_tokens: 1, temperature: 1, top_k: 1 } });
   const choices = body?.choices;
   return Array.isArray(choices) && isObject(choices[0]) && Array.isArray(choices[0].sampling_mask);
+}
+
+/** The engine's own rendering says whether it adds a grammar to a request whose model may call tools or not. */
+async function readBindsTools(post: Post): Promise<BindsTools> {
+  const isBound = async (strict: boolean) => {
+    const tool = { type: 'function', function: { name: 'probe', parameters: { type: 'object', properties: {} }, ...(strict ? { strict } : {}) } };
+    const { body } = await post('/v1/chat/completions/render', { messages: PROBE, tools: [tool] });
+    const sampling = body?.sampling_params;
+    return isObject(sampling) && isObject(sampling.structured_outputs) && Object.values(sampling.structured_outputs).some(isSet);
+  };
+  if (await isBound(false)) return 'always';
+  return (await isBound(true)) ? 'strict' : 'never';
 }
 
 export function idsOf(rendered: JsonObject | null): number[] | null {

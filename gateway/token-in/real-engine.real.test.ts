@@ -1,9 +1,11 @@
 import { expect, test } from 'vitest';
+import { z } from 'zod';
 import { withTemporaryStack } from '../../cli/testing/temporary-deployment.ts';
 import { UndiciConnection } from '../node/engine-connection.ts';
-import { exactTrial, onSmallModel } from '../testing/exact-trial.ts';
+import { exactTrial, onSmallModel, type Place } from '../testing/exact-trial.ts';
 import { withVllm } from '../testing/own-vllm.ts';
 import { placeBefore } from '../testing/place-before.ts';
+import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 
 test('a conversation with a real engine drifts, or its record differs from what the agent saw', async ({ signal }) => {
@@ -21,14 +23,33 @@ test('a conversation with a real engine drifts, or its record differs from what 
 /** So few layers fill a call with spaces for long. */
 const LONG_ENOUGH = 400;
 
+const LS = { type: 'function', function: { name: 'ls', strict: true, parameters: { type: 'object', properties: { path: { type: 'string' } } } } };
+const SCHEMA = { type: 'json_schema', json_schema: { name: 'seen', schema: { type: 'object', properties: { name: { type: 'string' } } } } };
+
+/** How two turns of a trial are recorded that force a tool and then ask for a schema. */
+async function constrainedTurns(gateway: Place['gateway'], decoding: 'enforce' | 'hint') {
+  const trial = await trialOverHttp(gateway, `constrained-${decoding}`, { sampling: { temperature: 1, max_tokens: 16, constrained_decoding: decoding } });
+  const messages: unknown[] = [{ role: 'user', content: 'look' }];
+  for (const fields of [{ tool_choice: 'required' }, { response_format: SCHEMA }]) {
+    const { choices } = z.object({ choices: z.array(z.object({ message: z.looseObject({ content: z.string().nullish() }) })) }).parse(await (await trial.chat({ messages, tools: [LS], ...fields })).json());
+    messages.push({ role: 'assistant', content: choices[0]?.message.content ?? '', tool_calls: choices[0]?.message.tool_calls }, { role: 'user', content: 'go on' });
+  }
+  const turn = z.object({ untrainable: z.string().nullable(), sampling: z.object({ constraints: z.array(z.string()) }) });
+  return z.object({ turns: z.array(turn) }).parse(await trial.session()).turns.map(({ untrainable, sampling }) => [untrainable, ...sampling.constraints]);
+}
+
 test('a real engine\'s tool calls are recorded otherwise than it gave them, or what goes on from them drifts', async ({ signal }) => {
   const postgres = await TestPostgres.create();
   try {
     await withVllm(async (url) => {
       const place = await placeBefore(url, postgres.url, signal);
       const conversations = Array.from({ length: 8 }, (_, i) => exactTrial({ ...place, forcing: { ...place.forcing, max_tokens: LONG_ENOUGH } }, `calling-${i}`, { seed: i + 1, steps: 4 }));
-      const seen = await Promise.all(conversations).finally(place.close);
+      const seen = await Promise.all(conversations);
       expect([...seen.flatMap(({ faults }) => faults), ...place.unheard()]).toEqual([]);
+      // vLLM binds strict tools by a grammar of its own accord; with hints nothing binds.
+      expect(await constrainedTurns(place.gateway, 'enforce')).toEqual([['sampling_not_reproducible', 'tool_choice'], ['sampling_not_reproducible', 'strict_tools', 'response_format']]);
+      expect(await constrainedTurns(place.gateway, 'hint')).toEqual([[null, 'tool_choice'], [null, 'strict_tools', 'response_format']]);
+      await place.close();
       const steps = seen.flatMap((each) => each.steps.map(({ calls, after }) => ({ calls: calls.length, before: each.steps[after?.step ?? -1]?.calls.length ?? 0 })));
       expect(steps.filter(({ calls }) => calls > 0)).not.toHaveLength(0);
       expect(steps.filter(({ before }) => before > 0)).not.toHaveLength(0);

@@ -1,0 +1,34 @@
+import { expect, test } from 'vitest';
+import { runConfig } from '../../activities/run-config.ts';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { runs } from '../../store/schema.ts';
+import { callRecord } from '../../store/testing/call-record.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
+import { show } from './show.ts';
+
+const store = useDatabase();
+const showRun = (json: boolean) => show(store.db, 'run', json, async () => null);
+
+async function record(trialId: string, sampling: Record<string, unknown>, untrainable: string | null): Promise<void> {
+  await recordCalls(store.db, [callRecord({ trialId, sampling, choice: { untrainable } })]);
+}
+
+test('show warns of calls that a framework\'s mode makes untrainable, and of no others', async () => {
+  const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
+  await store.db.insert(runs).values([{ id: 'run', config }, { id: 'other', config }]);
+  for (const runId of ['run', 'other']) for (const agent of ['looker', 'writer']) await openAttempt(store.db, { trialId: `${runId}-${agent}`, attempt: 1, runId, agent });
+  const forced = { constraints: ['tool_choice'], constrained_decoding: 'enforce', client: 'pydantic-ai/2.68.0' };
+  await record('other-looker', forced, 'sampling_not_reproducible');
+  await record('run-looker', { top_p: 0.5 }, 'sampling_not_reproducible');
+  await record('run-looker', { ...forced, constrained_decoding: 'hint' }, null);
+  await record('run-looker', forced, null);
+  expect(JSON.parse(await showRun(true))).toMatchObject({ constrained_calls: [] });
+  expect(await showRun(false)).not.toContain('WARNING');
+  for (let i = 0; i < 2; i++) await record('run-looker', forced, 'sampling_not_reproducible');
+  await record('run-writer', { ...forced, constraints: ['response_format'], client: null }, 'sampling_not_reproducible');
+  expect(JSON.parse(await showRun(true))).toMatchObject({
+    constrained_calls: [{ agent: 'looker', fields: ['tool_choice'], client: 'pydantic-ai/2.68.0', calls: 2 }, { agent: 'writer', fields: ['response_format'], client: null, calls: 1 }],
+  });
+  expect(await showRun(false)).toMatch(/WARNING: 3 calls are not trained: tool_choice \(pydantic-ai: output_type\) .* Set constrained_decoding: hint/);
+});

@@ -1,0 +1,28 @@
+import { and, count, eq, sql } from 'drizzle-orm';
+import { constrainedAdvice } from '../../gateway/chat/framework-modes.ts';
+import type { Database } from '../../store/database.ts';
+import { calls, trials } from '../../store/schema.ts';
+
+/** Calls of one agent that are not trained because their requests hold the reply to a form. `fields`: those that ask for it. */
+export type ConstrainedCalls = { agent: string | null; fields: string[]; client: string | null; calls: number };
+
+/** The run's calls that a grammar or a forced tool makes untrainable, by agent and by what asked for it: the most frequent first. */
+export async function readConstrained(db: Database, runId: string): Promise<ConstrainedCalls[]> {
+  const fields = sql<string[]>`${calls.sampling} -> 'constraints'`;
+  const client = sql<string | null>`${calls.sampling} ->> 'client'`;
+  const rows = await db
+    .select({ agent: trials.agent, fields, client, calls: count() })
+    .from(calls)
+    .innerJoin(trials, eq(trials.id, calls.trialId))
+    .where(and(eq(trials.runId, runId), eq(calls.untrainable, 'sampling_not_reproducible'), sql`${calls.sampling} ->> 'constrained_decoding' = 'enforce'`))
+    .groupBy(trials.agent, fields, client);
+  return rows.toSorted((a, b) => b.calls - a.calls);
+}
+
+/** What must be said of it; null where there are none. */
+export function constrainedNotice(found: readonly ConstrainedCalls[]): string | null {
+  const [first] = found;
+  if (!first) return null;
+  const all = found.reduce((sum, each) => sum + each.calls, 0);
+  return `${all} ${all === 1 ? 'call is' : 'calls are'} not trained: ${constrainedAdvice(first.fields, first.client)}`;
+}

@@ -1,0 +1,132 @@
+import { isObject, type JsonObject } from '../json.ts';
+
+/** Which tool calls an engine holds to their schema by a grammar although the model is free to call none (vLLM's structural tags). */
+export type BindsTools = 'never' | 'strict' | 'always';
+
+/** vLLM's own fields for a grammar, and what each says to a model in words. */
+const GRAMMARS = new Map<string, (value: unknown) => string>([
+  ['structured_outputs', (value) => (isObject(value) ? Object.entries(value).flatMap(([kind, form]) => (isSet(form) ? FORMS.get(kind)?.(form) : null) ?? []).join(' ') : '')],
+  ['guided_json', asSchema],
+  ['guided_regex', asRegex],
+  ['guided_choice', asChoice],
+  ['guided_grammar', asGrammar],
+  ['structural_tag', asGrammar],
+]);
+const FORMS = new Map<string, (value: unknown) => string>([
+  ['json', asSchema],
+  ['json_object', asObject],
+  ['regex', asRegex],
+  ['choice', asChoice],
+  ['grammar', asGrammar],
+  ['structural_tag', asGrammar],
+]);
+
+/** The fields of a chat request by which the engine holds its reply to a form: it then excludes tokens while it samples. */
+export function constraintsOf(body: JsonObject, bindsTools: BindsTools): string[] {
+  const found = [...GRAMMARS.keys()].filter((field) => isSet(body[field]));
+  if (isForced(body.tool_choice)) found.push('tool_choice');
+  else if (isBound(body, bindsTools)) found.push('strict_tools');
+  if (isFormat(body.response_format)) found.push('response_format');
+  return found;
+}
+
+/** Only a chat can be told something in words. */
+export const canRelax = ({ messages }: JsonObject): boolean => Array.isArray(messages) && messages.length > 0;
+
+/**
+ * The request without these fields, and with a hint at the end of its prompt in their place: the model is asked for the form, and its
+ * tokens are sampled from all that there are. Tools stay, so that the engine still takes calls out of the text.
+ */
+export function relaxed(body: JsonObject): JsonObject {
+  const constraints = constraintsOf(body, 'strict');
+  if (constraints.length === 0 || !canRelax(body)) return body;
+  const { response_format: format, tool_choice: choice, ...rest } = body;
+  const free: JsonObject = Object.fromEntries(Object.entries(rest).filter(([field]) => !GRAMMARS.has(field)));
+  if (isFormat(format)) free.response_format = undefined;
+  else if (format !== undefined) free.response_format = format;
+  if (choice !== undefined) free.tool_choice = isForced(choice) ? 'auto' : choice;
+  if (Array.isArray(body.tools)) free.tools = body.tools.map(withoutStrict);
+  const hint = hintOf(body);
+  return hint === '' ? free : { ...free, messages: withHint(body, hint) };
+}
+
+function hintOf(body: JsonObject): string {
+  if (isForced(body.tool_choice)) return toolHint(body);
+  const form = [formatHint(body.response_format), ...[...GRAMMARS].map(([field, say]) => (isSet(body[field]) ? say(body[field]) : ''))].filter((each) => each !== '').join(' ');
+  const mayCall = Array.isArray(body.tools) && body.tools.length > 0 && body.tool_choice !== 'none';
+  return form !== '' && mayCall ? `When you answer without calling a tool: ${form}` : form;
+}
+
+function toolHint({ tool_choice: choice, tools }: JsonObject): string {
+  const named = isObject(choice) && isObject(choice.function) ? choice.function.name : null;
+  if (typeof named === 'string') return `Answer by calling the tool ${named}.`;
+  const names = (Array.isArray(tools) ? tools : []).flatMap((tool) => (isObject(tool) && isObject(tool.function) && typeof tool.function.name === 'string' ? [tool.function.name] : []));
+  return names.length === 1 ? `Answer by calling the tool ${names[0]}.` : `Answer by calling one of these tools: ${names.join(', ')}.`;
+}
+
+function formatHint(format: unknown): string {
+  if (!isFormat(format)) return '';
+  if (format.type === 'json_object') return asObject();
+  if (format.type === 'json_schema') return asSchema(isObject(format.json_schema) ? (format.json_schema.schema ?? format.json_schema) : {});
+  return asGrammar(format);
+}
+
+function asObject(): string {
+  return 'Answer with one JSON object and with nothing else.';
+}
+
+function asSchema(schema: unknown): string {
+  return `Answer with one JSON value that matches this JSON schema, and with nothing else: ${asText(schema)}`;
+}
+
+function asRegex(regex: unknown): string {
+  return `Answer with a text that this regular expression matches, and with nothing else: ${asText(regex)}`;
+}
+
+function asChoice(choices: unknown): string {
+  return `Answer with one of these texts, and with nothing else: ${asText(choices)}`;
+}
+
+function asGrammar(grammar: unknown): string {
+  return `Answer with a text that this grammar accepts, and with nothing else: ${asText(grammar)}`;
+}
+
+const asText = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
+
+/**
+ * At the end of the last message, so that all before it is the prompt of an earlier turn, which continues by its ids. A reply that the
+ * model is to go on with stays as it is.
+ */
+function withHint({ messages, continue_final_message: goesOn }: JsonObject, hint: string): unknown[] {
+  const all: unknown[] = Array.isArray(messages) ? messages : [];
+  const at = all.findLastIndex((message) => isObject(message) && message.role !== 'assistant');
+  if (at < 0 || (at < all.length - 1 && goesOn !== true)) return [...all, { role: 'user', content: hint }];
+  return all.map((message, i) => (i === at && isObject(message) ? { ...message, content: added(message.content, hint) } : message));
+}
+
+function added(content: unknown, hint: string): unknown {
+  if (Array.isArray(content)) return [...content, { type: 'text', text: hint }];
+  return typeof content === 'string' && content !== '' ? `${content}\n\n${hint}` : hint;
+}
+
+function withoutStrict(tool: unknown): unknown {
+  if (!isObject(tool) || !isObject(tool.function)) return tool;
+  const { strict: _, ...rest } = tool.function;
+  return { ...tool, function: rest };
+}
+
+const isForced = (choice: unknown): boolean => isSet(choice) && choice !== 'auto' && choice !== 'none';
+
+const isFormat = (format: unknown): format is JsonObject => isObject(format) && format.type !== 'text';
+
+function isBound({ tools, tool_choice: choice }: JsonObject, bindsTools: BindsTools): boolean {
+  if (!Array.isArray(tools) || tools.length === 0 || choice === 'none' || bindsTools === 'never') return false;
+  return bindsTools === 'always' || tools.some((tool) => isObject(tool) && isObject(tool.function) && tool.function.strict === true);
+}
+
+/** Whether a field of a request asks for anything. */
+export function isSet(value: unknown): boolean {
+  if (Array.isArray(value)) return value.length > 0;
+  if (isObject(value)) return Object.keys(value).length > 0;
+  return Boolean(value);
+}

@@ -1,0 +1,13 @@
+import type { CallRecord } from '../store/queries/record-calls.ts';
+import { constrainedAdvice } from './chat/framework-modes.ts';
+import type { GatewayDeps } from './deps.ts';
+
+/** Counts a recorded call whose request holds its reply to a form, and says once a trial that such calls are not trained. */
+export function tellConstrained({ counters, log }: Pick<GatewayDeps, 'counters' | 'log'>, { trialId, sampling, choices }: CallRecord): void {
+  const { constraints, constrained_decoding: decoding, client } = sampling;
+  if (!Array.isArray(constraints)) return;
+  const fields = constraints.map(String);
+  for (const field of fields) counters.constrained[decoding === 'hint' ? 'hint' : 'enforce'].add(field);
+  if (choices.every(({ untrainable }) => untrainable !== 'sampling_not_reproducible') || decoding === 'hint') return;
+  if (counters.isFirstTold(trialId)) log(`trial ${trialId}: ${constrainedAdvice(fields, typeof client === 'string' ? client : null)}`);
+}
