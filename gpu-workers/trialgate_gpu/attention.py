@@ -1,6 +1,7 @@
 """Attention over a token trie, as one of transformers' attention implementations (`trialgate_trie`).
 
-A node's ancestors ordered by depth are its keys, so key j of a block is visible to a query at depth d iff j <= d.
+A node's ancestors ordered by depth are its keys, so key j of a block is visible to a query at depth d iff j <= d, and
+in a sliding window of w tokens iff also j > d - w.
 Blocks of similar size share one batched call. The usual alternative, a dense [nodes, nodes] mask, costs several times
 as much.
 """
@@ -17,7 +18,6 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from .errors import GpuWorkerError
 from .pack import Block, Pack
 
 NAME = "trialgate_trie"
@@ -37,15 +37,15 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Plan:
-    """`order` puts the buckets' outputs in node order; it is null when the pack is one chain: then attention is
-    plainly causal.
+    """`order` puts the buckets' outputs in node order. When the pack is one chain, attention is plainly causal.
 
     `check` is called once a layer and may raise, so that a step stops soon after its cancellation.
     """
 
     depth: int
+    is_chain: bool
     buckets: list[Bucket]
-    order: torch.Tensor | None
+    order: torch.Tensor
     check: Callable[[], None]
 
 
@@ -66,8 +66,6 @@ def _bucket(blocks: list[Block], device: torch.device) -> tuple[Bucket, np.ndarr
 def make_plan(pack: Pack, device: torch.device, check: Callable[[], None]) -> Plan:
     """Sorts the blocks by size and buckets them so that padding stays under `MAX_PADDING`."""
     depth = int(pack.depths.max()) + 1
-    if pack.is_chain:
-        return Plan(depth, [], None, check)
     buckets: list[list[Block]] = []
     real = padded = 0
     for block in sorted(pack.blocks, key=lambda b: (-len(b.path), -b.length, b.start)):
@@ -85,7 +83,25 @@ def make_plan(pack: Pack, device: torch.device, check: Callable[[], None]) -> Pl
     nodes = np.concatenate([nodes for _, nodes in built])
     order = np.empty(len(pack.token_ids), dtype=np.int64)
     order[nodes[nodes >= 0]] = np.flatnonzero(nodes >= 0)
-    return Plan(depth, [bucket for bucket, _ in built], torch.from_numpy(order).to(device), check)
+    return Plan(depth, pack.is_chain, [bucket for bucket, _ in built], torch.from_numpy(order).to(device), check)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a layer's attention differs from the plain one.
+
+    `sinks` [heads]: a logit a head that takes part in the softmax and has no value (gpt-oss).
+    """
+
+    scaling: float | None
+    window: int | None
+    softcap: float | None
+    sinks: torch.Tensor | None
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether PyTorch's fused kernel can compute it."""
+        return self.softcap is None and self.sinks is None
 
 
 def attend(
@@ -99,49 +115,60 @@ def attend(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """query [1, heads, nodes, dim], key and value [1, kv heads, nodes, dim] -> [1, nodes, heads, dim]."""
     trie_plan.check()
-    if softcap is not None or (sliding_window is not None and sliding_window < trie_plan.depth):
-        what = "attention soft-capping" if softcap is not None else f"a sliding window of {sliding_window} tokens"
-        raise GpuWorkerError(
-            "BadModel", f"a model with {what} cannot be trained on such sequences yet: choose another model"
-        )
-    if trie_plan.order is None:
+    window = sliding_window if sliding_window is not None and sliding_window < trie_plan.depth else None
+    variant = Variant(scaling, window, softcap, s_aux)
+    if trie_plan.is_chain and variant.is_fused and window is None:
         out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
         return out.transpose(1, 2), None
     query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-    outs = [_attend_bucket(bucket, query, key, value, scaling) for bucket in trie_plan.buckets]
+    outs = [_attend_bucket(bucket, query, key, value, variant) for bucket in trie_plan.buckets]
     return torch.cat(outs).index_select(0, trie_plan.order).unsqueeze(0), None
 
 
 def _attend_bucket(
-    bucket: Bucket, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scaling: float | None
+    bucket: Bucket, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, variant: Variant
 ) -> torch.Tensor:
     """[nodes, heads, dim] each -> [B * L, heads, dim]."""
     q = query.index_select(0, bucket.queries).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)
     k = key.index_select(0, bucket.keys).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)
     v = value.index_select(0, bucket.keys).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)
-    visible = torch.arange(k.shape[2], device=k.device) <= bucket.depths[:, None, :, None]
-    if q.device.type == "cpu":
-        out = _matmul_attention(q, k, v, visible, q.shape[-1] ** -0.5 if scaling is None else scaling)
+    depths = bucket.depths[:, None, :, None]
+    places = torch.arange(k.shape[2], device=k.device)
+    visible = places <= depths
+    if variant.window is not None:
+        visible &= places > depths - variant.window
+    if q.device.type == "cpu" or not variant.is_fused:
+        out = _matmul_attention(q, k, v, visible, variant)
     else:
-        out = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=scaling, enable_gqa=True)
+        out = scaled_dot_product_attention(q, k, v, attn_mask=visible, scale=variant.scaling, enable_gqa=True)
     return out.transpose(1, 2).flatten(0, 1)
 
 
 def _matmul_attention(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, scaling: float
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, variant: Variant
 ) -> torch.Tensor:
     """The same in plain products: on a CPU its backward is 3 times as fast as the fused kernel's."""
     blocks, heads, length, width = q.shape
     batch = blocks * k.shape[1]
-    hidden = torch.zeros(visible.shape, dtype=q.dtype).masked_fill_(~visible, HIDDEN)
+    scaling = width**-0.5 if variant.scaling is None else variant.scaling
+    hidden = torch.zeros(visible.shape, dtype=q.dtype, device=q.device).masked_fill_(~visible, HIDDEN)
     hidden = hidden.expand(-1, heads, -1, -1).reshape(batch, -1, k.shape[2])
+    queries = q.reshape(batch, -1, width)
     keys = k.reshape(batch, -1, width).transpose(1, 2)
-    weights = torch.baddbmm(hidden, q.reshape(batch, -1, width), keys, alpha=scaling).softmax(-1)
-    return torch.bmm(weights, v.reshape(batch, -1, width)).view(blocks, heads, length, width)
+    if variant.softcap is None:
+        scores = torch.baddbmm(hidden, queries, keys, alpha=scaling)
+    else:
+        scores = hidden + variant.softcap * torch.tanh(torch.bmm(queries, keys) * (scaling / variant.softcap))
+    if variant.sinks is not None:
+        sinks = variant.sinks.to(q.dtype)[None, :, None, None].expand(blocks, -1, length, -1)
+        scores = torch.cat([scores, sinks.reshape(batch, -1, 1)], dim=-1)
+    weights = scores.softmax(-1)[..., : k.shape[2]]
+    return torch.bmm(weights, v.reshape(batch, -1, v.shape[-1])).view(blocks, heads, length, v.shape[-1])
 
 
 def register() -> str:

@@ -1,8 +1,8 @@
 """Checkpoints: folders that vLLM loads, made in a temporary folder and put in place by one rename.
 
-`HOME/checkpoints/{key[:32]}/` holds `model.safetensors` (bfloat16), config, tokenizer and chat template,
-`trainer/*.safetensors` (float32 master weights and AdamW moments, flat, in the order of the names in their metadata)
-and `manifest.json`.
+`HOME/checkpoints/{key[:32]}/` holds `model.safetensors` (bfloat16, with the tensors of the base model's files), config,
+tokenizer and chat template, `trainer/*.safetensors` (float32 master weights and AdamW moments, flat, in the order of
+the names in their metadata) and `manifest.json`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .errors import GpuWorkerError
 from .manifest import MANIFEST, Manifest, read_manifest
 from .optimizer import FlatAdamW
 from .policy import Policy
-from .tensor_file import read_flat, sha256_of, write_tensors
+from .tensor_file import Tensors, as_written, read_flat, read_tensor, sha256_of, stored_tensors, write_tensors
 
 TEMPORARY = ".tmp-"
 TENSOR_ENDINGS = (".safetensors", ".bin", ".pt", ".gguf", ".safetensors.index.json", ".bin.index.json")
@@ -122,14 +122,33 @@ def copy_side_files(source: Path, target: Path) -> None:
     (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def write_state(state: TrainerState, folder: Path, check: Callable[[], None]) -> dict[str, str]:
+def require_complete(policy: Policy, parent: Path) -> None:
+    """Raises `BadModel` when the model has a weight that `parent`'s files lack: transformers made it up."""
+    if lost := sorted(set(policy.weights()) - set(stored_tensors(parent)) - policy.tied_names()):
+        what = f"the files of model {parent} have no tensor {lost[0]!r}, which its configuration asks for"
+        raise GpuWorkerError("BadModel", f"{what}: they are cut short, or of another model")
+
+
+def engine_tensors(policy: Policy, parent: Path) -> Tensors:
+    """What an engine loads: the tensors that `parent` has, by its names.
+
+    Tensors that transformers does not load, such as those of layers for speculative decoding, are the parent's.
+    """
+    own = policy.weights()
+    return {
+        name: as_written(own[name] if name in own else read_tensor(path, name))
+        for name, path in stored_tensors(parent).items()
+    }
+
+
+def write_state(state: TrainerState, parent: Path, folder: Path, check: Callable[[], None]) -> dict[str, str]:
     """Writes weights and trainer state into `folder`, two files at a time; returns sha256 by relative path."""
     policy, optimizer = state.policy, state.optimizer
     flat = dict(zip(STATE_FILES, (policy.master, *(optimizer.moments() or ())), strict=False))
     metadata = {"names": json.dumps(policy.names), "steps": str(optimizer.steps)}
     (folder / "trainer").mkdir()
     with ThreadPoolExecutor(2) as pool:
-        weights = {name: ("BF16", tuple(policy.shapes[name]), array) for name, array in policy.weights().items()}
+        weights = engine_tensors(policy, parent)
         jobs = {WEIGHTS: pool.submit(write_tensors, folder / WEIGHTS, weights, {"format": "pt"}, check)}
         for name, tensor in flat.items():
             file = f"trainer/{name}.safetensors"
@@ -161,7 +180,7 @@ def load_state(folder: Path, manifest: Manifest, device: torch.device, check: Ca
         check()
         policy.master.copy_(torch.from_numpy(read_flat(folder / "trainer/master.safetensors", "master")))
         policy.refresh()
-    optimizer = FlatAdamW(policy.master)
+    optimizer = FlatAdamW(policy.master, policy.decayed())
     if (folder / "trainer/exp_avg.safetensors").is_file():
         check()
         moments = [

@@ -164,7 +164,7 @@ def test_base_model_with_a_weight_that_is_not_finite_is_refused(make_run, tiny_m
     model.save_pretrained(tmp_path / "damaged")
     run = make_run()
     run.model = tmp_path / "damaged"
-    with pytest.raises(GpuWorkerError, match="a log-probability of the canary is not finite") as caught:
+    with pytest.raises(GpuWorkerError, match="log-probabilities are not finite: its weights are damaged") as caught:
         run.base(trainer)
     assert caught.value.kind == "BadModel"
 

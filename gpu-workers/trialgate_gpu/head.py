@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,6 +12,13 @@ from torch import nn
 from .pack import Pack
 
 CHUNK_ROWS = 512
+
+
+class HeadGradient(NamedTuple):
+    """Where the gradient of the head's weight [vocabulary, width] and bias [vocabulary] is added up."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None = None
 
 
 def _chunks(pack: Pack, device: torch.device):
@@ -74,7 +82,7 @@ def backward_through_head(
     head: nn.Linear,
     pack: Pack,
     slopes: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
-    weight_gradient: torch.Tensor,
+    gradient: HeadGradient,
     *,
     by_sequence: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,7 +92,7 @@ def backward_through_head(
     over tokens, a token's derivative is known as soon as its log-probability is, so one pass over the logits does
     forward and backward: dL/dlogits = d (onehot - softmax) / temperature. A loss `by_sequence` needs the others of the
     sequence too: `slopes` then gets all tokens of the pack at once, and the logits are computed twice. Adds dL/dweight
-    to `weight_gradient`.
+    and dL/dbias to `gradient`.
     """
     hidden_gradient = torch.zeros_like(hidden)
     entropies = torch.empty(len(pack.targets), device=hidden.device)
@@ -105,5 +113,7 @@ def backward_through_head(
         d_logits.index_put_((rows, targets), slope, accumulate=True)
         d_logits = d_logits.div_(temperatures).to(inputs.dtype)
         hidden_gradient.index_add_(0, nodes, d_logits @ head.weight)
-        weight_gradient.add_(d_logits.t() @ inputs)
+        gradient.weight.add_(d_logits.t() @ inputs)
+        if gradient.bias is not None:
+            gradient.bias.add_(d_logits.sum(0))
     return hidden_gradient, entropies

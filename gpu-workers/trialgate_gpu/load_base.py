@@ -6,12 +6,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoConfig
+
 from .base import find_model, link_files
 from .canary import canary_token_ids, measure_canary
-from .checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder
+from .checkpoint import SPARE_BYTES, checkpoint_folder, draft_folder, require_complete
 from .errors import GpuWorkerError, NotFiniteError
 from .manifest import MANIFEST, Manifest, digest, read_manifest, state_digests
 from .progress import Progress
+from .self_check import check_model
+from .supported import require_supported
 from .tensor_file import sha256_of
 from .train_step import Trainer
 
@@ -26,6 +30,7 @@ def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> 
     model = find_model(request["model"])
     if (model / MANIFEST).is_file() and (fork := read_manifest(model)).run_id == request["run_id"]:
         return _result(model, fork)
+    require_supported(AutoConfig.from_pretrained(model), model)
     progress.show("checksum", model=str(model))
     files = {path.name: sha256_of(path) for path in sorted(model.glob("*.safetensors"))}
     key = digest({"run": request["run_id"], "base": files})
@@ -50,6 +55,9 @@ def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> 
             canary={},
         )
         state = trainer.state_of(draft, manifest, progress)
+        progress.show("self-check")
+        require_complete(state.policy, model)
+        manifest.metrics.update(check_model(state.policy, model))
         progress.show("canary")
         try:
             canary = measure_canary(state.policy, canary_token_ids(draft, state.policy.model.config.vocab_size))

@@ -11,9 +11,13 @@ from .settings import Optim
 
 
 class FlatAdamW:
-    """`state` is empty until the first step; then exp_avg and exp_avg_sq are flat like the weights."""
+    """`state` is empty until the first step; then exp_avg and exp_avg_sq are flat like the weights.
 
-    def __init__(self, master: torch.Tensor) -> None:
+    `decayed` are the views of `master` to which weight decay applies.
+    """
+
+    def __init__(self, master: torch.Tensor, decayed: list[torch.Tensor]) -> None:
+        self.decayed = decayed
         self.parameter = torch.nn.Parameter(master)
         self.adamw = torch.optim.AdamW([self.parameter], fused=True)
 
@@ -51,8 +55,10 @@ class FlatAdamW:
             "lr": settings.lr,
             "betas": settings.betas,
             "eps": settings.eps,
-            "weight_decay": settings.weight_decay,
+            "weight_decay": 0.0,
         }
+        if settings.weight_decay and self.decayed:
+            torch._foreach_mul_(self.decayed, 1.0 - settings.lr * settings.weight_decay)
         self.parameter.grad = gradient
         self.adamw.step()
         self.parameter.grad = None

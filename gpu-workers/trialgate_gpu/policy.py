@@ -2,52 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.core_model_loading import revert_weight_conversion
 
 from .attention import make_plan, register
-from .errors import GpuWorkerError
+from .head import HeadGradient
 from .pack import Pack
-
-UNSUPPORTED = ("final_logit_softcapping", "logits_scaling", "logit_scale")
+from .supported import require_supported
 
 
 class Policy:
     """Master weights, in the order of `names`, are views of one flat tensor: one optimiser call, one contiguous file.
 
-    `check` is called many times in each pass and may raise to end it.
+    Only parameters are rounded to the compute dtype. Buffers keep the dtype that transformers gave them: rotary
+    frequencies in bfloat16 would turn far tokens by a wrong angle. `check` is called many times in each pass and may
+    raise to end it.
     """
 
     def __init__(self, folder: Path, device: torch.device, dtype: torch.dtype = torch.bfloat16) -> None:
         config = AutoConfig.from_pretrained(folder)
-        for name in UNSUPPORTED:
-            if getattr(config, name, None) not in (None, 1.0):
-                raise GpuWorkerError(
-                    "BadModel", f"{folder}: models with `{name}` cannot be trained yet: choose another model"
-                )
+        require_supported(config, folder)
         self.device = device
-        source = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation=register())
+        # In eval mode there is no dropout: the log-probabilities are those that an engine computes.
+        source = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation=register()).eval()
         self.names = [name for name, _ in source.named_parameters()]
         shapes = [p.shape for p in source.parameters()]
         self.shapes = dict(zip(self.names, shapes, strict=True))
         self.master = torch.cat([p.detach().float().reshape(-1) for p in source.parameters()]).to(device)
-        self.model = source.to(device=device, dtype=dtype).train()
         self.compute = torch.empty(self.master.numel(), dtype=dtype, device=device)
+        for parameter in source.parameters():
+            parameter.data = parameter.data.new_empty(0)
+        self.model = source.to(device)
         self.gradient: torch.Tensor | None = None
         self.check: Callable[[], None] = lambda: None
-        views = self._views(self.compute)
+        self._use(self.compute)
+        self.refresh()
+
+    def _use(self, flat: torch.Tensor) -> None:
+        views = self._views(flat)
         for name, parameter in self.model.named_parameters():
             parameter.data = views[name]
-        self.refresh()
+
+    @contextmanager
+    def in_float32(self) -> Iterator[None]:
+        """Computes with the master weights themselves."""
+        self._use(self.master)
+        try:
+            yield
+        finally:
+            self._use(self.compute)
 
     def _views(self, flat: torch.Tensor) -> dict[str, torch.Tensor]:
         pieces = flat.split([s.numel() for s in self.shapes.values()])
         return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
+
+    def decayed(self) -> list[torch.Tensor]:
+        """The master weights to which weight decay applies: matrices, not norms and biases."""
+        return [view for view in self._views(self.master).values() if view.dim() > 1]
 
     def refresh(self) -> None:
         """Rounds the master weights into the compute weights."""
@@ -76,10 +93,14 @@ class Policy:
         """The output embedding: logits = hidden @ weight.T (+ bias)."""
         return self.model.get_output_embeddings()
 
-    def head_gradient(self) -> torch.Tensor:
-        """Where the head's weight gradient goes: the embedding's when they are tied."""
-        name = next(n for n, p in self.model.named_parameters() if p is self.head.weight)
-        return self._gradient_views[name]
+    def head_gradient(self) -> HeadGradient:
+        """Where the head's gradient goes: the weight's is the embedding's when they are tied."""
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        bias = self.head.bias
+        return HeadGradient(
+            self._gradient_views[names[id(self.head.weight)]],
+            None if bias is None else self._gradient_views[names[id(bias)]],
+        )
 
     def hidden(self, pack: Pack) -> torch.Tensor:
         """Last hidden states [nodes, width], each node as if alone in its own sequence."""
@@ -94,7 +115,13 @@ class Policy:
     def infer(self, pack: Pack) -> torch.Tensor:
         return self.hidden(pack)
 
-    def weights(self) -> dict[str, np.ndarray]:
-        """The compute weights by name, as the raw 16-bit patterns (numpy has no bfloat16)."""
-        flat = self.compute.cpu().view(torch.int16)
-        return {name: view.numpy() for name, view in self._views(flat).items()}
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Compute weights and persistent buffers, named and laid out as in the base model's files.
+
+        transformers fuses the experts of a mixture into one tensor when it loads a model; this undoes it.
+        """
+        return revert_weight_conversion(self.model, self.model.state_dict())
+
+    def tied_names(self) -> set[str]:
+        """Names of parameters that are another one's: a base model's files may leave them out."""
+        return set(self.model.state_dict()) - set(self.names) - {name for name, _ in self.model.named_buffers()}

@@ -141,7 +141,9 @@ def test_loss_and_gradient_of_every_update_are_the_plain_ones(start, monkeypatch
 
     monkeypatch.setattr(FlatAdamW, "step", recorded_step)
     prepared = prepare(samples, settings, 0)
-    metrics = optimize(TrainerState(policy, FlatAdamW(policy.master)), prepared, settings, 40, SEED, Progress())
+    metrics = optimize(
+        TrainerState(policy, FlatAdamW(policy.master, policy.decayed())), prepared, settings, 40, SEED, Progress()
+    )
 
     advantages = plain_advantages(samples, objective)
     starts = [plain_logprobs(plain, s).detach() for s in samples]

@@ -6,7 +6,7 @@ from conftest import row, write_batch
 
 from .batch import read_batch
 from .errors import GpuWorkerError
-from .head import backward_through_head, token_logprobs
+from .head import HeadGradient, backward_through_head, token_logprobs
 from .pack import chain, make_packs
 from .policy import Policy
 
@@ -88,7 +88,7 @@ def test_the_gradient_under_a_sampling_mask_is_autograds(tiny_model):
     slopes = torch.linspace(-1, 1, len(logprobs))
     weight_gradient = torch.zeros_like(weight)
     found, entropies = backward_through_head(
-        hidden.detach(), policy.head, pack, lambda tokens, _: slopes[tokens], weight_gradient
+        hidden.detach(), policy.head, pack, lambda tokens, _: slopes[tokens], HeadGradient(weight_gradient)
     )
     entropy = torch.distributions.Categorical(logits=logits.detach()).entropy()
     torch.testing.assert_close(entropies, entropy, atol=1e-5, rtol=1e-4)

@@ -16,10 +16,10 @@ ROLLOUT_RS = (None, "token_k1", "seq_mean_k1")
 
 @dataclass(frozen=True)
 class Optim:
-    lr: float = 1e-6
+    lr: float = 3e-5
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    weight_decay: float = 0.01
+    weight_decay: float = 0.0
     clip_grad: float = 1.0
 
 

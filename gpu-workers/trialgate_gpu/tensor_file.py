@@ -1,4 +1,4 @@
-"""Writes a safetensors file and its sha256 in one pass, and reads flat tensors back."""
+"""Writes a safetensors file and its sha256 in one pass, and reads tensors back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,42 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import torch
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
 PIECE_BYTES = 16 * 1024 * 1024
 Tensors = dict[str, tuple[str, tuple[int, ...], np.ndarray]]
+DTYPES = {
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.float32: "F32",
+    torch.float64: "F64",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+    torch.bool: "BOOL",
+}
+
+
+def as_written(tensor: torch.Tensor) -> tuple[str, tuple[int, ...], np.ndarray]:
+    """A tensor as `write_tensors` takes it: its bytes, since numpy has no bfloat16."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1)
+    return DTYPES[tensor.dtype], tuple(tensor.shape), flat.view(torch.uint8).numpy()
+
+
+def stored_tensors(folder: Path) -> dict[str, Path]:
+    """The file of each tensor that a model folder holds."""
+    found: dict[str, Path] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        with safe_open(path, "pt") as file:
+            found |= dict.fromkeys(file.keys(), path)
+    return found
+
+
+def read_tensor(path: Path, name: str) -> torch.Tensor:
+    with safe_open(path, "pt") as file:
+        return file.get_tensor(name)
 
 
 def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str], check: Callable[[], None]) -> str:

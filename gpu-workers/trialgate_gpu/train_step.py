@@ -90,7 +90,7 @@ class Trainer:
             progress.show("write checkpoint")
             with progress.timed("write_checkpoint"):
                 copy_side_files(parent_folder, draft)
-                files = write_state(state, draft, progress.check)
+                files = write_state(state, parent_folder, draft, progress.check)
             checkpoint_sha256, weights_sha256 = state_digests(files)
             if metrics["actor/updates"] == 0:
                 # The base model's file may spell the same tensors in another order.

@@ -1,0 +1,245 @@
+"""Tiny random models of the families that can be trained, and of those that are refused, each by name and reason."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from torch.nn.functional import linear
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from conftest import two_groups
+
+from . import attention, supported
+from .errors import GpuWorkerError
+from .head import backward_through_head, token_logprobs
+from .pack import chain, make_packs
+from .policy import Policy
+from .progress import Progress
+from .self_check import TOLERANCE, check_model
+from .tensor_file import stored_tensors
+from .train_step_test import fresh
+
+CPU = torch.device("cpu")
+SMALL = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 1024,
+    "pad_token_id": 0,
+}
+EXPERTS = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+ROUTER = {"n_routed_experts": 4, "n_shared_experts": 1, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1}
+LATENT = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 4,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 12,
+    "num_key_value_heads": 4,
+    "head_dim": 4,
+}
+TRAINED = {
+    "llama": {},
+    "llama with a tied head": {"model_type": "llama", "tie_word_embeddings": True},
+    "mistral": {"sliding_window": 40},
+    "qwen2": {},
+    "qwen3": {},
+    "gemma3_text": {"sliding_window": 40, "layer_types": ["sliding_attention", "full_attention"]},
+    "olmo2": {},
+    "phi": {},
+    "gpt_oss": EXPERTS | {"sliding_window": 40, "layer_types": ["sliding_attention", "full_attention"]},
+    "mixtral": EXPERTS,
+    "qwen3_moe": EXPERTS | {"mlp_only_layers": []},
+    "deepseek_v3": EXPERTS | ROUTER | LATENT,
+    "glm4_moe": EXPERTS | ROUTER,
+}
+MIXTURES = ("gpt_oss", "mixtral", "qwen3_moe", "deepseek_v3", "glm4_moe")
+LINEAR = {
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+    "layer_types": ["linear_attention", "full_attention"],
+}
+REFUSED = {
+    "qwen3_next": (EXPERTS | LINEAR, "linear_attention"),
+    "qwen3_5_text": (LINEAR, "linear_attention"),
+    "lfm2": ({"layer_types": ["conv", "full_attention"]}, "conv"),
+    "mamba": ({}, "linear_attention"),
+    "gemma2": ({}, "final_logit_softcapping"),
+    "granite": ({"logits_scaling": 8.0}, "logits_scaling"),
+    "llama4_text": (EXPERTS | {"attention_chunk_size": 128, "layer_types": None}, "attention_chunk_size|chunk"),
+    "llama": ({"rope_parameters": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1e4}}, "dynamic"),
+}
+
+
+def make(folder: Path, name: str, settings: dict, dtype: torch.dtype = torch.float32) -> Path:
+    torch.manual_seed(0)
+    settings = SMALL | settings
+    kind = settings.pop("model_type", name)
+    config = AutoConfig.for_model(kind, **settings)
+    model = AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    for buffer_name, buffer in model.named_buffers():
+        if "bias" in buffer_name:
+            buffer.copy_(torch.linspace(-0.4, 0.6, buffer.numel()).view(buffer.shape))
+    model.to(dtype).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def tensor_of():
+    def read(folder: str | Path, ending: str) -> torch.Tensor:
+        ((name, path),) = [(n, p) for n, p in stored_tensors(Path(folder)).items() if n.endswith(ending)]
+        with safe_open(path, "pt") as file:
+            return file.get_tensor(name)
+
+    return read
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_model_that_can_be_trained_is_the_same_packed_alone_and_in_transformers(name, tmp_path):
+    policy = Policy(make(tmp_path, name, TRAINED[name]), CPU)
+    found = check_model(policy, tmp_path)
+    assert max(found.values()) <= TOLERANCE / 100
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_model_that_would_be_trained_wrong_is_refused_by_name_and_reason(name, tmp_path, make_run, trainer):
+    settings, reason = REFUSED[name]
+    run = make_run()
+    run.model = make(tmp_path / "model", name, settings)
+    with pytest.raises(GpuWorkerError, match=rf"\({name}\) cannot be trained: .*({reason})") as caught:
+        run.base(trainer)
+    assert (caught.value.kind, caught.value.retryable) == ("BadModel", False)
+
+
+@pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", *MIXTURES])
+def test_a_checkpoint_has_the_tensors_of_its_base_and_says_the_same_as_the_trainer(name, tmp_path, make_run):
+    base_model = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
+    run, trainer = make_run(), fresh()
+    run.model = base_model
+    parent = run.base(trainer)
+    made = trainer.train_step(run.request(parent["checkpoint"], two_groups()), Progress())
+
+    before, after = (load_file(Path(f) / "model.safetensors") for f in (base_model, made["checkpoint"]))
+    assert {n: t.shape for n, t in after.items()} == {n: t.shape for n, t in before.items()}
+    assert any(not after[n].equal(before[n]) for n in before)
+    ids = made["canary"]["token_ids"]
+    model = AutoModelForCausalLM.from_pretrained(made["checkpoint"], dtype=torch.float32)
+    logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)[torch.arange(len(ids) - 1), ids[1:]]
+    assert (logprobs - torch.tensor(made["canary"]["logprobs"])).abs().mean() < 0.1
+    # What the next step starts from is what this one ended with, whether it stayed in memory or was loaded.
+    two = [
+        t.train_step(run.request(made["checkpoint"], two_groups()[1:], version), Progress())
+        for t, version in ((trainer, 2), (fresh(), 2))
+    ]
+    assert two[0]["checkpoint_sha256"] == two[1]["checkpoint_sha256"]
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "glm4_moe"])
+def test_the_router_bias_of_a_mixture_survives_steps(name, tmp_path, make_run, trainer, tensor_of):
+    base_model = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
+    run = make_run()
+    run.model = base_model
+    parent = run.base(trainer)["checkpoint"]
+    for version in (1, 2):
+        parent = trainer.train_step(run.request(parent, two_groups()[version:], version), Progress())["checkpoint"]
+    bias = tensor_of(parent, "e_score_correction_bias")
+    assert bias.abs().sum() > 0
+    assert bias.equal(tensor_of(base_model, "e_score_correction_bias"))
+
+
+def test_tensors_that_transformers_does_not_load_stay_in_the_checkpoint(tmp_path, make_run, trainer, tensor_of):
+    folder = make(tmp_path / "model", "llama", {}, torch.bfloat16)
+    extra = torch.randn(3, 5)
+    save_file(
+        load_file(folder / "model.safetensors") | {"model.mtp.weight": extra},
+        folder / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    run = make_run()
+    run.model = folder
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+    assert tensor_of(made["checkpoint"], "mtp.weight").equal(extra)
+
+
+@pytest.mark.parametrize("lost", ["model.layers.1.mlp.up_proj.weight", "lm_head.weight"])
+def test_a_base_model_whose_files_lack_a_tensor_is_refused_by_its_name(tmp_path, make_run, trainer, lost):
+    folder = make(tmp_path / "model", "llama", {"tie_word_embeddings": False}, torch.bfloat16)
+    tensors = load_file(folder / "model.safetensors")
+    del tensors[lost]
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    run = make_run()
+    run.model = folder
+    with pytest.raises(GpuWorkerError, match=f"no tensor '{lost}'.*cut short"):
+        run.base(trainer)
+
+
+def test_a_heads_bias_is_trained_and_norms_and_biases_are_not_decayed(tmp_path, make_run, trainer):
+    base_model = make(tmp_path / "model", "phi", TRAINED["phi"])
+    run = make_run()
+    run.model = base_model
+    before = load_file(base_model / "model.safetensors")
+    made = trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups()), Progress())
+    after = load_file(Path(made["checkpoint"]) / "model.safetensors")
+    assert not after["lm_head.bias"].float().equal(before["lm_head.bias"].bfloat16().float())
+
+    policy = Policy(base_model, CPU)
+    decayed = {view.data_ptr() for view in policy.decayed()}
+    views = policy._views(policy.master)
+    assert [n for n, v in views.items() if v.data_ptr() not in decayed] == [n for n, v in views.items() if v.dim() < 2]
+
+
+def test_the_gradient_of_a_heads_bias_is_autograds(tmp_path):
+    policy = Policy(make(tmp_path, "phi", TRAINED["phi"]), CPU, torch.float32)
+    ids = np.arange(5, 25)
+    (pack,) = make_packs([chain(0, ids, np.arange(20) > 3, np.zeros(20, np.float32), 0.8)], 100)
+    slopes = torch.linspace(-1, 1, len(pack.targets))
+    policy.start_gradient()
+    hidden = policy.infer(pack)
+    backward_through_head(hidden, policy.head, pack, lambda tokens, _: slopes[tokens], policy.head_gradient())
+    bias = policy.head.bias.detach().clone().requires_grad_()
+    logits = linear(hidden[pack.nodes], policy.head.weight.detach(), bias) / 0.8
+    logprobs = logits.log_softmax(1)[torch.arange(16), torch.from_numpy(pack.targets)]
+    (logprobs * slopes).sum().backward()
+    torch.testing.assert_close(policy.head_gradient().bias, bias.grad)
+
+
+@pytest.mark.parametrize("name", ["qwen3_next", "lfm2"])
+def test_the_self_check_finds_what_no_configuration_says(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(supported, "ATTENTION_LAYERS", (*supported.ATTENTION_LAYERS, "linear_attention", "conv"))
+    policy = Policy(make(tmp_path, name, REFUSED[name][0]), CPU)
+    with pytest.raises(GpuWorkerError, match=rf"\({name}\) .* packed sequences differ .* tokens see other sequences"):
+        check_model(policy, tmp_path)
+
+
+def test_the_self_check_finds_an_attention_that_is_not_the_models_own(tmp_path, monkeypatch):
+    policy = Policy(make(tmp_path, "gpt_oss", TRAINED["gpt_oss"]), CPU)
+    original = attention.Variant
+    monkeypatch.setattr(attention, "Variant", lambda scaling, window, cap, sinks: original(scaling, window, cap, None))
+    with pytest.raises(GpuWorkerError, match=r"\(gpt_oss\) .* differ from those of transformers' eager attention"):
+        check_model(policy, tmp_path)
+
+
+def test_positions_far_apart_are_as_in_transformers_and_buffers_stay_float32(tmp_path):
+    folder = make(tmp_path, "llama", {"max_position_embeddings": 4096, "head_dim": 64}, torch.bfloat16)
+    policy = Policy(folder, CPU)
+    assert {b.dtype for b in policy.model.buffers()} == {torch.float32}
+    ids = np.random.default_rng(0).integers(0, 64, 4096)
+    (pack,) = make_packs([chain(0, ids, np.arange(4096) > 2048, np.zeros(4096, np.float32), 1.0)], 4096)
+    with policy.in_float32():
+        found = token_logprobs(policy.infer(pack), policy.head, pack)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    with torch.no_grad():
+        logits = model(torch.from_numpy(ids)[None]).logits[0, 2048:-1]
+    expected = logits.log_softmax(-1).gather(1, torch.from_numpy(ids[2049:])[:, None])[:, 0]
+    assert (found - expected).abs().mean() <= 1e-4

@@ -1,0 +1,100 @@
+"""Shows on random tokens that a model's log-probabilities do not depend on how its sequences are packed.
+
+Every model is checked when a run begins, in float32: packed sequences against the same ones alone, and those against
+transformers' own eager attention. A model that keeps a state across tokens, or whose attention has a part that the
+trainer's does not, fails.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from .errors import Cancelled, GpuWorkerError
+from .head import token_logprobs
+from .pack import Chain, chain, make_packs
+from .policy import Policy
+
+# Nats, the largest of all tokens. Sound models differ by rounding alone, below 1e-3; what is wrong differs by tenths.
+TOLERANCE = 1e-2
+PREFIX, BRANCH, LONG = 48, 24, 512
+
+
+def check_model(policy: Policy, folder: Path) -> dict[str, float]:
+    """The largest differences, as metrics; raises `BadModel` when one is above `TOLERANCE`."""
+    sequences = _sequences(policy.model.config.get_text_config().vocab_size)
+    try:
+        with policy.in_float32():
+            packed = _packed(policy, sequences)
+            alone = [_packed(policy, [ids])[0] for ids in sequences]
+            eager = _eager(policy, sequences)
+    except (Cancelled, GpuWorkerError):
+        raise
+    except (TypeError, ValueError, RuntimeError, AttributeError, NotImplementedError, KeyError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise _refused(policy, folder, f"its forward pass fails in this trainer ({error})") from error
+    found = {"packed_alone": _largest(packed, alone), "alone_eager": _largest(alone, eager)}
+    if not np.isfinite(sum(found.values())):
+        raise _refused(policy, folder, "its log-probabilities are not finite: its weights are damaged")
+    if not found["packed_alone"] <= TOLERANCE:
+        why = "log-probabilities of packed sequences differ from those of the same sequences alone"
+        raise _refused(policy, folder, f"{why} by {found['packed_alone']:.3g} nats: tokens see other sequences")
+    if not found["alone_eager"] <= TOLERANCE:
+        why = "log-probabilities differ from those of transformers' eager attention"
+        raise _refused(policy, folder, f"{why} by {found['alone_eager']:.3g} nats: its attention is of another kind")
+    return {f"self_check/{name}": value for name, value in found.items()}
+
+
+def _refused(policy: Policy, folder: Path, why: str) -> GpuWorkerError:
+    kind = policy.model.config.model_type
+    return GpuWorkerError("BadModel", f"model {folder} ({kind}) cannot be trained: {why}; choose another model")
+
+
+def _sequences(vocab_size: int) -> list[np.ndarray]:
+    """Branches off one prefix, a branch off a branch, a sequence of its own, and a long one with a late branch."""
+    draw = np.random.default_rng(0)
+
+    def tokens(count: int) -> np.ndarray:
+        return draw.integers(0, vocab_size, count)
+
+    prefix, branch, long = tokens(PREFIX), tokens(BRANCH), tokens(LONG)
+    made = [[prefix, branch], [prefix, branch, tokens(BRANCH)], [prefix, tokens(BRANCH)], [tokens(BRANCH)]]
+    made += [[prefix, long], [prefix, long[: LONG - BRANCH], tokens(BRANCH)]]
+    return [np.concatenate(parts) for parts in made]
+
+
+def _chains(sequences: list[np.ndarray]) -> list[Chain]:
+    """Every token but the first is predicted."""
+    return [
+        chain(number, ids, np.arange(len(ids)) > 0, np.zeros(len(ids), np.float32), 1.0)
+        for number, ids in enumerate(sequences)
+    ]
+
+
+def _packed(policy: Policy, sequences: list[np.ndarray]) -> list[np.ndarray]:
+    (pack,) = make_packs(_chains(sequences), sum(map(len, sequences)))
+    found = token_logprobs(policy.infer(pack), policy.head, pack).cpu().numpy()
+    return [found[pack.samples == number] for number in range(len(sequences))]
+
+
+@torch.no_grad()
+def _eager(policy: Policy, sequences: list[np.ndarray]) -> list[np.ndarray]:
+    ours = policy.model.config._attn_implementation
+    policy.model.set_attn_implementation("eager")
+    try:
+        made = []
+        for ids in sequences:
+            tokens = torch.from_numpy(ids).to(policy.device)
+            logits = policy.model(input_ids=tokens[None], use_cache=False).logits[0, :-1].float()
+            made.append((logits.gather(1, tokens[1:, None])[:, 0] - logits.logsumexp(1)).cpu().numpy())
+        return made
+    finally:
+        policy.model.set_attn_implementation(ours)
+
+
+def _largest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
+    """NaN if there is one."""
+    return float(np.max([np.abs(a - b).max() for a, b in zip(found, expected, strict=True)]))
