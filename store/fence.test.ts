@@ -66,6 +66,13 @@ test('a second seal overwrites the first', async () => {
   await expect(sealTrial(store.db, { trialId: 'sealed', attempt: 2, outcome: 'scored' })).rejects.toMatchObject({ code: 'attempt_closed' });
 });
 
+test('a seal keeps its reason and its rewards’ names whatever characters an agent printed there', async () => {
+  await openAttempt(store.db, { trialId: 'strange' });
+  const rewards = Object.fromEntries([['a\u0000b', 1], ['\ud800', 0]]);
+  const sealed = await sealTrial(store.db, { trialId: 'strange', outcome: 'agent_error', reason: 'exit code 1: \u0000\ud800!', rewards });
+  expect(sealed).toMatchObject({ reason: 'exit code 1: \ufffd\ufffd!', rewards: { 'a\ufffdb': 1, '\ufffd': 0 } });
+});
+
 test('an infra_error closes the trial, or leaves its old attempt open', async () => {
   await openAttempt(store.db, { trialId: 'infra', attempt: 1 });
   const after = await sealTrial(store.db, { trialId: 'infra', attempt: 1, outcome: 'infra_error', reason: 'host lost' });

@@ -7,3 +7,6 @@ export function toStorable(value: unknown): string {
   const json = JSON.stringify(value);
   return json.includes('\\u') ? json.replace(/(\\\\)|\\u(?:0000|d[89a-f]..)/g, (_, backslash?: string) => backslash ?? '\uFFFD') : json;
 }
+
+/** A text as PostgreSQL can hold it. */
+export const toStorableText = (text: string): string => text.replaceAll('\0', '\uFFFD').toWellFormed();

@@ -2,6 +2,7 @@ import { and, eq } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { TrialgateError } from '../errors.ts';
 import { attempts, trials, type Evidence, type Outcome } from '../schema.ts';
+import { toStorableText } from '../json.ts';
 import { lockTrial, type Trial } from './transaction.ts';
 
 export type Sealing = {
@@ -30,7 +31,10 @@ const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
  * Throws `attempt_closed` for any attempt but the current one.
  */
 export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
-  const { trialId, outcome, rewards, reason, evidence, seconds, host, final = false } = input;
+  const { trialId, outcome, evidence, seconds, host, final = false } = input;
+  // Agents and verifiers choose the characters of both; what PostgreSQL refused would be tried again for an hour.
+  const reason = input.reason === undefined ? undefined : toStorableText(input.reason);
+  const rewards = input.rewards && Object.fromEntries(Object.entries(input.rewards).map(([name, value]) => [toStorableText(name), value]));
   return db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
