@@ -22,7 +22,9 @@ test('without bubblewrap agents run only where --unsandboxed allows it', async (
   expect(() => requireBubblewrap(absent, true)).not.toThrow();
 });
 
-describe.skipIf(!bubblewrap)('under bubblewrap (skipped where it is absent or does not work)', () => {
+const { trouble } = await detectIsolation();
+
+describe.skipIf(!bubblewrap)(`under bubblewrap (${trouble ?? 'works'})`, () => {
   const isolation = bubblewrap ?? all[0];
   if (!isolation) return;
 

@@ -85,8 +85,15 @@ async function tryOut({ kind, bwrap, ownUser, seccomp }: Choice, python: Python)
     await run(command ?? '', args, { timeout: 20_000, cwd: '/', env: { PATH: '/usr/bin:/bin' }, ...ids });
     return null;
   } catch (error) {
-    return error instanceof Error ? (error.message.trim().split('\n').at(-1) ?? error.message) : String(error);
+    return reasonOf(error, wrap[0] ?? python.executable);
   }
+}
+
+/** What the program said last; it may end without a word. */
+function reasonOf(error: unknown, program: string): string {
+  if (!(error instanceof Error)) return String(error);
+  const said = 'stderr' in error ? String(error.stderr).trim().split('\n').at(-1) : '';
+  return said || ('code' in error ? `${program} ended with ${String(error.code)}` : error.message);
 }
 
 /** @throws TrialgateError `missing_prerequisite` where agents would run without bubblewrap and nobody allowed that */
