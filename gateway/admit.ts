@@ -9,12 +9,12 @@ export type Place = {
 };
 
 /** Counts a trial's request in, before its body is read, until its reply has ended. */
-export function admit({ openCalls, openBodies, settings: { maxCallsInFlight, maxBodyBytesInFlight } }: GatewayDeps, trialId: string): Place {
+export function admit({ openCalls, openBodies, settings: { maxCallsInFlight, maxBodyBytesInFlight } }: GatewayDeps, trialId: string, { headers }: Request): Place {
   if (openCalls.count(trialId) >= maxCallsInFlight) {
     throw new Failure(429, 'too_many_calls', `the trial has ${maxCallsInFlight} calls open, which is all it may have at once`, { headers: { 'retry-after': '1' } });
   }
+  const body = openBodies.enter(trialId, { announced: Number(headers.get('content-length') ?? 0), maxBytes: maxBodyBytesInFlight });
   const leave = openCalls.enter(trialId);
-  const body = openBodies.enter(trialId, maxBodyBytesInFlight);
   return {
     hold: body.hold,
     leave: () => {

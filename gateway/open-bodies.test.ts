@@ -2,27 +2,40 @@ import { expect, test } from 'vitest';
 import { OpenBodies } from './open-bodies.ts';
 
 const refusal = (status: number) => expect.objectContaining({ status, code: 'too_many_bytes_in_flight', headers: { 'retry-after': '2' }, message: expect.stringContaining('max_body_bytes_in_flight') });
+const LIMIT = { announced: 0, maxBytes: 100 };
 
 test('open bodies of all trials stay within the bound, and what left is free', () => {
   const bodies = new OpenBodies();
-  const [a, b, c, d, e] = ['a', 'b', 'c', 'd', 'e'].map((trial) => bodies.enter(trial, 100));
+  const [a, b, c, d, e] = ['a', 'b', 'c', 'd', 'e'].map((trial) => bodies.enter(trial, LIMIT));
   for (const each of [a, b, c, d]) each?.hold(25);
   expect(() => e?.hold(1)).toThrow(refusal(503));
   a?.leave();
   a?.leave();
   e?.hold(25);
-  expect(() => bodies.enter('f', 100).hold(1)).toThrow(refusal(503));
+  expect(() => bodies.enter('f', LIMIT).hold(1)).toThrow(refusal(503));
 });
 
 test('one trial holds a quarter, so that others are read; a single body is let in however large', () => {
   const bodies = new OpenBodies();
-  bodies.enter('a', 100).hold(25);
-  expect(() => bodies.enter('a', 100).hold(1)).toThrow(refusal(429));
-  const large = bodies.enter('b', 100);
+  bodies.enter('a', LIMIT).hold(25);
+  expect(() => bodies.enter('a', LIMIT).hold(1)).toThrow(refusal(429));
+  const large = bodies.enter('b', LIMIT);
   large.hold(40);
   large.hold(10);
-  expect(() => bodies.enter('b', 100).hold(1)).toThrow(refusal(429));
-  bodies.enter('c', 100).hold(25);
+  expect(() => bodies.enter('b', LIMIT).hold(1)).toThrow(refusal(429));
+  bodies.enter('c', LIMIT).hold(25);
   expect(() => large.hold(1)).toThrow(refusal(503));
-  new OpenBodies().enter('d', 100).hold(1000);
+  new OpenBodies().enter('d', LIMIT).hold(1000);
+});
+
+test('of bodies that come side by side those that were announced first are read, and an announcement takes nothing from other trials', () => {
+  const bodies = new OpenBodies();
+  const announced = { announced: 12, maxBytes: 100 };
+  const [first, second] = [bodies.enter('a', announced), bodies.enter('a', announced)];
+  expect(() => bodies.enter('a', announced)).toThrow(refusal(429));
+  for (const each of [first, second]) each.hold(12);
+  for (const trial of ['b', 'c', 'd', 'e']) bodies.enter(trial, { announced: 1000, maxBytes: 100 });
+  bodies.enter('f', LIMIT).hold(25);
+  first.leave();
+  bodies.enter('a', announced);
 });

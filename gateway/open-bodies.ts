@@ -8,24 +8,33 @@ export class OpenBodies {
   readonly #byTrial = new Map<string, number>();
   #total = 0;
 
-  enter(trialId: string, maxBytes: number): { hold: (bytes: number) => void; leave: () => void } {
-    let own = 0;
-    const change = (bytes: number): void => {
-      own += bytes;
-      this.#total += bytes;
-      const ofTrial = (this.#byTrial.get(trialId) ?? 0) + bytes;
-      if (ofTrial > 0) this.#byTrial.set(trialId, ofTrial);
-      else this.#byTrial.delete(trialId);
+  /**
+   * Lets a body in, of which `announced` bytes are to come. A trial's share counts what is announced, so that of several bodies the
+   * first ones are read to their end; all together count what has come, so that who sends nothing takes nothing from others.
+   */
+  enter(trialId: string, { announced, maxBytes }: { announced: number; maxBytes: number }): { hold: (bytes: number) => void; leave: () => void } {
+    let [held, claimed] = [0, 0];
+    const claim = (bytes: number): void => {
+      const ofTrial = this.#byTrial.get(trialId) ?? 0;
+      // One body is let in however large: `max_body_bytes` bounds that.
+      if (bytes > claimed && ofTrial > claimed && ofTrial - claimed + bytes > maxBytes * SHARE) throw tooMany(429, "the bodies of the trial's open calls hold all that one trial's may");
+      this.#byTrial.set(trialId, ofTrial - claimed + bytes);
+      if (ofTrial - claimed + bytes === 0) this.#byTrial.delete(trialId);
+      claimed = bytes;
     };
+    claim(announced);
     return {
       hold: (bytes) => {
-        // One call is let in however large: `max_body_bytes` bounds that.
-        const ofOthers = (this.#byTrial.get(trialId) ?? 0) - own;
-        if (ofOthers > 0 && ofOthers + own + bytes > maxBytes * SHARE) throw tooMany(429, 'the bodies of the trial\'s open calls hold all that one trial\'s may');
-        if (this.#total > own && this.#total + bytes > maxBytes) throw tooMany(503, 'the bodies of open calls hold all that they may');
-        change(bytes);
+        if (this.#total > held && this.#total + bytes > maxBytes) throw tooMany(503, 'the bodies of open calls hold all that they may');
+        if (held + bytes > claimed) claim(held + bytes);
+        held += bytes;
+        this.#total += bytes;
       },
-      leave: () => change(-own),
+      leave: () => {
+        claim(0);
+        this.#total -= held;
+        held = 0;
+      },
     };
   }
 }

@@ -26,7 +26,7 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     if (handOver && isHeavy(c.req.raw)) return handOver(null);
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
     c.set('trial', trial);
-    const { hold, leave } = admit(deps, trial.id);
+    const { hold, leave } = admit(deps, trial.id, c.req.raw);
     try {
       const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);
       if (handOver && hasManyNodes(nodes)) return await handOver(bytes);

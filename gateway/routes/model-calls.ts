@@ -56,7 +56,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       // A stranger is refused before its body is read, and before a large one also a key that is over.
       if (claim.attempt !== null) c.set('trial', { id: claim.trialId, attempt: claim.attempt });
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
-      const { hold, leave } = admit(deps, id);
+      const { hold, leave } = admit(deps, id, c.req.raw);
       try {
         const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);
         if (handOver && hasManyNodes(nodes)) {

@@ -23,6 +23,8 @@ const MODELS = json({ object: 'list', data: [{ id: 'policy', object: 'model', cr
 const LABEL = json({ weight_version: ENGINE_LABEL });
 const TOKENISED = json({ count: QUESTION.length, max_model_len: 1_000_000, tokens: QUESTION, token_strs: null });
 const EMPTY = json({});
+const REFUSED = json({ error: { message: 'the benchmark asked for a refusal', type: 'BadRequestError', param: null, code: 400 } }, '400 Bad Request');
+const LARGE = 2 ** 20;
 const NO_MASK = json({ choices: [{ index: 0, token_ids: [1] }] });
 const NOT_FOUND = json({ detail: 'Not Found' }, '404 Not Found');
 const SAMPLING = { temperature: 1, top_p: 1, min_p: 0, repetition_penalty: 1, max_tokens: 64, logprobs: 0, output_kind: 2, skip_clone: true };
@@ -30,6 +32,7 @@ const RENDERED = { content_parts: null, sampling_params: SAMPLING, model: 'polic
 
 function answer(socket: Socket, { path, body }: EngineRequest): void {
   const { tokens } = mode;
+  if (body.length > LARGE && body.includes('"bench_refuse":')) return void socket.write(REFUSED);
   if (path === '/v1/chat/completions') {
     const messages = countOf(body, '"role":');
     if (isStream(body)) return stream(socket, `chat ${tokens} ${messages}`, () => streamedChat(tokens, messages));

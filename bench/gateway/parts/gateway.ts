@@ -27,11 +27,15 @@ export type BenchGateway = AsyncDisposable & {
   recorded: () => Promise<Recorded>;
   /** Bytes of the table of calls with all that belongs to it. */
   stored: () => Promise<number>;
+  /** Bytes of one trial's rows, as PostgreSQL stores them. */
+  storedOf: (trialId: string) => Promise<number>;
   tail: () => string;
 };
 
-type Options = { postgres: BenchPostgres; engine: string; processes?: number; profileTo?: (profile: string) => void; signal: AbortSignal };
+/** `repository`: where the gateway's code is; absent: here. */
+type Options = { postgres: BenchPostgres; engine: string; processes?: number; repository?: string; profileTo?: (profile: string) => void; signal: AbortSignal };
 
+export const BENCH_ADMIN_KEY = 'benchmark';
 const SECRET = 'the secret of a benchmark';
 const OPENERS = 8;
 const RUN = ENGINE_LABEL.slice(0, ENGINE_LABEL.indexOf('@'));
@@ -41,17 +45,17 @@ let databases = 0;
 let trials = 0;
 
 /** A gateway as deployed: `trialgate gateway`, a process and a database of its own, its engine's pool in the hands of a run. */
-export async function startGateway({ postgres, engine, processes = 1, profileTo, signal }: Options): Promise<BenchGateway> {
+export async function startGateway({ postgres, engine, processes = 1, repository = REPOSITORY, profileTo, signal }: Options): Promise<BenchGateway> {
   await using stack = new AsyncDisposableStack();
   const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-gateway-'));
   stack.defer(() => rmSync(home, { recursive: true, force: true }));
   const database = stack.use(await postgres.database(`cell_${++databases}`));
   const profile = profileTo ? ['--cpu-prof', '--cpu-prof-dir', home] : [];
-  const settings = { port: 0, home, engine, 'database-url': database.url, secret: SECRET, 'admin-key': 'benchmark' };
+  const settings = { port: 0, home, engine, 'database-url': database.url, secret: SECRET, 'admin-key': BENCH_ADMIN_KEY };
   const launch = {
     name: 'the gateway',
     file: process.execPath,
-    args: [...GATEWAY_HEAP, ...profile, join(REPOSITORY, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
+    args: [...GATEWAY_HEAP, ...profile, join(repository, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
     env: environment({}),
     cwd: home,
     ready: /listening on (http[^\s,]+)/,
@@ -84,6 +88,11 @@ export async function startGateway({ postgres, engine, processes = 1, profileTo,
     },
     async stored() {
       const { rows } = await db.execute<{ bytes: string }>(sql`select pg_total_relation_size('calls') as bytes`);
+      return Number(rows[0]?.bytes ?? 0);
+    },
+    async storedOf(trialId) {
+      const bytes = ['request', 'response', 'prompt_token_ids', 'completion_token_ids', 'logprobs'].map((name) => `coalesce(length(${name}), 0)`).join(' + ');
+      const { rows } = await db.execute<{ bytes: string }>(sql`select coalesce(sum(${sql.raw(bytes)}), 0) as bytes from calls where trial_id = ${trialId}`);
       return Number(rows[0]?.bytes ?? 0);
     },
     [Symbol.asyncDispose]: () => owned.disposeAsync(),

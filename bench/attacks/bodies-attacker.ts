@@ -1,0 +1,47 @@
+import { request } from 'node:http';
+import { setPriority } from 'node:os';
+import { parentPort, workerData } from 'node:worker_threads';
+import { makeBody, type BodyKind } from './bodies-made.ts';
+
+export type Attack = { url: string; key: string; kind: BodyKind; streams: number; seconds: number; most: number };
+/** How often each status came; `broken`: connections that ended without one. */
+export type Attacked = { statuses: Record<string, number>; broken: number; said: string };
+
+// It would be another machine's work: it must not take the processor from what is measured.
+setPriority(0, 15);
+const { url, key, kind, streams, seconds, most }: Attack = workerData;
+const { body, headers } = makeBody(kind);
+const result: Attacked = { statuses: {}, broken: 0, said: '' };
+const end = Date.now() + seconds * 1000;
+let sent = 0;
+
+async function keepSending(): Promise<void> {
+  while (Date.now() < end && sent < most) {
+    sent += 1;
+    try {
+      const { status, text } = await send();
+      result.statuses[status] = (result.statuses[status] ?? 0) + 1;
+      result.said = text.slice(0, 300);
+    } catch {
+      result.broken += 1;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+  }
+}
+
+function send(): Promise<{ status: number; text: string }> {
+  return new Promise((resolve, reject) => {
+    const asking = request(url, { method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'content-length': body.length, ...headers } }, (reply) => {
+      let text = '';
+      reply.on('data', (part: Buffer) => (text = (text + part.toString('latin1')).slice(0, 1000)));
+      reply.on('end', () => resolve({ status: reply.statusCode ?? 0, text }));
+      reply.on('error', reject);
+    });
+    // A refusal may come before all is sent, and its connection ends then.
+    asking.on('error', reject);
+    asking.end(body);
+  });
+}
+
+await Promise.all(Array.from({ length: streams }, keepSending));
+parentPort?.postMessage(result);

@@ -1,0 +1,167 @@
+/**
+ * Attacks by request bodies (findings A4 and A9): one trial sends what costs much to parse, hash or store, while eight other trials make
+ * small calls. For each attack: how others' calls did just before it and during it, the gateway's memory, and what was stored.
+ * An attack held if others' p99 stayed below twice that of the quiet time, the gateway lived, each answer was one that the table
+ * expects, and what the trial stored is within its bound. Each attack has a gateway process and a database of its own.
+ *
+ *   node bench/attacks/bodies.ts --seconds 10
+ *
+ * --repository DIR attacks the gateway of another checkout, whose packages are installed. --only TEXT: attacks whose name has it.
+ */
+import { Worker } from 'node:worker_threads';
+import { once } from 'node:events';
+import { request, Agent } from 'node:http';
+import { REPOSITORY } from '../../cli/folders.ts';
+import { untilSignalled } from '../../cli/signals.ts';
+import { table } from '../../cli/show/table.ts';
+import { startEngine } from '../gateway/parts/engine.ts';
+import { BENCH_ADMIN_KEY, startGateway, type BenchGateway } from '../gateway/parts/gateway.ts';
+import { startPostgres } from '../gateway/parts/postgres.ts';
+import { peakMiB, resetPeaks, treeOf } from '../gateway/parts/usage.ts';
+import { optionsOf } from '../options.ts';
+import type { Attack as Sent, Attacked } from './bodies-attacker.ts';
+import type { BodyKind } from './bodies-made.ts';
+import { reportAttacks, type Attack, type Severity } from './report.ts';
+
+type Case = {
+  id: string;
+  severity: Severity;
+  body: BodyKind;
+  /** Connections that send at once. */
+  streams?: number;
+  /** Requests at most. */
+  most?: number;
+  expected: number[];
+  budgets?: Record<string, number>;
+  /** What the attacker's trial may add to the table of calls. */
+  mostStoredMiB?: number;
+};
+
+const CASES: Case[] = [
+  { id: 'A4', severity: 'critical', body: '40 MiB of {} in an unknown list', expected: [413] },
+  { id: 'A4', severity: 'critical', body: '30 MiB of {} in an unknown list', expected: [413] },
+  { id: 'A4', severity: 'critical', body: '8 MiB of {} in an unknown list', expected: [413] },
+  { id: 'A4', severity: 'critical', body: '{} in an unknown list, as many as may be', expected: [200] },
+  { id: 'A4', severity: 'critical', body: '{} as messages, as many as may be', expected: [400] },
+  { id: 'A4', severity: 'critical', body: 'messages, as many as may be', expected: [200] },
+  { id: 'A4', severity: 'critical', body: 'messages, as many as stay with the other calls', expected: [200] },
+  { id: 'A4', severity: 'critical', body: '8 MiB of nested lists', expected: [400, 413] },
+  { id: 'A4', severity: 'critical', body: 'nested objects, 499 levels, many times', expected: [200] },
+  { id: 'A4', severity: 'critical', body: 'a text of 30 MiB', expected: [200, 429] },
+  { id: 'A4', severity: 'critical', body: 'a text of 30 MiB', streams: 8, expected: [200, 429, 503] },
+  { id: 'A4', severity: 'critical', body: 'a text of 250 KiB', expected: [200, 429] },
+  { id: 'A4', severity: 'critical', body: '30 MiB of escaped quotes', expected: [200, 429] },
+  { id: 'A4', severity: 'critical', body: '240,000 keys', expected: [200] },
+  { id: 'A4', severity: 'critical', body: '__proto__ and constructor, 200,000 times', expected: [200, 413] },
+  { id: 'A4', severity: 'critical', body: 'a prompt of 450,000 numbers', expected: [200, 400] },
+  { id: 'A4', severity: 'critical', body: 'gzip of 30 MiB of {}', expected: [413] },
+  { id: 'A4', severity: 'critical', body: 'gzip of 200 MiB of blanks', expected: [413] },
+  { id: 'A9', severity: 'high', body: '16 MiB that the engine refuses', most: 30, expected: [400], mostStoredMiB: 0.1 },
+  { id: 'A9', severity: 'high', body: '16 MiB that are answered', expected: [200, 429], budgets: { bytes: 64 * 2 ** 20 }, mostStoredMiB: 64 },
+];
+
+const CALLERS = 8;
+const MOST_MEMORY_MIB = 3072;
+const { seconds, repository, only } = optionsOf(import.meta.url, { seconds: 10, repository: REPOSITORY, only: '' });
+const signal = untilSignalled();
+
+type Times = { count: number; p99: number; max: number; failed: number };
+type Opened = { url: string; key: string; id: string };
+
+await using stack = new AsyncDisposableStack();
+const postgres = stack.use(await startPostgres(signal));
+const engine = stack.use(await startEngine(signal));
+await engine.set({ tokens: 16, paceMs: 0 });
+
+const attacks: Attack[] = [];
+const rows: string[][] = [];
+for (const each of CASES.filter(({ body }) => body.includes(only))) {
+  signal.throwIfAborted();
+  await using gateway = await startGateway({ postgres, engine: engine.url, repository, signal });
+  const { held, note, row } = await attack(gateway, each);
+  const name = `${each.body}${each.streams ? `, ${each.streams} at once` : ''}`;
+  attacks.push({ id: each.id, severity: each.severity, attack: name, tried: 1, held: held ? 1 : 0, note });
+  rows.push([each.id, name, ...row]);
+  console.error(`${held ? 'held' : 'FAILED'}: ${name}; ${note}; ${row.join(', ')}`);
+}
+console.log(table(['', 'body', 'answers', 'quiet p99 ms', 'attacked p99 ms', 'max ms', "others' calls", 'memory MiB', 'stored KiB'], rows));
+process.exitCode = reportAttacks(attacks);
+
+async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinity, expected, budgets, mostStoredMiB }: Case): Promise<{ held: boolean; note: string; row: string[] }> {
+  const others = await Promise.all(Array.from({ length: CALLERS }, (_, i) => open(gateway.url, `other-${i}`)));
+  const attacker = await open(gateway.url, 'attacker', budgets);
+  // Neither time is to have what happens once: caches, V8's optimisation, the start of the thread for large requests.
+  await measure(others, 3_000);
+  const large = JSON.stringify({ messages: [{ role: 'user', content: 'word '.repeat(80_000) }] });
+  for (const trial of others) await post(trial, large, new Agent());
+  const quiet = await measure(others, seconds * 1000);
+  resetPeaks(treeOf(gateway.pid));
+  const sending: Sent = { url: attacker.url, key: attacker.key, kind: body, streams, seconds, most };
+  const worker = new Worker(new URL('./bodies-attacker.ts', import.meta.url), { workerData: sending });
+  const ended = once(worker, 'message') as Promise<[Attacked]>;
+  const attacked = await measure(others, seconds * 1000);
+  const memory = peakMiB(treeOf(gateway.pid));
+  const isAlive = await fetch(`${gateway.url}/health`, { signal: AbortSignal.timeout(5_000) }).then((reply) => reply.ok, () => false);
+  const [{ statuses, broken, said }] = await Promise.race([ended, lateResult()]);
+  await worker.terminate();
+  const stored = isAlive ? (await gateway.storedOf(attacker.id)) / 1024 : Number.NaN;
+  const faults = [
+    ...(isAlive ? [] : ['the gateway is gone']),
+    ...(attacked.failed > 0 ? [`${attacked.failed} calls of others failed`] : []),
+    ...(attacked.p99 < 2 * quiet.p99 ? [] : [`others' p99 is ${(attacked.p99 / quiet.p99).toFixed(1)} times the quiet one`]),
+    ...(memory < MOST_MEMORY_MIB ? [] : [`it took ${Math.round(memory)} MiB`]),
+    ...(mostStoredMiB === undefined || stored <= mostStoredMiB * 1024 ? [] : [`${Math.round(stored)} KiB are stored`]),
+    ...(Object.keys(statuses).every((status) => expected.includes(Number(status))) && Object.keys(statuses).length > 0 ? [] : [`answers: ${JSON.stringify(statuses)} ${said}`]),
+  ];
+  const answers = [...Object.entries(statuses).map(([status, count]) => `${count} × ${status}`), ...(broken ? [`${broken} broken`] : [])].join(', ');
+  const row = [answers, quiet.p99.toFixed(1), attacked.p99.toFixed(1), attacked.max.toFixed(0), `${quiet.count} → ${attacked.count}`, memory.toFixed(0), stored.toFixed(0)];
+  return { held: faults.length === 0, note: faults.join('; '), row };
+}
+
+/** A gateway that is gone answers no attacker either. */
+async function lateResult(): Promise<[Attacked]> {
+  await new Promise((resolve) => setTimeout(resolve, 60_000).unref());
+  return [{ statuses: {}, broken: 0, said: 'the attacker had no answer for a minute' }];
+}
+
+async function open(url: string, id: string, budgets?: Record<string, number>): Promise<Opened> {
+  const reply = await fetch(`${url}/sessions/${id}`, { method: 'POST', headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}` }, body: JSON.stringify({ budgets: budgets ?? {} }) });
+  const { api_key: key } = (await reply.json()) as { api_key: string };
+  return { id, key, url: `${url}/${id}/v1/chat/completions` };
+}
+
+/** Small calls of each trial, one after the other, and how long they took. */
+async function measure(trials: readonly Opened[], ms: number): Promise<Times> {
+  const end = Date.now() + ms;
+  const took: number[] = [];
+  let failed = 0;
+  const agent = new Agent({ keepAlive: true });
+  await Promise.all(trials.map(async (trial) => {
+    for (let i = 0; Date.now() < end; i++) {
+      const began = performance.now();
+      const body = JSON.stringify({ messages: [{ role: 'user', content: `question ${i} of ${trial.id}` }] });
+      const status = await post(trial, body, agent).catch(() => 0);
+      if (status !== 200) {
+        failed += 1;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+      took.push(performance.now() - began);
+    }
+  }));
+  agent.destroy();
+  took.sort((a, b) => a - b);
+  return { count: took.length, p99: took[Math.ceil(0.99 * took.length) - 1] ?? Infinity, max: took.at(-1) ?? Infinity, failed };
+}
+
+function post({ url, key }: Opened, body: string, agent: Agent): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const asking = request(url, { method: 'POST', agent, headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) } }, (reply) => {
+      reply.resume();
+      reply.on('end', () => resolve(reply.statusCode ?? 0));
+      reply.on('error', reject);
+    });
+    asking.on('error', reject);
+    asking.setTimeout(60_000, () => asking.destroy());
+    asking.end(body);
+  });
+}
