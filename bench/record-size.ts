@@ -17,7 +17,8 @@ import { openDatabase, type Database } from '../store/database.ts';
 import type { JsonObject } from '../store/json.ts';
 import { findTrials } from '../store/queries/find-trials.ts';
 import { openAttempt } from '../store/queries/open-attempt.ts';
-import { readCalls } from '../store/queries/read-calls.ts';
+import { readNewCalls } from '../store/queries/read-new-calls.ts';
+import { readTurn } from '../store/queries/read-turn.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { provenance } from './deployment.ts';
@@ -54,7 +55,7 @@ const distinct = { ids: 0, logprobs: 0, texts: 0 };
 const sampling = { temperature: 1, top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1, max_tokens: 512 };
 
 async function record(db: Database, trialId: string, seed: number): Promise<void> {
-  const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
+  const conversations = new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId) => readTurn(db, callId) });
   await openAttempt(db, { trialId });
   const messages = new Set<string>();
   let last = 0;

@@ -1,3 +1,4 @@
+import { ConversationCounts } from './token-in/conversation-memory.ts';
 import { CONTINUATIONS, type Continuation } from '../store/schema.ts';
 
 /** Calls since this process started. Each is counted by itself: accepted = completed + failed + cancelled + inFlight shows none lost. */
@@ -19,11 +20,12 @@ export class Counters {
   readonly constrained = { enforce: new NamedCounts(), hint: new NamedCounts() };
   /** Trials of which the log says that such calls of theirs are not trained. */
   readonly #told = new Set<string>();
+  readonly conversations = new ConversationCounts();
 
   /** Its counts and another thread's, together. */
   plus(other: Counted): Counters {
     const sum = new Counters();
-    for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained } of [this, other]) {
+    for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained, conversations } of [this, other]) {
       sum.accepted += accepted;
       sum.completed += completed;
       sum.failed += failed;
@@ -35,6 +37,7 @@ export class Counters {
       sum.constrained.enforce.addAll(constrained.enforce);
       sum.constrained.hint.addAll(constrained.hint);
       sum.refused.addAll(refused);
+      for (const name of CONVERSATION_COUNTS) sum.conversations[name] += conversations[name];
     }
     return sum;
   }
@@ -48,6 +51,8 @@ export class Counters {
     return true;
   }
 }
+
+const CONVERSATION_COUNTS = ['bytes', 'readsOfTrials', 'readsOfTurns', 'released', 'forgotten'] as const;
 
 const MOST_NAMES = 50;
 const MOST_TOLD = 10_000;
@@ -87,7 +92,7 @@ export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad
 type EngineLoad = { engine: string; inFlight: number; escapes: number };
 
 /** Prometheus' text format. */
-export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained }: Counters, engines: readonly EngineLoad[]): string {
+export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained, conversations }: Counters, engines: readonly EngineLoad[]): string {
   const ended = { completed, failed, cancelled };
   return [
     '# HELP trialgate_calls_accepted_total Calls that were given to an engine or waited for one.',
@@ -114,6 +119,17 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, wa
     '# HELP trialgate_constrained_calls_total Calls whose request holds the reply to a form, by the field: enforce (by a grammar, trained only with its mask) or hint (by words in the prompt).',
     '# TYPE trialgate_constrained_calls_total counter',
     ...Object.entries(constrained).flatMap(([decoding, counts]) => [...counts].map(([field, count]) => `trialgate_constrained_calls_total{field="${field}",decoding="${decoding}"} ${count}`)),
+    '# HELP trialgate_conversation_bytes What is held of what open trials have said: at most `conversation_memory_mb` in each thread.',
+    '# TYPE trialgate_conversation_bytes gauge',
+    `trialgate_conversation_bytes ${conversations.bytes}`,
+    '# HELP trialgate_conversation_reads_total Reads from PostgreSQL of what is not held: new calls of a trial, or the ids of one turn.',
+    '# TYPE trialgate_conversation_reads_total counter',
+    `trialgate_conversation_reads_total{of="calls"} ${conversations.readsOfTrials}`,
+    `trialgate_conversation_reads_total{of="ids"} ${conversations.readsOfTurns}`,
+    '# HELP trialgate_conversation_evictions_total Trials whose ids were let go for want of memory, and trials that were forgotten.',
+    '# TYPE trialgate_conversation_evictions_total counter',
+    `trialgate_conversation_evictions_total{of="ids"} ${conversations.released}`,
+    `trialgate_conversation_evictions_total{of="trial"} ${conversations.forgotten}`,
     '# HELP trialgate_engine_calls_in_flight Calls that this process has given to an engine.',
     '# TYPE trialgate_engine_calls_in_flight gauge',
     ...engines.map((each) => `trialgate_engine_calls_in_flight{engine=${JSON.stringify(each.engine)}} ${each.inFlight}`),

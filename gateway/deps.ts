@@ -74,6 +74,8 @@ export type GatewaySettings = {
   maxBodyBytesInFlight: number;
   /** Of one trial, in this process. */
   maxCallsInFlight: number;
+  /** What may be held of what open trials have said; the rest is read back. */
+  conversationMemoryBytes: number;
   /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
   compat: 'none' | 'verl';
 };
@@ -92,5 +94,6 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   maxBodyDepth: MAX_DEPTH,
   maxBodyBytesInFlight: 256 * 2 ** 20,
   maxCallsInFlight: 256,
+  conversationMemoryBytes: 128 * 2 ** 20,
   compat: 'none',
 };

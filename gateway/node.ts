@@ -4,9 +4,10 @@ import { TrialgateError } from '../store/errors.ts';
 import { disownCalls } from '../store/queries/disown-calls.ts';
 import { migrate } from '../store/queries/migrate.ts';
 import { findTrials } from '../store/queries/find-trials.ts';
-import { readCalls } from '../store/queries/read-calls.ts';
+import { readNewCalls } from '../store/queries/read-new-calls.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
 import { addRefusals } from '../store/queries/refusals.ts';
+import { readTurn } from '../store/queries/read-turn.ts';
 import { readReplicas } from '../store/queries/read-replicas.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
 import { requireSecret } from '../store/queries/require-secret.ts';
@@ -29,6 +30,7 @@ import { Deliveries } from './retry/deliveries.ts';
 import { Refusals } from './refusals.ts';
 import { SameCallsHere } from './retry/same-calls.ts';
 import { sleep } from './sleep.ts';
+import { ConversationMemory } from './token-in/conversation-memory.ts';
 import { Conversations } from './token-in/conversations.ts';
 import { Trials } from './trials.ts';
 
@@ -96,9 +98,9 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const deliveries = new Deliveries({ settle: (delivered) => settleDeliveries(db, delivered), waitMs: DELIVERIES_MS, log });
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
-  const conversations = new Conversations({ readCalls: (at) => readCalls(db, at) });
   const refusals = new Refusals({ write: (id, refused) => addRefusals(db, id, refused), log, everyMs: REFUSALS_MS });
   const counters = new Counters();
+  const conversations = new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId) => readTurn(db, callId), memory: new ConversationMemory(settings.conversationMemoryBytes, counters.conversations) });
   const otherThread = lane ? () => lane.snapshot() : undefined;
   const app = createGateway({ db, trials, refusals, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), deliveries, secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {

@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 const SETTINGS = [
   'gateway_port', 'gateway_host', 'database_url', 'admin_key', 'secret', 'home',
-  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'keep_alive_seconds', 'store_wait_seconds', 'max_calls_in_flight', 'max_body_bytes', 'max_body_nodes', 'max_body_depth', 'max_body_bytes_in_flight', 'compat',
+  'token_in', 'budget_end', 'strict_model', 'hold_seconds', 'idle_seconds', 'keep_alive_seconds', 'store_wait_seconds', 'max_calls_in_flight', 'conversation_memory_mb', 'max_body_bytes', 'max_body_nodes', 'max_body_depth', 'max_body_bytes_in_flight', 'compat',
 ] as const;
 const ALIASES = { gateway_port: '--port', gateway_host: '--host' } as const;
 
@@ -34,6 +34,7 @@ export function register(root: Command): void {
         keepAliveMs: config.keep_alive_seconds * 1000,
         storeWaitMs: config.store_wait_seconds * 1000,
         maxCallsInFlight: config.max_calls_in_flight,
+        conversationMemoryBytes: config.conversation_memory_mb * 2 ** 20,
         maxBodyBytes: config.max_body_bytes,
         maxBodyNodes: config.max_body_nodes,
         maxBodyDepth: config.max_body_depth,

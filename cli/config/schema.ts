@@ -45,6 +45,7 @@ export const deployment = z.strictObject({
   keep_alive_seconds: seconds,
   store_wait_seconds: seconds,
   max_calls_in_flight: z.int('a whole number').min(1, 'at least 1'),
+  conversation_memory_mb: z.int('a whole number').min(1, 'at least 1'),
   max_body_bytes: z.int('a whole number').min(1, 'at least 1'),
   max_body_nodes: z.int('a whole number').min(1, 'at least 1'),
   max_body_depth: z.int('a whole number').min(1, 'at least 1').max(500, 'at most 500'),

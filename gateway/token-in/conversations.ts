@@ -1,11 +1,16 @@
-import { itemKey, outlineOf, repliesOf, type Outline } from '../../store/calls/outline.ts';
-import type { Base } from '../../store/calls/shorten.ts';
-import { concat, startsWith } from '../../store/ids.ts';
-import type { Call as CallRow } from '../../store/queries/read-calls.ts';
-import type { CallRecord } from '../../store/queries/record-calls.ts';
+import { DIGEST_LENGTH, contentOf } from '../../store/calls/content.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
+import { itemKey, repliesOf } from '../../store/calls/outline.ts';
+import { parseStored } from '../../store/calls/restore.ts';
+import { shortRequest, type Base, type KnownContents, type Stored } from '../../store/calls/shorten.ts';
+import { concat, sharedLength, startsWith } from '../../store/ids.ts';
+import type { After, NewCall } from '../../store/queries/read-new-calls.ts';
+import type { ReadTurn } from '../../store/queries/read-turn.ts';
+import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { conversationOf, isReply, keyOf, type ChatConversation, type Conversation } from './messages.ts';
+import { ConversationMemory, type Node, type Prompted, type Remembered, type SharedList, type Trial } from './conversation-memory.ts';
+import { isReply, keyOf, meaningOfFields, storedContext, type ChatConversation, type Conversation } from './messages.ts';
+import { ofIds, ofText, PrefixIndex } from './prefix-index.ts';
 
 /** A recorded call, where another may go on. `stopped`: its text completion, the stop string that was cut off, and how many tokens they have. */
 export type Turn = Base & { stopped: { text: string; by: string; tokens: number } | null };
@@ -19,51 +24,42 @@ export type Past = {
   isFirst: boolean;
   /** The recorded call that the request has most in common with, and the contents that are stored already (rule 9). */
   base: Base | null;
-  known: ReadonlySet<string>;
+  known: KnownContents;
 };
 
 type At = { trialId: string; attempt: number };
-/** `last`: the latest turn that goes through here. */
-type Node = { turn: Turn | null; last: Turn | null; next: Map<string, Node> };
-type Trial = { roots: Map<string, Node>; prompts: { turn: Turn; said: boolean }[]; calls: Set<string>; known: Set<string>; keys: Map<string, string>; last: Turn | null; bytes: number };
-type Said = { turn: Turn; conversation: Conversation | null; outline: Outline; reply: JsonObject | undefined; isWhole: boolean };
 /** `memory`: what others with the same store have read or written. Values alone. */
-type Options = { readCalls: (from: At) => Promise<CallRow[]>; memory?: ConversationMemory };
+type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
+/** What a call said, by its contents. `conversation`: null where none goes on from it. */
+type Said = { callId: string; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; tokens: number | null };
 
-export class ConversationMemory {
-  readonly trials = new Map<string, Trial>();
-  readonly maxBytes: number;
-  bytes = 0;
-
-  constructor(maxBytes = 128 * 2 ** 20) {
-    this.maxBytes = maxBytes;
-  }
-}
-
-const NOTHING: ReadonlySet<string> = new Set();
+const NOTHING: KnownContents = new Set<string>();
 
 /** What each open trial has said so far: a memory of the store, which is read where it knows more. */
 export class Conversations {
   readonly #options: Options;
-  readonly #memory: ConversationMemory;
+  readonly memory: ConversationMemory;
   /** Commits of this process that are not in the memory yet, by trial. */
   readonly #committing = new Map<string, Set<Promise<unknown>>>();
   /** Reads under way, at most one for a trial. */
-  readonly #reading = new Map<string, Promise<void>>();
+  readonly #reading = new Map<Trial, Promise<void>>();
 
   constructor(options: Options) {
     this.#options = options;
-    this.#memory = options.memory ?? new ConversationMemory();
+    this.memory = options.memory ?? new ConversationMemory();
   }
 
   /** `recorded`: how many rows the store has of the attempt; this process may not have written all of them. */
   async find(at: At & { recorded: number }, conversation: Conversation | null): Promise<Past> {
     const isFirst = at.recorded === 0;
     if (isFirst) return { parent: null, twins: [], isEdited: false, isFirst, base: null, known: NOTHING };
-    await this.#catchUp(at);
     const trial = this.#use(at);
-    const found = conversation === null ? NOWHERE : 'keys' in conversation ? findTurn(trial, conversation) : findPrompt(trial, conversation.prompt);
-    return { ...found, isFirst, base: found.parent ?? found.nearest ?? trial.last, known: trial.known };
+    await this.#catchUp(at, trial);
+    const found = conversation === null ? NOWHERE : 'keys' in conversation ? findTurn(trial, conversation) : await this.#findPrompt(trial, conversation.prompt);
+    const parent = found.parent && { ...(await this.#load(trial, found.parent.turn)), messages: found.parent.messages };
+    const nearest = parent ? null : (found.nearest ?? trial.last);
+    const twins = await Promise.all(found.twins.map((twin) => this.#load(trial, twin)));
+    return { parent, twins, isEdited: found.isEdited, isFirst, base: parent ?? (nearest && (await this.#load(trial, nearest))), known: trial.contents };
   }
 
   /** Announces a commit of this process; `recording` settles when the call is in the memory, or will not be. */
@@ -78,155 +74,222 @@ export class Conversations {
     recording.then(forget, forget);
   }
 
+  /** A call that was committed, however it ended. */
+  add(conversation: Conversation | null, { choices, request: outline, response, promptTokenIds: prompt, base, ...record }: CallRecord): void {
+    const trial = this.#use(record);
+    const replies = choicesOf(response ?? {});
+    this.#know(trial, outline.fields.digest, outline.fields.core, true);
+    for (const { digest, core } of [...Object.values(outline.lists).flat(), ...repliesOf(response ?? null)]) this.#know(trial, digest, core);
+    for (const [i, { id: callId, completionTokenIds: completion }] of choices.entries()) {
+      if (trial.turns.has(callId)) continue;
+      const keys = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
+      const lists = this.#sharedLists(trial, trial.turns.get(base?.callId ?? ''), keys);
+      const tokens = prompt && completion ? completion.length : null;
+      const reply = replies[i];
+      const turn = this.#add(trial, { callId, lists, conversation, reply, tokens: record.status === 'completed' ? tokens : null });
+      trial.unread.add(callId);
+      const text = typeof reply?.text === 'string' ? reply.text : '';
+      this.memory.hold(trial, turn, { tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), text: (outline.prompt ?? '') + text });
+      const parent = trial.turns.get(record.parentId ?? '');
+      if (parent?.held && turn.held && startsWith(turn.held.tokenIds, parent.held.tokenIds)) this.memory.share(trial, parent, turn);
+    }
+  }
+
   /**
-   * Makes the memory hold all that the store counted when the request was admitted. The store counts a commit of this process
+   * Makes the trial hold all that the store counted when the request was admitted. The store counts a commit of this process
    * some moments before this process knows of it: that is waited for. What is missing then is of another process, and is read.
    */
-  async #catchUp(at: At & { recorded: number }): Promise<void> {
-    const key = keyOfTrial(at);
-    const isBehind = () => this.#use(at).calls.size < at.recorded;
-    const own = new Set([...(this.#committing.get(key) ?? [])].map((recording) => {
+  async #catchUp(at: At & { recorded: number }, trial: Trial): Promise<void> {
+    const isBehind = () => trial.turns.size < at.recorded;
+    if (!isBehind()) return;
+    const own = new Set([...(this.#committing.get(trial.key) ?? [])].map((recording) => {
       const settled: Promise<unknown> = recording.then(() => own.delete(settled), () => own.delete(settled));
       return settled;
     }));
     while (isBehind() && own.size > 0) await Promise.race(own);
     // A read that began before may lack what is needed; one that begins now has it, and serves all that wait.
-    if (isBehind()) await this.#reading.get(key)?.catch(() => {});
-    if (isBehind()) await (this.#reading.get(key) ?? this.#read(at, key));
+    if (isBehind()) await this.#reading.get(trial)?.catch(() => {});
+    if (isBehind()) await (this.#reading.get(trial) ?? this.#read(at, trial));
   }
 
-  #read(at: At, key: string): Promise<void> {
-    const reading = this.#options.readCalls(at).then((rows) => rows.forEach((row) => this.#addRow(at, row)));
-    this.#reading.set(key, reading);
-    const forget = () => void this.#reading.delete(key);
+  #read({ trialId, attempt }: At, trial: Trial): Promise<void> {
+    const reading = this.#options.readNew({ trialId, attempt, after: trial.readTo, known: [...trial.unread] }).then((rows) => rows.forEach((row) => this.#addRow(trial, row)));
+    this.memory.counts.readsOfTrials += 1;
+    this.#reading.set(trial, reading);
+    const forget = () => void this.#reading.delete(trial);
     reading.then(forget, forget);
     return reading;
   }
 
-  /** A call that was committed, however it ended. */
-  add(conversation: Conversation | null, { choices, request: outline, response, promptTokenIds, ...at }: CallRecord): void {
-    const replies = choicesOf(response ?? {});
-    for (const [i, { id, completionTokenIds }] of choices.entries()) {
-      const said = { outline, conversation, reply: replies[i], isWhole: at.status === 'completed' };
-      this.#add(at, said, id, promptTokenIds, completionTokenIds);
+  /** Takes in a call as it is stored. What its request shares with earlier ones, those have told already. */
+  #addRow(trial: Trial, { id: callId, seq, baseId, status, request, response, tokens }: NewCall): void {
+    trial.readTo = Math.max(trial.readTo, seq);
+    trial.unread.delete(callId);
+    if (trial.turns.has(callId) || !request) return;
+    const short = shortRequest.parse(parseStored(request));
+    const base = trial.turns.get(baseId ?? '');
+    const keys: Record<string, string[]> = {};
+    for (const [name, [shared, rest]] of Object.entries(short.lists)) {
+      keys[name] = [...(base?.lists[name]?.items.slice(0, shared) ?? []), ...rest.map((item) => this.#learnStored(trial, item))];
     }
+    this.#learnStored(trial, short.fields, true);
+    const said = response && parseStored(response);
+    for (const { digest, core } of repliesOf(said)) this.#know(trial, digest, core);
+    const conversation = storedConversation(trial, short.fields, keys, short.prompt !== undefined);
+    this.#add(trial, { callId, lists: this.#sharedLists(trial, base, keys), conversation, reply: choicesOf(said)[0], tokens: status === 'completed' ? tokens : null });
   }
 
-  #addRow(at: At, { id, status, request, response, promptTokenIds, completionTokenIds }: CallRow): void {
-    if (this.#use(at).calls.has(id)) return;
-    const [reply] = choicesOf(response ?? {});
-    const said = { outline: outlineOf(request), conversation: conversationOf(request), reply, isWhole: status === 'completed' };
-    this.#add(at, said, id, promptTokenIds, completionTokenIds);
+  /** The key of an item as it stands in a stored list. */
+  #learnStored(trial: Trial, { is, as, and }: Stored, areFields = false): string {
+    const digest = as ?? contentOf(is).digest;
+    if (as === undefined) this.#know(trial, digest, is, areFields);
+    return and ? digest + JSON.stringify(and) : digest;
   }
 
-  #add(at: At, said: Omit<Said, 'turn'>, callId: string, prompt: Int32Array | null | undefined, completion: Int32Array | null): void {
-    const trial = this.#use(at);
-    if (trial.calls.has(callId)) return;
-    trial.calls.add(callId);
-    const { outline, reply } = said;
-    const lists = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map((item) => intern(trial, itemKey(item)))]));
-    const text = typeof reply?.text === 'string' ? reply.text : '';
-    const stopped = typeof reply?.stop_reason === 'string' && typeof reply.text === 'string' && completion ? { text, by: reply.stop_reason, tokens: completion.length } : null;
-    const turn = { callId, stopped, tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), lists, text: (outline.prompt ?? '') + text };
-    this.#grow(trial, 200 + 4 * turn.tokenIds.length + 2 * turn.text.length + 8 * Object.values(lists).flat().length);
-    for (const { digest } of [outline.fields, ...Object.values(outline.lists).flat(), ...(reply ? repliesOf({ choices: [reply] }) : [])]) {
-      if (!trial.known.has(digest)) this.#grow(trial, 300);
-      trial.known.add(digest);
-    }
+  #know(trial: Trial, digest: string, core: unknown, areFields = false): void {
+    const known = trial.contents.get(digest);
+    if (known && (!areFields || known.fields)) return;
+    const fields = areFields && isObject(core) ? meaningOfFields(core) : null;
+    trial.contents.set(digest, { key: known?.key ?? keyOf(core), fields });
+    this.memory.grow(trial, 160);
+  }
+
+  #add(trial: Trial, { callId, lists, conversation, reply, tokens }: Said): Remembered {
+    const text = typeof reply?.text === 'string' ? reply.text : null;
+    const stopped = typeof reply?.stop_reason === 'string' && text !== null && tokens !== null ? { by: reply.stop_reason, characters: text.length, tokens } : null;
+    const turn: Remembered = { callId, lists, stopped, held: null, heldBytes: 0, sharing: null };
+    trial.turns.set(callId, turn);
     trial.last = turn;
-    const { conversation } = said;
-    if (!said.isWhole || !prompt || !completion || !conversation) return;
+    this.memory.grow(trial, 320);
+    if (tokens === null || !conversation) return turn;
     if ('keys' in conversation) this.#remember(trial, conversation, turn, reply?.message);
-    else trial.prompts.push({ turn, said: text !== '' });
+    else trial.unindexed.push({ turn, said: text !== '' && text !== null });
+    return turn;
   }
 
-  #remember(trial: Trial, conversation: ChatConversation, turn: Turn, message: unknown): void {
+  #remember(trial: Trial, { context, keys }: ChatConversation, turn: Remembered, message: unknown): void {
     const reply = isObject(message) ? keyOf(message) : null;
     if (reply === null) return;
-    const child = (nodes: Map<string, Node>, key: string): Node => {
-      const node = nodes.get(key) ?? { turn: null, last: null, next: new Map() };
-      if (!nodes.has(key)) this.#grow(trial, 2 * key.length + 100);
-      nodes.set(key, node);
-      node.last = turn;
-      return node;
-    };
-    let node = child(trial.roots, conversation.context);
-    const before: Turn[] = [];
-    for (const key of conversation.keys) {
-      node = child(node.next, key);
-      if (node.turn) before.unshift(node.turn);
-    }
-    const [parent] = before;
-    // A turn that goes on from others holds their ids too: one array for all, and what they shared before is let go.
-    if (parent && startsWith(turn.tokenIds, parent.tokenIds)) {
-      const old = parent.tokenIds.buffer;
-      this.#grow(trial, -old.byteLength);
-      for (const each of before) if (each.tokenIds.buffer === old) each.tokenIds = turn.tokenIds.subarray(0, each.tokenIds.length);
+    let node: Node | null = null;
+    for (const key of [context, ...keys, reply]) {
+      const name = nameOf(node, key);
+      const next: Node = trial.nodes.get(name) ?? { id: trial.nodes.size + 1, turn: null, through: turn };
+      if (next.through === turn && !trial.nodes.has(name)) {
+        trial.nodes.set(name, next);
+        this.memory.grow(trial, 140);
+      }
+      node = next;
     }
     // The same reply to the same messages, sampled twice: the ids of the first one stand.
-    child(node.next, reply).turn ??= turn;
+    if (node) node.turn ??= turn;
+  }
+
+  /** Turns that go on from one another have one array for their lists. */
+  #sharedLists(trial: Trial, base: Remembered | undefined, keys: Record<string, string[]>): Remembered['lists'] {
+    const lists: Remembered['lists'] = {};
+    for (const [name, items] of Object.entries(keys)) {
+      const before = base?.lists[name]?.items ?? [];
+      const shared = sharedLength(items, before);
+      const isWithin = shared === items.length && items.length > 0;
+      const list: SharedList = shared === before.length || isWithin ? { items: before, length: items.length } : { items: before.slice(0, shared), length: items.length };
+      if (!isWithin) for (const item of items.slice(shared)) list.items.push(item);
+      this.memory.grow(trial, 8 * (list.items === before ? items.length - shared : items.length));
+      lists[name] = list;
+    }
+    return lists;
+  }
+
+  /** A text completion goes on from the longest prompt and reply that it begins with. The same prompt again, after an empty reply, asks anew. */
+  async #findPrompt(trial: Trial, prompt: string | readonly number[]): Promise<Found> {
+    for (const each of trial.unindexed.splice(0)) {
+      const { tokenIds, text } = await this.#load(trial, each.turn);
+      trial.byText.add(ofText(text), { ...each, length: text.length });
+      trial.byIds.add(ofIds(tokenIds), { ...each, length: tokenIds.length });
+      this.memory.grow(trial, 300);
+    }
+    for (const group of typeof prompt === 'string' ? trial.byText.find(ofText(prompt)) : trial.byIds.find(ofIds(prompt))) {
+      const fits: { turn: Remembered; loaded: Turn }[] = [];
+      for (const { turn, said, length } of group.slice(0, 2 * MOST_TWINS)) {
+        if (typeof prompt === 'string' && !said && length === prompt.length) continue;
+        const loaded = await this.#load(trial, turn);
+        if (typeof prompt === 'string' ? prompt.startsWith(loaded.text) : startsWith(prompt, loaded.tokenIds)) fits.push({ turn, loaded });
+      }
+      const [first] = fits.toSorted((a, b) => b.loaded.tokenIds.length - a.loaded.tokenIds.length);
+      if (!first) continue;
+      const different = [first];
+      for (const each of fits) {
+        const isNew = each.loaded.text === first.loaded.text && !different.some(({ loaded: { tokenIds } }) => sameIds(tokenIds, each.loaded.tokenIds));
+        if (isNew && different.length <= MOST_TWINS) different.push(each);
+      }
+      return { ...NOWHERE, parent: { turn: first.turn, messages: 0 }, twins: different.slice(1).map(({ turn }) => turn) };
+    }
+    return NOWHERE;
+  }
+
+  /** The turn with its ids and text, read back from the store where they were let go. */
+  async #load(trial: Trial, turn: Remembered): Promise<Turn> {
+    const held = turn.held ?? (await this.#options.readTurn(turn.callId)) ?? { tokenIds: new Int32Array(), text: '' };
+    if (!turn.held) {
+      this.memory.counts.readsOfTurns += 1;
+      this.memory.hold(trial, turn, { tokenIds: held.tokenIds, text: held.text });
+    }
+    const { callId, stopped } = turn;
+    const { tokenIds, text } = held;
+    const lists = Object.fromEntries(Object.entries(turn.lists).map(([name, { items, length }]) => [name, items.slice(0, length)]));
+    return { callId, tokenIds, text, lists, stopped: stopped && { text: text.slice(text.length - stopped.characters), by: stopped.by, tokens: stopped.tokens } };
   }
 
   #use(at: At): Trial {
-    const key = keyOfTrial(at);
-    const { trials } = this.#memory;
-    const trial = trials.get(key) ?? { roots: new Map(), prompts: [], calls: new Set(), known: new Set(), keys: new Map(), last: null, bytes: 0 };
-    trials.delete(key);
-    trials.set(key, trial);
-    return trial;
-  }
-
-  /** What was not used for longest goes first: the store has it. */
-  #grow(trial: Trial, bytes: number): void {
-    const memory = this.#memory;
-    trial.bytes += bytes;
-    memory.bytes += bytes;
-    for (const [key, oldest] of memory.trials) {
-      if (memory.bytes <= memory.maxBytes || oldest === trial) return;
-      memory.trials.delete(key);
-      memory.bytes -= oldest.bytes;
-    }
+    return this.memory.use(keyOfTrial(at), () => ({
+      key: keyOfTrial(at),
+      turns: new Map(),
+      nodes: new Map(),
+      contents: new Map(),
+      byText: new PrefixIndex<Prompted>(),
+      byIds: new PrefixIndex<Prompted>(),
+      unindexed: [],
+      last: null,
+      readTo: 0,
+      unread: new Set(),
+      bytes: 0,
+      holding: new Set(),
+      heldBytes: 0,
+      isForgotten: false,
+    }));
   }
 }
 
 const keyOfTrial = ({ trialId, attempt }: At): string => `${trialId} ${attempt}`;
 
-/** The same text for the same item: each turn names all of its items. */
-function intern({ keys }: Trial, key: string): string {
-  const known = keys.get(key) ?? key;
-  keys.set(known, known);
-  return known;
-}
+/** A node by the one before it and what is said from there. */
+const nameOf = (before: Node | null, key: string): string => `${before?.id ?? ''}:${key}`;
 
-type Found = Pick<Past, 'parent' | 'twins' | 'isEdited'> & { nearest: Turn | null };
+const sameIds = (a: Int32Array, b: Int32Array): boolean => a.length === b.length && startsWith(a, b);
+
+type Found = { parent: { turn: Remembered; messages: number } | null; twins: Remembered[]; isEdited: boolean; nearest: Remembered | null };
 const NOWHERE: Found = { parent: null, twins: [], isEdited: false, nearest: null };
+const MOST_TWINS = 8;
 
-function findTurn({ roots }: Trial, { context, keys }: ChatConversation): Found {
-  let node = roots.get(context);
-  let nearest = node?.last ?? null;
-  let parent: Past['parent'] = null;
+function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found {
+  let node = nodes.get(nameOf(null, context));
+  let nearest = node?.through ?? null;
+  let parent: Found['parent'] = null;
   // The whole of a request is never a turn's end: its last message asks for one.
   for (const [i, key] of keys.slice(0, -1).entries()) {
-    node = node?.next.get(key);
+    node = node && nodes.get(nameOf(node, key));
     if (!node) break;
-    nearest = node.last;
-    if (node.turn) parent = { ...node.turn, messages: i + 1 };
+    nearest = node.through;
+    if (node.turn) parent = { turn: node.turn, messages: i + 1 };
   }
   return { parent, twins: [], nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
 }
 
-const MOST_TWINS = 8;
-
-/** A text completion goes on from the longest prompt and reply that it begins with. The same prompt again, after an empty reply, asks anew. */
-function findPrompt({ prompts }: Trial, prompt: string | readonly number[]): Found {
-  const fits = prompts.filter(({ turn: { text, tokenIds }, said }) =>
-    typeof prompt === 'string' ? prompt.startsWith(text) && (said || prompt !== text) : startsWith(prompt, tokenIds),
-  );
-  const parent = fits.reduce<Turn | null>((best, { turn }) => (best && best.tokenIds.length >= turn.tokenIds.length ? best : turn), null);
-  const twins: Turn[] = [];
-  for (const { turn } of fits) {
-    const isNew = parent && turn.text === parent.text && ![parent, ...twins].some(({ tokenIds: ids }) => ids.length === turn.tokenIds.length && startsWith(ids, turn.tokenIds));
-    if (isNew && twins.length < MOST_TWINS) twins.push(turn);
-  }
-  return { parent: parent && { ...parent, messages: 0 }, twins, isEdited: false, nearest: null };
+/** The conversation of a stored request, from what its contents mean. Of a text completion only that it is one: its text is read when it is needed. */
+function storedConversation({ contents }: Trial, { is, as, and = {} }: Stored, keys: Record<string, string[]>, hasPrompt: boolean): Conversation | null {
+  const fields = contents.get(as ?? contentOf(is).digest)?.fields;
+  if (hasPrompt || fields?.hasPromptIds) return { prompt: '' };
+  if (!fields?.continues || !keys.messages) return null;
+  const digests = Object.fromEntries(Object.entries(keys).map(([name, items]) => [name, items.map((item) => item.slice(0, DIGEST_LENGTH))]));
+  const said = (digests.messages ?? []).map((digest) => contents.get(digest)?.key ?? null);
+  return said.every((key) => key !== null) ? { context: storedContext(fields, digests, and), keys: said } : null;
 }

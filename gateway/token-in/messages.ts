@@ -1,12 +1,13 @@
-import { contentOf } from '../../store/calls/content.ts';
+import { contentOf, digestOf } from '../../store/calls/content.ts';
+import type { FieldsMeaning } from './conversation-memory.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
 /** A request's conversation in a form in which what an agent echoes equals what it was given. */
 export type Conversation = ChatConversation | { prompt: string | readonly number[] };
 export type ChatConversation = {
-  /** What else the prompt depends on: tools and the template's settings. */
+  /** What else the prompt depends on: tools and the template's settings. A digest. */
   context: string;
-  /** One a message. */
+  /** One a message, by what it says: a digest, with a mark that tells whose it is. */
   keys: string[];
 };
 
@@ -17,32 +18,50 @@ export function conversationOf(body: JsonObject): Conversation | null {
   const { messages, prompt } = body;
   if (typeof prompt === 'string') return { prompt };
   if (Array.isArray(prompt)) return { prompt: prompt.map(Number) };
-  if (!Array.isArray(messages) || body.continue_final_message === true || body.add_generation_prompt === false) return null;
+  if (!Array.isArray(messages) || !continues(body)) return null;
   const keys = messages.map(keyOf);
   if (!keys.every((key) => key !== null)) return null;
-  return { context: TEMPLATE_FIELDS.map((field) => contextKey(body[field])).join(), keys };
+  return { context: digestOf(TEMPLATE_FIELDS.map((field) => contextKey(body[field]))), keys };
 }
+
+const continues = (body: JsonObject): boolean => body.continue_final_message !== true && body.add_generation_prompt !== false;
+
+/** What the fields of a stored request mean for its conversation, without those that say nothing. */
+export function meaningOfFields(fields: JsonObject): FieldsMeaning {
+  const said = TEMPLATE_FIELDS.filter((field) => fields[field] !== undefined);
+  return { context: Object.fromEntries(said.map((field) => [field, contextKey(fields[field])])), continues: continues(fields), hasPromptIds: Array.isArray(fields.prompt) };
+}
+
+/** The context of a stored request: `lists` has the digests of its items, `empty` its fields that say nothing. */
+export function storedContext(fields: FieldsMeaning, lists: Record<string, string[]>, empty: JsonObject): string {
+  return digestOf(TEMPLATE_FIELDS.map((field) => (lists[field] ? listKey(lists[field]) : (fields.context[field] ?? contextKey(empty[field])))));
+}
+
+const listKey = (digests: readonly string[]): string => `[${digests.join('+')}]`;
 
 /** By content: the store gives a request's fields back in another order than its agent sent them. */
 function contextKey(value: unknown): string {
   if (value === undefined || value === null) return '';
-  return Array.isArray(value) ? `[${value.map((item) => contentOf(item).digest).join('+')}]` : contentOf(value).digest;
+  return Array.isArray(value) ? listKey(value.map((item) => contentOf(item).digest)) : contentOf(value).digest;
 }
 
 /**
- * Role, text and tool calls. Left out: reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop.
- * Null when the message holds something else than text.
+ * Role, text and tool calls. Left out: reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop;
+ * what is empty means the same as what is absent. Null when the message holds something else than text.
  */
 export function keyOf(message: unknown): string | null {
   if (!isObject(message)) return null;
   const text = textOf(message.content);
   if (text === null) return null;
   const tools = Array.isArray(message.tool_calls) ? message.tool_calls.map(toolOf) : [];
-  return JSON.stringify([message.role, text, tools, message.tool_call_id ?? null, message.name ?? null]);
+  const said = digestOf([message.role || null, text, tools, message.tool_call_id || null, message.name || null]);
+  return message.role === 'assistant' ? REPLY + said : OTHER + said;
 }
 
+const [REPLY, OTHER] = ['r', 'm'];
+
 /** Whether a message's key is an assistant's. */
-export const isReply = (key: string): boolean => key.startsWith('["assistant"');
+export const isReply = (key: string): boolean => key.startsWith(REPLY);
 
 function textOf(content: unknown): string | string[] | null {
   if (content === null || content === undefined) return '';
@@ -50,7 +69,7 @@ function textOf(content: unknown): string | string[] | null {
   if (!Array.isArray(content)) return null;
   const parts = content.map((part) => (isObject(part) && part.type === 'text' && typeof part.text === 'string' ? part.text : null));
   if (!parts.every((part) => part !== null)) return null;
-  return parts.length === 1 ? (parts[0] ?? '') : parts;
+  return parts.length < 2 ? (parts[0] ?? '') : parts;
 }
 
 function toolOf(call: unknown): unknown {

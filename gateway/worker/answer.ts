@@ -1,6 +1,7 @@
 import { disownCalls } from '../../store/queries/disown-calls.ts';
 import { findTrials } from '../../store/queries/find-trials.ts';
-import { readCalls } from '../../store/queries/read-calls.ts';
+import { readNewCalls } from '../../store/queries/read-new-calls.ts';
+import { readTurn } from '../../store/queries/read-turn.ts';
 import { readReplicas } from '../../store/queries/read-replicas.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { settleDeliveries } from '../../store/queries/settle-deliveries.ts';
@@ -59,7 +60,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     settings,
     log,
     trials: new Trials((ids) => findTrials(db, ids)),
-    conversations: new Conversations({ readCalls: (at) => readCalls(db, at), memory: isolate.conversations }),
+    conversations: new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId) => readTurn(db, callId), memory: isolate.conversations }),
     counters: isolate.counters,
     openCalls: isolate.openCalls,
     openBodies: isolate.openBodies,

@@ -3,7 +3,7 @@ import { PoolMemory } from '../engines/pool.ts';
 import type { ReplicaMemory } from '../engines/replica.ts';
 import { InFlight } from '../in-flight.ts';
 import { OpenBodies } from '../open-bodies.ts';
-import { ConversationMemory } from '../token-in/conversations.ts';
+import { ConversationMemory } from '../token-in/conversation-memory.ts';
 
 /** How long what an engine said of itself is believed: `fetch` does not show that another process answers. */
 const KNOWN_MS = 30_000;
@@ -14,7 +14,7 @@ export class Isolate {
   readonly counters = new Counters();
   readonly openCalls = new InFlight();
   readonly openBodies = new OpenBodies();
-  readonly conversations = new ConversationMemory(CONVERSATION_BYTES);
+  readonly conversations = new ConversationMemory(CONVERSATION_BYTES, this.counters.conversations);
   /** Whether its database was seen not to be cached. */
   isUncached = false;
   /** Whether its secret was seen to be the database's. */

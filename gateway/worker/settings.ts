@@ -80,6 +80,7 @@ export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
       idleMs: own.TRIALGATE_IDLE_SECONDS,
       storeWaitMs: own.TRIALGATE_STORE_WAIT_SECONDS,
       keepAliveMs: own.TRIALGATE_KEEP_ALIVE_SECONDS,
+      conversationMemoryBytes: DEFAULT_SETTINGS.conversationMemoryBytes,
       maxCallsInFlight: own.TRIALGATE_MAX_CALLS_IN_FLIGHT,
       compat: own.TRIALGATE_COMPAT,
       maxBodyBytes: own.TRIALGATE_MAX_BODY_BYTES,

@@ -11,7 +11,7 @@ const ALLOWED = {
   'store/database.ts': ['node:net'],
   'store/keys.ts': ['Buffer', 'node:crypto'],
   'store/queries/claim-reply.ts': ['Buffer'],
-  'store/queries/read-prompt.ts': ['Buffer'],
+  'store/queries/read-turn.ts': ['Buffer'],
   'store/tables/column-types.ts': ['Buffer'],
 };
 const NODES_OWN = ['**/*.test.ts', '**/testing/**', 'gateway/clients/**', 'gateway/node/**', 'gateway/node.ts', 'gateway/main.ts', 'gateway/worker/**', 'store/queries/migrate.ts'];

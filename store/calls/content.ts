@@ -8,6 +8,9 @@ import { isObject, type JsonObject } from '../json.ts';
  */
 export type Content = { digest: string; core: unknown; empty: JsonObject | null };
 
+/** Of a digest. */
+export const DIGEST_LENGTH = 22;
+
 /** 128 bits of a SHA-256 over the core's JSON, in base64url: unique enough within one trial. */
 export function contentOf(value: unknown): Content {
   if (!isObject(value)) return { digest: digestOf(value), core: value, empty: null };
@@ -22,4 +25,5 @@ export const whole = (core: unknown, empty: JsonObject | null | undefined): unkn
 
 const saysNothing = (value: unknown): boolean => value === null || value === undefined || value === '' || (Array.isArray(value) && value.length === 0);
 
-const digestOf = (value: unknown): string => createHash('sha256').update(JSON.stringify(value) ?? '').digest('base64url').slice(0, 22);
+/** The digest of a value's JSON. */
+export const digestOf = (value: unknown): string => createHash('sha256').update(JSON.stringify(value) ?? '').digest('base64url').slice(0, DIGEST_LENGTH);

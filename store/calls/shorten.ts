@@ -26,8 +26,10 @@ export const shortRequest = z.object({
 });
 export type ShortRequest = z.output<typeof shortRequest>;
 
-/** `known`: the digests of what earlier calls of the attempt brought. */
-export function shorten(outline: Outline, base: Base | null, known: ReadonlySet<string>): ShortRequest {
+/** The digests of what earlier calls of the attempt brought. */
+export type KnownContents = Pick<ReadonlySet<string>, 'has'>;
+
+export function shorten(outline: Outline, base: Base | null, known: KnownContents): ShortRequest {
   const brought = new Set<string>();
   const store = ({ digest, core, empty }: Content): Stored => {
     const content = known.has(digest) || brought.has(digest) ? { as: digest } : { is: core };

@@ -4,7 +4,7 @@ import { sharedLength } from '../ids.ts';
 import { ROW_BYTES } from '../trial-bytes.ts';
 import type { Outline } from './outline.ts';
 import { packMask, type SamplingMask } from './sampling-mask.ts';
-import { shorten, type Base } from './shorten.ts';
+import { shorten, type Base, type KnownContents } from './shorten.ts';
 
 type Row = typeof calls.$inferInsert;
 
@@ -40,7 +40,7 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   promptTokenIds?: Int32Array | null;
   base?: Base | null;
   /** The contents that earlier calls of the attempt brought. */
-  known?: ReadonlySet<string>;
+  known?: KnownContents;
   sampling: JsonObject;
   /** Whether it has reserved its part of the trial's budgets: it is refused when that was lost. */
   reserved?: boolean;
@@ -72,7 +72,7 @@ export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; by
   return { rows, bytes: block.bytes() };
 }
 
-const NOTHING_KNOWN: ReadonlySet<string> = new Set();
+const NOTHING_KNOWN: KnownContents = new Set();
 
 function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response, promptTokenIds: prompt, digest, size: _size, isRetryable: _isRetryable, ...call }: CallRecord, block: Block): JsonObject[] {
   const replies = Array.isArray(response?.choices) ? response.choices : [];

@@ -4,7 +4,7 @@ import { parseStored } from '../calls/restore.ts';
 import type { Database } from '../database.ts';
 import type { JsonObject } from '../json.ts';
 import { calls, trials, undeliveredCalls } from '../schema.ts';
-import { readPrompt } from './read-prompt.ts';
+import { readTurn } from './read-turn.ts';
 
 /** `withIds`: the prompt's ids are read too. */
 export type SameCall = { trialId: string; attempt: number; digest: Uint8Array; idempotencyKey: string | null; withIds?: boolean };
@@ -44,6 +44,6 @@ export async function claimReply(db: Database, { trialId, attempt, digest, idemp
     const replies = rows.map(({ response }) => (response ? parseStored(response) : {}));
     const choices = replies.flatMap(choicesOf);
     const completions = rows.map(({ completionTokenIds }) => completionTokenIds);
-    return { id: lost.id, reply: { ...replies[0], choices }, prompt: withIds ? await readPrompt(tx, lost.id) : null, completions };
+    return { id: lost.id, reply: { ...replies[0], choices }, prompt: withIds ? ((await readTurn(tx, lost.id))?.prompt ?? null) : null, completions };
   });
 }

@@ -32,6 +32,7 @@ export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component 
         TRIALGATE_KEEP_ALIVE_SECONDS: String(plan.config.keep_alive_seconds),
         TRIALGATE_STORE_WAIT_SECONDS: String(plan.config.store_wait_seconds),
         TRIALGATE_MAX_CALLS_IN_FLIGHT: String(plan.config.max_calls_in_flight),
+        TRIALGATE_CONVERSATION_MEMORY_MB: String(plan.config.conversation_memory_mb),
         TRIALGATE_MAX_BODY_BYTES: String(plan.config.max_body_bytes),
         TRIALGATE_MAX_BODY_NODES: String(plan.config.max_body_nodes),
         TRIALGATE_MAX_BODY_DEPTH: String(plan.config.max_body_depth),

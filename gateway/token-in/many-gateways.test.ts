@@ -1,0 +1,73 @@
+import { expect, test } from 'vitest';
+import { ADMIN_KEY, SECRET, startTestGateway } from '../testing/harness.ts';
+import { useTokenGateway } from '../testing/token-gateway.ts';
+
+const context = useTokenGateway();
+const TOOLS = [{ type: 'function', function: { name: 'ls', description: 'lists', parameters: { type: 'object', properties: {} } } }];
+
+type Trial = Awaited<ReturnType<typeof context.trial>>;
+type Ask = (path: string, body: unknown) => Promise<Response>;
+
+const through = (url: string, { id, key }: Trial): Ask => async (path, body) =>
+  fetch(`${url}/${id}/v1${path}`, { method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' }, body: JSON.stringify(body) });
+
+/** Conversations of one trial that each go on: two chats that share their first message, with tools and without, and a text completion. */
+function* conversations() {
+  const chats = [{ tools: TOOLS, messages: [] as unknown[] }, { chat_template_kwargs: { enable_thinking: false }, messages: [] as unknown[] }];
+  const text = { prompt: 'Once' };
+  for (let turn = 0; turn < 4; turn++) {
+    for (const chat of chats) {
+      chat.messages.push({ role: 'user', content: turn === 0 ? 'begin' : [{ type: 'text', text: `question ${turn}` }] });
+      yield { path: '/chat/completions', body: chat, hear: (choice: { message: unknown }) => chat.messages.push(choice.message) };
+    }
+    yield { path: '/completions', body: text, hear: (choice: { text: string }) => (text.prompt += `${choice.text} and ${turn}`) };
+  }
+}
+
+async function converse(...asks: [Ask, ...Ask[]]): Promise<void> {
+  let turn = 0;
+  for (const { path, body, hear } of conversations()) {
+    context.toy.script = [{ text: `answer ${turn}` }];
+    const reply = await (asks[turn++ % asks.length] ?? asks[0])(path, body);
+    expect(reply.status).toBe(200);
+    hear((await reply.json()).choices[0]);
+  }
+}
+
+/** All turns but the first of each conversation go on from recorded ids. */
+async function expectExact(trial: Trial): Promise<void> {
+  const calls = await trial.calls();
+  expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', ...Array(9).fill('clean')]);
+  for (const call of calls.slice(3)) {
+    const parent = calls.find(({ id }) => id === call.parentId);
+    const ids = [...(parent?.promptTokenIds ?? []), ...(parent?.completionTokenIds ?? [])];
+    expect(Array.from(call.promptTokenIds ?? []).slice(0, ids.length)).toEqual(ids);
+  }
+}
+
+test('gateways that take turns at one trial’s conversations each go on from what the others recorded, by its ids', async () => {
+  const other = await startTestGateway({ host: '127.0.0.1', port: 0, engines: [context.toy.url], databaseUrl: context.postgres.url, adminKey: ADMIN_KEY, secret: SECRET });
+  try {
+    const trial = await context.trial();
+    await converse(through(context.gateway.url, trial), through(other.url, trial));
+    await expectExact(trial);
+  } finally {
+    await other.close();
+  }
+});
+
+test('a gateway that started anew, or has no memory to spare, goes on from recorded ids', async () => {
+  const trial = await context.trial();
+  const begun = conversations();
+  for (let turn = 0; turn < 6; turn++) {
+    if (turn === 3) await context.restart({ settings: { conversationMemoryBytes: 1 } });
+    const next = begun.next().value;
+    if (!next) break;
+    context.toy.script = [{ text: `answer ${turn}` }];
+    const reply = await through(context.gateway.url, trial)(next.path, next.body);
+    next.hear((await reply.json()).choices[0]);
+    // Another trial makes the memory let go of this one.
+    if (turn >= 3) await converse(through(context.gateway.url, await context.trial()));
+  }
+  expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', 'clean', 'clean', 'clean']);
+});

@@ -1,0 +1,51 @@
+/** A text's characters or a prompt's ids. */
+export type Sequence = { length: number; at: (i: number) => number };
+
+export const ofText = (text: string): Sequence => ({ length: text.length, at: (i) => text.charCodeAt(i) });
+export const ofIds = (ids: ArrayLike<number>): Sequence => ({ length: ids.length, at: (i) => ids[i] ?? 0 });
+
+/**
+ * Finds what a sequence begins with, in time that grows with the sequence and not with what is held. It holds hashes alone: whoever
+ * asks compares what was found.
+ */
+export class PrefixIndex<T> {
+  readonly #byLength = new Map<number, Map<string, T[]>>();
+
+  add(sequence: Sequence, value: T): void {
+    const hash = new RollingHash();
+    for (let i = 0; i < sequence.length; i++) hash.push(sequence.at(i));
+    const ofLength = this.#byLength.get(sequence.length) ?? new Map<string, T[]>();
+    this.#byLength.set(sequence.length, ofLength);
+    const same = ofLength.get(hash.key);
+    if (same) same.push(value);
+    else ofLength.set(hash.key, [value]);
+  }
+
+  /** The longest first; those of one length and hash together. */
+  find(sequence: Sequence): T[][] {
+    if (this.#byLength.size === 0) return [];
+    const found: T[][] = [];
+    const hash = new RollingHash();
+    for (let length = 0; length <= sequence.length; length++) {
+      if (length > 0) hash.push(sequence.at(length - 1));
+      const values = this.#byLength.get(length)?.get(hash.key);
+      if (values) found.unshift(values);
+    }
+    return found;
+  }
+}
+
+/** Two hashes of 32 bits over what was pushed so far. */
+class RollingHash {
+  #a = 0x811c9dc5;
+  #b = 0x1b873593;
+
+  push(value: number): void {
+    this.#a = Math.imul(this.#a ^ value, 0x01000193);
+    this.#b = Math.imul(this.#b, 0x85ebca6b) + value + 1;
+  }
+
+  get key(): string {
+    return `${this.#a >>> 0}.${this.#b >>> 0}`;
+  }
+}

@@ -1,0 +1,42 @@
+import { sql } from 'drizzle-orm';
+import { textOf } from '../calls/outline.ts';
+import { restorePrompts } from '../calls/restore-ids.ts';
+import { parseStored } from '../calls/restore.ts';
+import { shortRequest } from '../calls/shorten.ts';
+import { concat } from '../ids.ts';
+import { calls } from '../schema.ts';
+import type { Executor } from './transaction.ts';
+
+type Row = { id: string; baseId: string | null; sharedIds: number; prompt: Buffer | null; completion: Buffer | null; request: Buffer | null; response: Buffer | null };
+
+/** `tokenIds`: prompt and completion, none where the prompt's are not known. `text`: the same of a text completion. */
+export type ReadTurn = { prompt: Int32Array | null; tokenIds: Int32Array; text: string };
+
+/** What one call was given and said. Reads the calls that it builds on, and no others of its trial. */
+export async function readTurn(db: Executor, callId: string): Promise<ReadTurn | undefined> {
+  const { rows } = await db.execute<Row>(sql`
+    with recursive line as (
+      select id, seq, base_id, shared_ids, protocol, request, response, prompt_token_ids, completion_token_ids from ${calls} where id = ${callId}
+      union all
+      select base.id, base.seq, base.base_id, base.shared_ids, base.protocol, base.request, base.response, base.prompt_token_ids, base.completion_token_ids
+      from ${calls} base join line on base.id = line.base_id
+    )
+    select id, base_id as "baseId", shared_ids as "sharedIds", prompt_token_ids as prompt, completion_token_ids as completion,
+      case when protocol = 'completions' then request end as request, case when protocol = 'completions' then response end as response
+    from line order by seq`);
+  const lines = rows.map(({ prompt, completion, ...row }) => ({ ...row, promptTokenIds: idsOf(prompt), completionTokenIds: idsOf(completion) }));
+  const last = lines.at(-1);
+  if (!last) return undefined;
+  const prompt = restorePrompts(lines).at(-1) ?? null;
+  return { prompt, tokenIds: prompt ? concat(prompt, last.completionTokenIds ?? []) : new Int32Array(), text: rows.reduce(textAfter, '') };
+}
+
+/** The prompt and reply of a text completion, from those of the one that it builds on. Chat has none. */
+function textAfter(before: string, { request, response }: Row): string {
+  if (!request) return '';
+  const { prompt } = shortRequest.parse(parseStored(request));
+  return (prompt ? before.slice(0, prompt[0]) + prompt[1] : '') + textOf(response && parseStored(response));
+}
+
+/** pg hands out slices of a shared buffer at any offset; a typed array needs its own, aligned. */
+const idsOf = (raw: Buffer | null): Int32Array | null => raw && new Int32Array(new Uint8Array(raw).buffer);
