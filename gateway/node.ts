@@ -20,6 +20,7 @@ import { docsFile } from './node/docs-file.ts';
 import { UndiciConnection } from './node/engine-connection.ts';
 import { HeavyLane } from './node/heavy-lane.ts';
 import { InFlight } from './in-flight.ts';
+import type { LaneEnd } from './node/lane-end.ts';
 import { listen, stopServer } from './node/server.ts';
 import { OpenBodies } from './open-bodies.ts';
 import { isLoopback } from './loopback.ts';
@@ -51,8 +52,8 @@ export type NodeGatewayOptions = {
   headersTimeoutMs?: number;
   /** The module that runs the thread for heavy requests; absent: the gateway's modules one by one. */
   heavyThread?: URL;
-  /** Set on that thread: it answers who knows this, and leaves preparing the store to the other one. */
-  heavyToken?: string;
+  /** Set on that thread: it answers the other thread alone, and leaves preparing the store to it. */
+  lane?: LaneEnd;
 };
 
 export type NodeGateway = {
@@ -80,8 +81,8 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
     throw new TrialgateError('bad_input', `without an admin key the gateway listens on loopback only, not on ${host}: set --admin-key`);
   }
   const settings = { ...DEFAULT_SETTINGS, ...options.settings };
-  const { heavyToken } = options;
-  const lane = heavyToken === undefined ? new HeavyLane({ ...options, drainMs }) : null;
+  const { lane: own } = options;
+  const lane = own === undefined ? new HeavyLane({ ...options, drainMs }) : null;
   const db = openDatabase(options.databaseUrl, { settings: SESSION, ...(lane ? {} : { maxConnections: 4 }) });
   const stopping = new AbortController();
   const engines = new EnginePool({
@@ -110,7 +111,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   };
   try {
     if (lane) await prepareStore(settings, db, options);
-    const server = await listen(app, { host, port: options.port, headersTimeoutMs: options.headersTimeoutMs ?? 60_000, lane, token: heavyToken });
+    const server = await listen(app, { host, port: options.port, headersTimeoutMs: options.headersTimeoutMs ?? 60_000, lane, own });
     const address = server.address();
     const port = typeof address === 'object' && address ? address.port : options.port;
     const close = async () => {

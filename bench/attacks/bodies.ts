@@ -8,9 +8,10 @@
  *
  * --repository DIR attacks the gateway of another checkout, whose packages are installed. --only TEXT: attacks whose name has it.
  */
-import { Worker } from 'node:worker_threads';
+import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
-import { request, Agent } from 'node:http';
+import { Agent, request } from 'node:http';
+import { Worker } from 'node:worker_threads';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { untilSignalled } from '../../cli/signals.ts';
 import { table } from '../../cli/show/table.ts';
@@ -84,6 +85,7 @@ for (const each of CASES.filter(({ body }) => body.includes(only))) {
   rows.push([each.id, name, ...row]);
   console.error(`${held ? 'held' : 'FAILED'}: ${name}; ${note}; ${row.join(', ')}`);
 }
+if (repository !== REPOSITORY) console.log(`the gateway of commit ${execFileSync('git', ['-C', repository, 'rev-parse', '--short', 'HEAD'], { encoding: 'utf8' }).trim()}\n`);
 console.log(table(['', 'body', 'answers', 'quiet p99 ms', 'attacked p99 ms', 'max ms', "others' calls", 'memory MiB', 'stored KiB'], rows));
 process.exitCode = reportAttacks(attacks);
 
@@ -126,6 +128,8 @@ async function lateResult(): Promise<[Attacked]> {
 
 async function open(url: string, id: string, budgets?: Record<string, number>): Promise<Opened> {
   const reply = await fetch(`${url}/sessions/${id}`, { method: 'POST', headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}` }, body: JSON.stringify({ budgets: budgets ?? {} }) });
+  // An older gateway has no budget of bytes.
+  if (reply.status === 400 && budgets) return open(url, id);
   const { api_key: key } = (await reply.json()) as { api_key: string };
   return { id, key, url: `${url}/${id}/v1/chat/completions` };
 }

@@ -3,6 +3,8 @@ import { request } from 'node:http';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
 import { ASK, eventually, IN_WORKERD, readStream, useGateway } from '../testing/harness.ts';
+import { hangUpWhileCommitting } from '../testing/lost-replies.ts';
+import { LaneEnd } from './lane-end.ts';
 
 const gateway = useGateway();
 const words = (bytes: number): string => 'word '.repeat(bytes / 5);
@@ -109,8 +111,21 @@ test('where the thread for large requests ends, they get a 503 and other calls g
 test('the thread for large requests answers nobody but its own process', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   const trial = await gateway.trial();
-  await gateway.restart({ heavyToken: 'known to the other thread' });
+  await gateway.restart({ lane: new LaneEnd('known-to-the-other-thread') });
   expect((await trial.chat(ASK)).status).toBe(404);
-  const headers = { authorization: `Bearer ${trial.key}`, 'x-trialgate-lane': 'known to the other thread' };
+  const headers = { authorization: `Bearer ${trial.key}`, 'x-trialgate-lane': 'known-to-the-other-thread 1' };
   expect((await trial.chat(ASK, { headers })).status).toBe(200);
+});
+
+test('a retry of a large reply whose connection ended early gets that reply, and one of a reply that was delivered is a new call', async () => {
+  const trial = await gateway.trial();
+  const body = heavy();
+  const ask = (count: number, signal?: AbortSignal) =>
+    trial.chat(body, { headers: { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json', 'x-stainless-retry-count': `${count}` }, ...(signal ? { signal } : {}) });
+  const isReplay = async (reply: Promise<Response>) => [(await (await reply).text()).includes('Hello'), (await reply).headers.get('x-trialgate-replay') === 'true'];
+  await hangUpWhileCommitting(gateway.db, (signal) => ask(0, signal));
+  expect(await isReplay(ask(1))).toEqual([true, true]);
+  expect(await isReplay(ask(2))).toEqual([true, false]);
+  expect(await isReplay(ask(3))).toEqual([true, false]);
+  expect(await trial.calls()).toHaveLength(3);
 });

@@ -6,6 +6,7 @@ import { Failure, shuttingDown } from '../failure.ts';
 import type { NodeGatewayOptions } from '../node.ts';
 import { sleep } from '../sleep.ts';
 import type { Order, Report } from './heavy-thread.ts';
+import { isDelivered } from './is-delivered.ts';
 
 export type ThreadOptions = { options: Omit<NodeGatewayOptions, 'log' | 'heavyThread'>; token: string };
 
@@ -43,8 +44,9 @@ export class HeavyLane {
     const port = await thread.port.catch((error: unknown) => {
       throw unavailable(error);
     });
+    const id = `${this.#asks++}`;
     const length = body ? { 'content-length': body.byteLength } : {};
-    const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: this.#token };
+    const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: `${this.#token} ${id}` };
     const passed = Promise.withResolvers<void>();
     const passing = request({ agent: thread.agent, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
     passing.on('error', (error) => (outgoing.headersSent ? outgoing.socket?.destroySoon() : passed.reject(unavailable(error))));
@@ -57,6 +59,7 @@ export class HeavyLane {
       reply.on('end', () => incoming.unpipe(passing));
       passed.resolve();
     });
+    void isDelivered(outgoing).then((isWhole) => this.#tell(thread, { delivered: id, isWhole }));
     outgoing.on('close', () => passing.destroy());
     if (body) passing.end(body);
     else incoming.pipe(passing);

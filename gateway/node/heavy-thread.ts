@@ -3,9 +3,10 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { startGateway } from '../node.ts';
 import type { Snapshot } from '../counters.ts';
 import type { ThreadOptions } from './heavy-lane.ts';
+import { LaneEnd } from './lane-end.ts';
 
 /** To the thread. */
-export type Order = { counters: number } | { close: true };
+export type Order = { counters: number } | { delivered: string; isWhole: boolean } | { close: true };
 /** From the thread. `log`: one line a failure. */
 export type Report = { port: number } | { log: string } | { counters: number; snapshot: Snapshot };
 
@@ -18,9 +19,11 @@ export async function runHeavyThread(): Promise<void> {
   const report = (what: Report) => parentPort?.postMessage(what);
   // On Linux this is the calling thread's priority alone.
   setPriority(0, NICE);
-  const gateway = await startGateway({ ...options, host: '127.0.0.1', port: 0, heavyToken: token, log: (log) => report({ log }) });
+  const end = new LaneEnd(token);
+  const gateway = await startGateway({ ...options, host: '127.0.0.1', port: 0, lane: end, log: (log) => report({ log }) });
   parentPort?.on('message', (order: Order) => {
     if ('counters' in order) report({ counters: order.counters, snapshot: gateway.snapshot() });
+    else if ('delivered' in order) end.tell(order.delivered, order.isWhole);
     else void gateway.close().finally(() => process.exit());
   });
   report({ port: Number(new URL(gateway.url).port) });

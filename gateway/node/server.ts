@@ -7,18 +7,21 @@ import { TrialgateError } from '../../store/errors.ts';
 import type { GatewayEnv } from '../deps.ts';
 import { errorBody, Failure } from '../failure.ts';
 import { LANE_HEADER, type HeavyLane } from './heavy-lane.ts';
+import { isDelivered } from './is-delivered.ts';
+import type { LaneEnd } from './lane-end.ts';
 
-export type ListenOptions = { host: string; port: number; headersTimeoutMs: number; lane?: HeavyLane | null; token?: string | undefined };
+export type ListenOptions = { host: string; port: number; headersTimeoutMs: number; lane?: HeavyLane | null; own?: LaneEnd | undefined };
 
 /** A body may take its time, as may its reply: `requestTimeout` is off. Node takes the limit for headers from that, unless it is told. */
-export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, lane, token }: ListenOptions): Promise<ServerType> {
+export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, lane, own }: ListenOptions): Promise<ServerType> {
   const fetch = async (request: Request, { incoming, outgoing }: HttpBindings | Http2Bindings) => {
-    if (token !== undefined && incoming.headers[LANE_HEADER] !== token) return new Response(null, { status: 404 });
+    const handed = own?.read(incoming.headers[LANE_HEADER]);
+    if (handed === null) return new Response(null, { status: 404 });
     const handOver = async (body: Uint8Array | null) => {
       if (incoming instanceof IncomingMessage && outgoing instanceof ServerResponse) await lane?.handOver(incoming, outgoing, body);
       return answered();
     };
-    const response = await app.fetch(request, { cut: () => cut(outgoing), delivered: () => isDelivered(outgoing), ...(lane ? { handOver } : {}) });
+    const response = await app.fetch(request, { cut: () => cut(outgoing), delivered: () => handed?.isDelivered(isDelivered(outgoing)) ?? isDelivered(outgoing), ...(lane ? { handOver } : {}) });
     // The head goes with the first of the body, if that is there already. The socket's cork, not the message's: Node would send
     // the end of a chunked body that is over by then before the body.
     const { socket } = outgoing;
@@ -38,15 +41,6 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, la
 function answered(): Response {
   const response = new Response(null, { headers: { 'x-hono-already-sent': 'true' } });
   return response.body === null ? response : new Response();
-}
-
-/** Resolves to whether all of a reply was handed to the system before its connection ended. */
-function isDelivered(outgoing: HttpBindings['outgoing'] | Http2Bindings['outgoing']): Promise<boolean> {
-  return new Promise((resolve) => {
-    if (outgoing.closed) resolve(outgoing.writableFinished);
-    outgoing.once('finish', () => resolve(true));
-    outgoing.once('close', () => resolve(false));
-  });
 }
 
 /** Breaks a reply off: what was written of it goes out first. Its end stays unwritten, by which a client knows. */
