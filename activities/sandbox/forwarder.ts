@@ -4,11 +4,12 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { GatewayWatch, type GatewayFailures } from './gateway-watch.ts';
 import type { GatewayDoor } from './network.ts';
+import { Pace } from './pace.ts';
 
 /** More connections of one sandbox are closed at once. Its relay holds fewer and lets the others wait. */
 const MAX_CONNECTIONS = 600;
-/** This host has no more ports or descriptors: a sandbox can cause that, and the gateway did not. */
-const SHORTAGES = new Set(['EADDRNOTAVAIL', 'EMFILE', 'ENFILE']);
+/** A sandbox that opens connections in a loop does not use up the ports of its host, which each keeps for a minute. */
+const PACE = { perSecond: 100, burst: 512 };
 
 export type Forwarder = {
   /** The Unix socket to mount into the sandbox. */
@@ -34,13 +35,15 @@ export async function openForwarder({ host, port, name }: GatewayDoor, folder: s
     connections.add(socket);
     socket.once('close', () => connections.delete(socket));
   };
+  const pace = new Pace(PACE.perSecond, PACE.burst);
   const forward = (inside: Socket): void => {
+    if (inside.destroyed) return;
     const gateway = connect({ host, port, allowHalfOpen: true, noDelay: true });
     track(gateway);
     let isOpen = false;
     gateway.once('connect', () => (isOpen = true));
     gateway.on('error', (error: NodeJS.ErrnoException) => {
-      if (!isOpen && !SHORTAGES.has(error.code ?? '')) watch.refused();
+      if (!isOpen) watch.refused(error);
       else if (!inside.destroyed) watch.ended();
       inside.destroy();
     });
@@ -51,9 +54,15 @@ export async function openForwarder({ host, port, name }: GatewayDoor, folder: s
   };
   const server = createServer({ allowHalfOpen: true }, (inside) => {
     track(inside);
-    if (relayStarted) return forward(inside);
-    relayStarted = true;
-    inside.destroy();
+    if (!relayStarted) {
+      relayStarted = true;
+      inside.destroy();
+      return;
+    }
+    inside.on('error', () => {});
+    const delay = pace.delay(performance.now());
+    if (delay === 0) forward(inside);
+    else setTimeout(forward, delay, inside).unref();
   });
   server.maxConnections = MAX_CONNECTIONS;
 

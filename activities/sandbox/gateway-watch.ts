@@ -4,6 +4,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const PROBE_MS = 3000;
 const BETWEEN_PROBES_MS = 100;
+/** This host has no more ports or descriptors: a sandbox can cause that, and the gateway did not. */
+const SHORTAGES = new Set(['EADDRNOTAVAIL', 'EMFILE', 'ENFILE']);
 
 export type GatewayFailures = {
   /** Connections that the gateway's side could not take or broke off, seen by the host. */
@@ -31,7 +33,8 @@ export class GatewayWatch {
     this.#port = port;
   }
 
-  refused(): void {
+  refused({ code = '' }: NodeJS.ErrnoException): void {
+    if (SHORTAGES.has(code)) return;
     this.#failures += 1;
     this.#failedAt = Date.now();
   }
@@ -51,19 +54,21 @@ export class GatewayWatch {
   async #probe(): Promise<void> {
     while (this.#again) {
       this.#again = false;
-      if (!(await accepts(this.#host, this.#port))) this.refused();
+      const error = await refusal(this.#host, this.#port);
+      if (error) this.refused(error);
       if (this.#again) await sleep(BETWEEN_PROBES_MS);
     }
   }
 }
 
-async function accepts(host: string, port: number): Promise<boolean> {
+/** Null when the gateway takes a connection, else why not. */
+async function refusal(host: string, port: number): Promise<Error | null> {
   const socket = connect({ host, port });
   try {
     await once(socket, 'connect', { signal: AbortSignal.timeout(PROBE_MS) });
-    return true;
-  } catch {
-    return false;
+    return null;
+  } catch (error) {
+    return error instanceof Error ? error : new Error(String(error));
   } finally {
     socket.destroy();
   }

@@ -52,7 +52,8 @@ export async function killSandbox(marker: string, uid: number | null, { kind }: 
   if (kind !== 'bubblewrap') await killMarked(kind === 'user' ? uid : null, marker);
 }
 
-async function killMarked(uid: number | null, marker: string): Promise<void> {
+/** Kills what carries the marker, or is the user's where it has one. Returns when none is left. */
+export async function killMarked(uid: number | null, marker: string): Promise<void> {
   if (uid !== null) return killUser(uid);
   for (let round = 0; round < 50; round += 1) {
     const left = processesWith(`${MARKER}=${marker}`);

@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url';
 import { NO_MEMORY_KILLS } from './cgroup.ts';
 import { SandboxError } from './errors.ts';
 import { NO_GATEWAY_FAILURES } from './gateway-watch.ts';
-import { noteRunning } from './kill-tree.ts';
+import { killMarked, noteRunning } from './kill-tree.ts';
 import type { FromLauncher, ToLauncher } from './launcher-process.ts';
 import type { ProcessResult, ProcessSpec } from './run-process.ts';
 
@@ -37,7 +37,11 @@ export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessR
   });
   signal.addEventListener('abort', abort, { once: true });
   try {
-    const answer = await reply;
+    const answer = await reply.catch(async (error: unknown) => {
+      // The launcher is dead. That ends bubblewrap too, but not one that was just starting.
+      await killMarked(null, spec.marker);
+      throw error;
+    });
     if (!('result' in answer)) throw new SandboxError('error' in answer ? answer.error : 'the launcher gave a wrong answer');
     return answer.result;
   } finally {

@@ -133,7 +133,9 @@ function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network
   const inside = { uid, python, mounts: [...mounts, ...door.mounts], cwd, hostNetwork: network.kind === 'host' };
   const filter = wrapped && seccomp ? openSync(seccomp, 'r') : null;
   const wrap = wrapped ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3, ...(filter === null ? {} : { seccompFd: 4 }) }) : [];
-  const [command = '', ...args] = [...enter, ...wrap, ...door.relay, ...limited(argv, limits, isolation, uid)];
+  // The relay is a process of the same user, and takes none of the agent's places.
+  const processes = limits.processes + (door.relay.length > 0 ? 1 : 0);
+  const [command = '', ...args] = [...enter, ...wrap, ...door.relay, ...limited(argv, { ...limits, processes }, isolation, uid)];
   const child = spawn(command, args, {
     cwd: wrapped ? '/' : cwd,
     env: { ...env, [MARKER]: marker },

@@ -1,0 +1,17 @@
+/** Lets `burst` events pass at once and then `perSecond`; what comes faster is to wait. */
+export class Pace {
+  readonly #intervalMs: number;
+  readonly #burst: number;
+  #next = Number.NEGATIVE_INFINITY;
+
+  constructor(perSecond: number, burst: number) {
+    this.#intervalMs = 1000 / perSecond;
+    this.#burst = burst;
+  }
+
+  /** How many milliseconds the event that comes at `now` must wait. */
+  delay(now: number): number {
+    this.#next = Math.max(this.#next, now - this.#burst * this.#intervalMs) + this.#intervalMs;
+    return Math.max(0, this.#next - now);
+  }
+}
