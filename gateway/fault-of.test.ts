@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { FakeEngine, type Fault as EngineFault } from './testing/fake-engine.ts';
+import { TokenEngine } from './testing/token-engine.ts';
 import { ASK, eventually, IMPATIENT, readStream, useGateway } from './testing/harness.ts';
 
 const gateway = useGateway({ settings: IMPATIENT });
@@ -23,6 +24,21 @@ test.each<[EngineFault, string]>([
     expect(await trial.calls()).toMatchObject([{ fault: expected === 'none' ? null : expected }]);
     // An engine that refused is passed over for a moment.
     await new Promise((resolve) => setTimeout(resolve, fault === 'refuse' ? 600 : 0));
+  }
+});
+
+test('what an engine does not serve is the request’s fault, a key that it wants is the engine’s', async () => {
+  const engine = await new TokenEngine().start();
+  try {
+    await gateway.restart({ engines: [engine.url] });
+    const trial = await gateway.trial();
+    for (const status of [501, 401]) {
+      engine.fault = () => status;
+      expect((await trial.chat(ASK)).status).toBe(502);
+    }
+    expect((await trial.calls()).map(({ fault }) => fault)).toEqual(['request', 'engine']);
+  } finally {
+    await engine.stop();
   }
 });
 

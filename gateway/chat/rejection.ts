@@ -17,6 +17,9 @@ export class EngineFailed extends Failure {
 /** A dead engine core; a queue that is full, in vLLM's own words "try a different instance"; what a proxy says of either. */
 const ITS_OWN = new Set([500, 502, 503, 504]);
 
+/** What vLLM says of a request's field that it knows and does not serve. */
+const NOT_IMPLEMENTED = 501;
+
 /** An engine's error status. What the request caused (4xx) reaches the agent as the engine put it. */
 export async function rejection(call: Call, reply: EngineReply): Promise<Failure> {
   const { status } = reply;
@@ -27,7 +30,7 @@ export async function rejection(call: Call, reply: EngineReply): Promise<Failure
   // The engine's own key or route is this deployment's business, never the agent's.
   if (ITS_OWN.has(status)) return new EngineFailed(`the engine answered ${status}: ${message}`, { isAnswer: status === 500 });
   if (status >= 500 || status === 401 || status === 403 || status < 400) {
-    return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`);
+    return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`, { fault: status === NOT_IMPLEMENTED ? 'request' : 'engine' });
   }
   if (status === 404) {
     call.lease?.replica.forget();
