@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from transformers import AutoModelForCausalLM
-
 from trialgate_gpu.head import token_logprobs
 from trialgate_gpu.pack import chain, make_packs
 from trialgate_gpu.policy import Policy

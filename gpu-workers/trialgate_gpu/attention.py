@@ -19,6 +19,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from .pack import Block, Pack
+from .prefix import PrefixStates
 
 NAME = "trialgate_trie"
 MAX_PADDING = 1.4
@@ -39,6 +40,8 @@ class Bucket:
 class Plan:
     """`order` puts the buckets' outputs in node order. When the pack is one chain, attention is plainly causal.
 
+    `prefix` holds what comes before every root; when `is_prefix`, the pass is the one that fills it.
+
     `check` is called once a layer and may raise, so that a step stops soon after its cancellation.
     """
 
@@ -47,6 +50,8 @@ class Plan:
     buckets: list[Bucket]
     order: torch.Tensor
     check: Callable[[], None]
+    prefix: PrefixStates | None = None
+    is_prefix: bool = False
 
 
 def _bucket(blocks: list[Block], device: torch.device) -> tuple[Bucket, np.ndarray]:
@@ -63,7 +68,14 @@ def _bucket(blocks: list[Block], device: torch.device) -> tuple[Bucket, np.ndarr
     return Bucket(len(blocks), *tensors), nodes.reshape(-1)
 
 
-def make_plan(pack: Pack, device: torch.device, check: Callable[[], None]) -> Plan:
+def make_plan(
+    pack: Pack,
+    device: torch.device,
+    check: Callable[[], None],
+    prefix: PrefixStates | None = None,
+    *,
+    is_prefix: bool = False,
+) -> Plan:
     """Sorts the blocks by size and buckets them so that padding stays under `MAX_PADDING`."""
     depth = int(pack.depths.max()) + 1
     buckets: list[list[Block]] = []
@@ -83,7 +95,8 @@ def make_plan(pack: Pack, device: torch.device, check: Callable[[], None]) -> Pl
     nodes = np.concatenate([nodes for _, nodes in built])
     order = np.empty(len(pack.token_ids), dtype=np.int64)
     order[nodes[nodes >= 0]] = np.flatnonzero(nodes >= 0)
-    return Plan(depth, pack.is_chain, [bucket for bucket, _ in built], torch.from_numpy(order).to(device), check)
+    in_node_order = torch.from_numpy(order).to(device)
+    return Plan(depth, pack.is_chain, [bucket for bucket, _ in built], in_node_order, check, prefix, is_prefix)
 
 
 @dataclass(frozen=True)
@@ -118,8 +131,17 @@ def attend(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [1, heads, nodes, dim], key and value [1, kv heads, nodes, dim] -> [1, nodes, heads, dim]."""
+    """query [1, heads, nodes, dim], key and value [1, kv heads, nodes, dim] -> [1, nodes, heads, dim].
+
+    The keys and values of a prefix come before those of the nodes.
+    """
     trie_plan.check()
+    if trie_plan.prefix is not None:
+        if trie_plan.is_prefix:
+            trie_plan.prefix.keep(module, key, value)
+        else:
+            before_key, before_value = trie_plan.prefix.of(module)
+            key, value = torch.cat([before_key, key], dim=2), torch.cat([before_value, value], dim=2)
     window = sliding_window if sliding_window is not None and sliding_window < trie_plan.depth else None
     variant = Variant(scaling, window, softcap, s_aux)
     if trie_plan.is_chain and variant.is_fused and window is None:
@@ -133,7 +155,7 @@ def attend(
 def _attend_bucket(
     bucket: Bucket, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, variant: Variant
 ) -> torch.Tensor:
-    """[nodes, heads, dim] each -> [B * L, heads, dim]."""
+    """query [nodes, heads, dim], key and value [prefix + nodes, kv heads, dim] -> [B * L, heads, dim]."""
     q = query.index_select(0, bucket.queries).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)
     k = key.index_select(0, bucket.keys).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)
     v = value.index_select(0, bucket.keys).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)

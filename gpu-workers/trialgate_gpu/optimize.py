@@ -15,6 +15,7 @@ from .objectives import OBJECTIVES
 from .objectives.objective import Tokens
 from .pack import Chain, Pack, make_packs
 from .policy import Policy
+from .prefix import Prefixes
 from .prepare import Prepared
 from .progress import Progress
 from .proximal import Proximal
@@ -91,10 +92,14 @@ def optimize(
             continue
         gradient = state.policy.start_gradient()
         packs = list(make_packs(chains, pack_tokens))
+        prefixes = Prefixes()
         for number, pack in enumerate(packs):
             progress.show("train", epoch=epoch, pack=number + 1, packs=len(packs), tokens=tally.computed)
             with progress.timed("forward_backward"):
-                backward(state.policy, pack, prepared.advantages, shares, proximal, settings, tally)
+                backward(state.policy, pack, prefixes, prepared.advantages, shares, proximal, settings, tally)
+        with progress.timed("forward_backward"):
+            prefixes.end()
+        tally.computed += prefixes.computed
         progress.show("optimizer", epoch=epoch)
         with progress.timed("optimizer"):
             tally.norms.append(state.optimizer.step(gradient, settings.optim))
@@ -115,6 +120,7 @@ def gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettings) -> d
 def backward(
     policy: Policy,
     pack: Pack,
+    prefixes: Prefixes,
     advantages: np.ndarray,
     shares: np.ndarray,
     proximal: Proximal,
@@ -148,7 +154,7 @@ def backward(
         tally.kl += float((tokens.start - logprobs).sum())
         return slope
 
-    hidden = policy.hidden(pack)
+    hidden = policy.hidden(pack, prefixes)
     by_sequence = objective.by_sequence or needs_sequences(settings)
     hidden_gradient, entropies = backward_through_head(
         hidden.detach(), policy.head, pack, slopes, policy.head_gradient(), by_sequence=by_sequence
@@ -156,6 +162,8 @@ def backward(
     if not math.isfinite(tally.loss):
         raise NotFiniteError(f"the loss is {tally.loss}")
     hidden.backward(hidden_gradient)
+    if prefixes.states is not None:
+        prefixes.states.collect()
     if at_start:
         proximal.keep(pack, start)
     tally.entropy += float(entropies.sum())

@@ -3,6 +3,9 @@
 The samples are sorted; each adds to the trie only the tokens after what it shares with the sample before it. A node's
 keys are its ancestors, so its hidden state is exactly the one it would have in its own sequence: this is no
 approximation. A sequence's last token predicts nothing and is left out.
+
+Sequences of one prompt that do not fit into one pack share the prompt all the same: it is their packs' `prefix`, which
+is computed once before them (`prefix.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +17,10 @@ from functools import cached_property
 import numpy as np
 
 QUERY_BLOCK = 128
+LEAST_PREFIX = 8
+# A sequence whose shared beginning is shorter than this part of the family's begins a family of its own: those of two
+# prompts often share a system prompt.
+LEAST_PART = 0.8
 
 # For each token the ids that could be sampled, ascending; None: all ids.
 SamplingMask = list[np.ndarray | None]
@@ -34,7 +41,10 @@ class Chain:
 
 @dataclass(frozen=True)
 class Block:
-    """A run of new nodes [start, start + length) whose keys are `path`: the nodes from the root to the last of them."""
+    """A run of new nodes [start, start + length) whose keys are `path`: from the root to the last of them.
+
+    Keys are numbered with the prefix's tokens first: node n is key len(prefix) + n.
+    """
 
     start: int
     length: int
@@ -43,7 +53,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Pack:
-    """A trie in the order in which its nodes are computed, and its trained tokens ([tokens] arrays)."""
+    """A trie in the order in which its nodes are computed, and its trained tokens ([tokens] arrays).
+
+    `prefix`: tokens [prefix] that come before every root and are not nodes of this pack. Packs of one family have the
+    very same array.
+    """
 
     token_ids: np.ndarray
     depths: np.ndarray
@@ -54,10 +68,12 @@ class Pack:
     temperatures: np.ndarray
     samples: np.ndarray
     sampling_mask: SamplingMask | None = None
+    prefix: np.ndarray | None = None
 
     @property
     def is_chain(self) -> bool:
-        return bool(self.depths[-1] == len(self.depths) - 1)
+        """Whether its tokens are one sequence from its beginning."""
+        return self.prefix is None and bool(self.depths[-1] == len(self.depths) - 1)
 
     @cached_property
     def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -103,38 +119,90 @@ def shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
     return int(different[0]) if len(different) else length
 
 
+@dataclass
+class Family:
+    """Consecutive chains of the sorted order, each with the number of tokens that it shares with the one before it.
+
+    `prefix` tokens are the same in all of them and predict nothing that is trained; `size` counts distinct tokens.
+    """
+
+    members: list[tuple[Chain, int]]
+    prefix: int
+    size: int
+
+
+def _families(chains: list[Chain]) -> list[Family]:
+    found: list[Family] = []
+    for item in sorted(chains, key=lambda c: (c.inputs.tolist(), c.sample)):
+        free = int(item.predictors[0])
+        if found:
+            family = found[-1]
+            shared = shared_prefix(family.members[-1][0].inputs, item.inputs)
+            prefix = min(family.prefix, shared, free)
+            if prefix >= max(LEAST_PREFIX, LEAST_PART * family.prefix):
+                family.members.append((item, shared))
+                family.prefix = prefix
+                family.size += len(item.inputs) - shared
+                continue
+        found.append(Family([(item, 0)], free, len(item.inputs)))
+    return found
+
+
 def make_packs(chains: list[Chain], max_tokens: int) -> Iterator[Pack]:
-    """Greedy in sorted order. A pack exceeds `max_tokens` only if a single sequence does."""
+    """Greedy in sorted order. A pack exceeds `max_tokens` only if a single sequence does, its prefix not counted."""
     waiting: list[tuple[Chain, int]] = []
     size = 0
-    for item in sorted(chains, key=lambda c: (c.inputs.tolist(), c.sample)):
-        shared = shared_prefix(waiting[-1][0].inputs, item.inputs) if waiting else 0
-        if waiting and size + len(item.inputs) - shared > max_tokens:
+    for family in _families(chains):
+        first = family.members[0][0]
+        shared = shared_prefix(waiting[-1][0].inputs, first.inputs) if waiting else 0
+        if waiting and size + family.size - shared > max_tokens:
             yield _build(waiting)
             waiting, size, shared = [], 0, 0
-        waiting.append((item, shared))
-        size += len(item.inputs) - shared
+        if family.size > max_tokens and len(family.members) > 1:
+            yield from _split(family, max_tokens)
+        else:
+            waiting += [(first, shared), *family.members[1:]]
+            size += family.size - shared
     if waiting:
         yield _build(waiting)
 
 
-def _build(members: list[tuple[Chain, int]]) -> Pack:
+def _split(family: Family, max_tokens: int) -> Iterator[Pack]:
+    prefix = family.members[0][0].inputs[: family.prefix]
+    waiting: list[tuple[Chain, int]] = []
+    size = 0
+    for item, shared in family.members:
+        new = len(item.inputs) - max(shared, family.prefix)
+        if waiting and size + new > max_tokens:
+            yield _build(waiting, prefix)
+            waiting, size, shared = [], 0, 0
+            new = len(item.inputs) - family.prefix
+        waiting.append((item, shared))
+        size += new
+    yield _build(waiting, prefix)
+
+
+def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -> Pack:
+    """`members`: chains with what they share with the one before, of which the prefix is a part."""
+    before = 0 if prefix is None else len(prefix)
     tokens: list[np.ndarray] = []
     depths: list[np.ndarray] = []
     blocks: list[Block] = []
     trained: list[tuple[np.ndarray, Chain]] = []
-    path = np.empty(0, dtype=np.int64)
+    # The keys from the root to the newest token; those of the prefix stay.
+    path = np.arange(before)
     count = 0
-    for item, shared in members:
+    for item, in_common in members:
+        shared = max(in_common, before)
         new = item.inputs[shared:]
-        path = np.concatenate([path[:shared], np.arange(count, count + len(new))])
+        path = np.concatenate([path[:shared], np.arange(before + count, before + count + len(new))])
         tokens.append(new)
         depths.append(np.arange(shared, shared + len(new)))
         for offset in range(0, len(new), QUERY_BLOCK):
             length = min(QUERY_BLOCK, len(new) - offset)
             blocks.append(Block(count + offset, length, path[: shared + offset + length]))
         count += len(new)
-        trained.append((path[item.predictors], item))
+        trained.append((path[item.predictors] - before, item))
     return Pack(
         np.concatenate(tokens),
         np.concatenate(depths),
@@ -145,7 +213,14 @@ def _build(members: list[tuple[Chain, int]]) -> Pack:
         np.concatenate([np.full(len(c.targets), c.temperature, np.float32) for _, c in trained]),
         np.concatenate([np.full(len(c.targets), c.sample) for _, c in trained]),
         _joined_masks([c for _, c in trained]),
+        prefix,
     )
+
+
+def untrained_pack(tokens: np.ndarray) -> Pack:
+    """A pack of one sequence that predicts nothing."""
+    nothing = np.empty(0, np.int64)
+    return _build([(Chain(0, tokens, nothing, nothing, np.empty(0, np.float32), 1.0), 0)])
 
 
 def _joined_masks(chains: list[Chain]) -> SamplingMask | None:

@@ -101,3 +101,51 @@ def _numbered(samples, seen):
     for sample in samples.tolist():
         yield sample, seen[sample]
         seen[sample] += 1
+
+
+def group(prompt, members=8, turns=5, seed=0):
+    """A group of trials with one prompt of so many tokens, each of turns of 64 observed and 64 sampled tokens."""
+    draw = np.random.default_rng(seed)
+    start = draw.integers(0, 50_000, prompt)
+    tail = np.concatenate([np.zeros(prompt), np.tile(np.repeat([0, 1], 64), turns)]).astype(bool)
+    made = []
+    for _ in range(members):
+        ids = np.concatenate([start, draw.integers(0, 50_000, turns * 128)])
+        made.append((ids, tail))
+    return made
+
+
+def computed_and_distinct(sequences, max_tokens):
+    """Tokens that the packs compute, each prefix once, and tokens that differ in themselves or in what is before."""
+    made = [chain(n, ids, mask, np.zeros(len(ids), np.float32), 1.0) for n, (ids, mask) in enumerate(sequences)]
+    packs = list(make_packs(made, max_tokens))
+    prefixes = {id(p.prefix): len(p.prefix) for p in packs if p.prefix is not None}
+    distinct = {hash(c.inputs[: n + 1].tobytes()) for c in made for n in range(len(c.inputs))}
+    assert sorted(np.concatenate([np.unique(p.samples) for p in packs])) == list(range(len(made)))
+    assert all(len(p.token_ids) <= max_tokens for p in packs)
+    return sum(len(p.token_ids) for p in packs) + sum(prefixes.values()), len(distinct)
+
+
+@pytest.mark.parametrize("max_tokens", [2048, 16384])
+@pytest.mark.parametrize("prompt", [512, 2048, 8192])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_a_prompt_is_computed_once_whatever_its_length_and_the_budget(prompt, max_tokens, groups):
+    system = np.arange(128)
+    sequences = [
+        (np.concatenate([system, ids]), np.concatenate([np.zeros(128, bool), mask]))
+        for seed in range(groups)
+        for ids, mask in group(prompt, seed=seed)
+    ]
+    computed, distinct = computed_and_distinct(sequences, max_tokens)
+    assert computed / distinct <= 1.05
+
+
+def test_forks_of_a_trial_share_what_was_sampled_before_they_parted():
+    sequences = group(512, members=2)
+    (ids, mask), other = sequences
+    forked = [
+        (np.concatenate([ids[:900], np.arange(end)]), np.concatenate([mask[:900], np.ones(end)]).astype(bool))
+        for end in (40, 50)
+    ]
+    computed, distinct = computed_and_distinct([(ids, mask), *forked, other], 2048)
+    assert computed / distinct <= 1.05

@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.core_model_loading import revert_weight_conversion
 
-from .attention import make_plan, register
+from .attention import Plan, make_plan, register
 from .head import HeadGradient
-from .pack import Pack
+from .pack import Pack, untrained_pack
+from .prefix import Prefixes, PrefixStates
 from .supported import require_supported
 
 
@@ -102,9 +104,25 @@ class Policy:
             None if bias is None else self._gradient_views[names[id(bias)]],
         )
 
-    def hidden(self, pack: Pack) -> torch.Tensor:
-        """Last hidden states [nodes, width], each node as if alone in its own sequence."""
-        plan = make_plan(pack, self.device, lambda: self.check())
+    def hidden(self, pack: Pack, prefixes: Prefixes | None = None) -> torch.Tensor:
+        """Last hidden states [nodes, width], each node as if alone in its own sequence.
+
+        `prefixes` keeps a prefix from one pack to the next; without it the pack's prefix is computed for it alone.
+        """
+        prefixes = prefixes or Prefixes()
+        if prefixes.is_new(pack.prefix):
+            prefixes.end()
+            if pack.prefix is not None:
+                prefixes.begin(pack.prefix, self._prefix_states(pack.prefix))
+        return self._forward(pack, make_plan(pack, self.device, lambda: self.check(), prefixes.states))
+
+    def _prefix_states(self, tokens: np.ndarray) -> PrefixStates:
+        states = PrefixStates()
+        pack = untrained_pack(tokens)
+        self._forward(pack, make_plan(pack, self.device, lambda: self.check(), states, is_prefix=True))
+        return states
+
+    def _forward(self, pack: Pack, plan: Plan) -> torch.Tensor:
         ids = torch.from_numpy(pack.token_ids).to(self.device).unsqueeze(0)
         depths = torch.from_numpy(pack.depths).to(self.device).unsqueeze(0)
         return self.model.base_model(
@@ -112,8 +130,8 @@ class Policy:
         ).last_hidden_state[0]
 
     @torch.no_grad()
-    def infer(self, pack: Pack) -> torch.Tensor:
-        return self.hidden(pack)
+    def infer(self, pack: Pack, prefixes: Prefixes | None = None) -> torch.Tensor:
+        return self.hidden(pack, prefixes)
 
     def weights(self) -> dict[str, torch.Tensor]:
         """Compute weights and persistent buffers, named and laid out as in the base model's files.

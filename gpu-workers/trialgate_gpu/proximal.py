@@ -12,6 +12,7 @@ import torch
 from .head import token_logprobs
 from .pack import Chain, Pack, make_packs
 from .policy import Policy
+from .prefix import Prefixes
 from .progress import Progress
 
 
@@ -25,11 +26,13 @@ class Proximal:
     def measure(self, policy: Policy, chains: list[Chain], pack_tokens: int, progress: Progress) -> None:
         """A forward pass without a graph."""
         packs = list(make_packs(chains, pack_tokens))
+        prefixes = Prefixes()
         for number, pack in enumerate(packs):
             progress.show("proximal", pack=number + 1, packs=len(packs), tokens=self.computed)
             with progress.timed("proximal"):
-                self.keep(pack, token_logprobs(policy.infer(pack), policy.head, pack))
+                self.keep(pack, token_logprobs(policy.infer(pack, prefixes), policy.head, pack))
             self.computed += len(pack.token_ids)
+        self.computed += prefixes.computed
 
     def keep(self, pack: Pack, logprobs: torch.Tensor) -> None:
         """`logprobs` [tokens of the pack]"""

@@ -13,6 +13,7 @@ from .head import token_logprobs
 from .optimize import Tally, backward
 from .pack import make_packs
 from .policy import Policy
+from .prefix import Prefixes
 from .prepare import prepare
 from .progress import Progress
 from .proximal import Proximal
@@ -78,8 +79,10 @@ def test_gradient_of_the_decoupled_loss_is_autograds(tiny_model, tmp_path):
     tally = Tally()
     tally.norms.append(1.0)
     gradient = policy.start_gradient()
+    prefixes = Prefixes()
     for pack in make_packs(chains, PACK_TOKENS):
-        backward(policy, pack, prepared.advantages, weight, proximal, settings, tally)
+        backward(policy, pack, prefixes, prepared.advantages, weight, proximal, settings, tally)
+    prefixes.end()
     found = gradient.clone()
 
     gradient = policy.start_gradient()

@@ -1,4 +1,4 @@
-"""Every update of a step against a plain PyTorch one: no packs, no trie, one sample at a time, autograd alone."""
+"""Every update of a step against a plain PyTorch one: no packs, no prefix, one sample at a time, autograd alone."""
 
 import copy
 import itertools
@@ -15,6 +15,7 @@ from .batch import read_batch
 from .checkpoint import TrainerState
 from .optimize import mini_batches, optimize
 from .optimizer import FlatAdamW
+from .pack import make_packs
 from .policy import Policy
 from .prepare import prepare
 from .progress import Progress
@@ -25,7 +26,7 @@ MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 UPDATES = ({}, {"ppo_mini_batch_size": 3}, {"ppo_epochs": 2, "ppo_mini_batch_size": 2})
 CORRECTIONS = ({"rollout_is": "token"}, {"rollout_is": "sequence", "rollout_rs": "token_k1"})
 CASES = list(itertools.product(OBJECTIVES, MODES, UPDATES, CORRECTIONS))
-SEED = 5
+SEED, PACK_TOKENS = 5, 40
 
 
 def rows():
@@ -141,8 +142,14 @@ def test_loss_and_gradient_of_every_update_are_the_plain_ones(start, monkeypatch
 
     monkeypatch.setattr(FlatAdamW, "step", recorded_step)
     prepared = prepare(samples, settings, 0)
+    assert any(pack.prefix is not None for pack in make_packs(prepared.learned, PACK_TOKENS))
     metrics = optimize(
-        TrainerState(policy, FlatAdamW(policy.master, policy.decayed())), prepared, settings, 40, SEED, Progress()
+        TrainerState(policy, FlatAdamW(policy.master, policy.decayed())),
+        prepared,
+        settings,
+        PACK_TOKENS,
+        SEED,
+        Progress(),
     )
 
     advantages = plain_advantages(samples, objective)

@@ -2,7 +2,7 @@
 
 Every model is checked when a run begins, in float32: packed sequences against the same ones alone, and those against
 transformers' own eager attention. A model that keeps a state across tokens, or whose attention has a part that the
-trainer's does not, fails.
+trainer's does not, fails. The packed ones are computed in one pack, and in many with a common prefix.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from .errors import Cancelled, GpuWorkerError
 from .head import token_logprobs
 from .pack import Chain, chain, make_packs
 from .policy import Policy
+from .prefix import Prefixes
 
 # Nats, the largest of all tokens. Sound models differ by rounding alone, below 1e-3; what is wrong differs by tenths.
 TOLERANCE = 1e-2
@@ -29,6 +30,8 @@ def check_model(policy: Policy, folder: Path) -> dict[str, float]:
         with policy.in_float32():
             packed = _packed(policy, sequences)
             alone = [_packed(policy, [ids])[0] for ids in sequences]
+            behind = [number for number, ids in enumerate(sequences) if len(ids) > PREFIX]
+            prefixed = _packed(policy, [sequences[number] for number in behind], PREFIX, BRANCH)
             eager = _eager(policy, sequences)
     except (Cancelled, GpuWorkerError):
         raise
@@ -36,7 +39,11 @@ def check_model(policy: Policy, folder: Path) -> dict[str, float]:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise _refused(policy, folder, f"its forward pass fails in this trainer ({error})") from error
-    found = {"packed_alone": _largest(packed, alone), "alone_eager": _largest(alone, eager)}
+    after_prefix = [alone[number][PREFIX:] for number in behind]
+    found = {
+        "packed_alone": _largest([*packed, *prefixed], [*alone, *after_prefix]),
+        "alone_eager": _largest(alone, eager),
+    }
     if not np.isfinite(sum(found.values())):
         raise _refused(policy, folder, "its log-probabilities are not finite: its weights are damaged")
     if not found["packed_alone"] <= TOLERANCE:
@@ -66,18 +73,23 @@ def _sequences(vocab_size: int) -> list[np.ndarray]:
     return [np.concatenate(parts) for parts in made]
 
 
-def _chains(sequences: list[np.ndarray]) -> list[Chain]:
-    """Every token but the first is predicted."""
+def _chains(sequences: list[np.ndarray], untrained: int) -> list[Chain]:
+    """Every token after the first and `untrained` more is predicted."""
     return [
-        chain(number, ids, np.arange(len(ids)) > 0, np.zeros(len(ids), np.float32), 1.0)
+        chain(number, ids, np.arange(len(ids)) > untrained, np.zeros(len(ids), np.float32), 1.0)
         for number, ids in enumerate(sequences)
     ]
 
 
-def _packed(policy: Policy, sequences: list[np.ndarray]) -> list[np.ndarray]:
-    (pack,) = make_packs(_chains(sequences), sum(map(len, sequences)))
-    found = token_logprobs(policy.infer(pack), policy.head, pack).cpu().numpy()
-    return [found[pack.samples == number] for number in range(len(sequences))]
+def _packed(
+    policy: Policy, sequences: list[np.ndarray], untrained: int = 0, max_tokens: int = 1 << 30
+) -> list[np.ndarray]:
+    prefixes = Prefixes()
+    found: dict[int, np.ndarray] = {}
+    for pack in make_packs(_chains(sequences, untrained), max_tokens):
+        logprobs = token_logprobs(policy.infer(pack, prefixes), policy.head, pack).cpu().numpy()
+        found |= {int(number): logprobs[pack.samples == number] for number in np.unique(pack.samples)}
+    return [found[number] for number in range(len(sequences))]
 
 
 @torch.no_grad()
