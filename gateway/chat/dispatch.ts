@@ -1,10 +1,11 @@
 import type { GatewayDeps } from '../deps.ts';
-import { fitted } from '../engines/late-system.ts';
+import { adaptMessages } from '../engines/adapt-messages.ts';
 import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import { answerByIds } from '../token-in/answer-by-ids.ts';
 import { unlessAborted } from '../unless-aborted.ts';
 import { ordinaryAnswer, post, type Answer } from './answer.ts';
+import { tellLeftOut } from '../tell-left-out.ts';
 import type { Call } from './call.ts';
 import { NOTHING } from './ending.ts';
 import { engineBody } from './engine-body.ts';
@@ -66,7 +67,10 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   const traits = deps.settings.tokenIn ? await unlessAborted(replica.traits(model).catch(() => null), call.signal) : null;
   call.bindsTools = traits?.bindsTools ?? 'strict';
   call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;
-  const body = await fitted(replica, model, engineBody(call.request, call.inForce, { model, label }));
+  const { body, leftOut } = await adaptMessages(replica, model, engineBody(call.request, call.inForce, { model, label }));
+  const { outline, past } = call.request;
+  const fresh = leftOut.filter(({ place }) => !past.known.has(outline.lists.messages?.[place]?.digest ?? ''));
+  tellLeftOut(deps, call.trial.id, fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })));
   return (await answerByIds(call, replica, traits, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 

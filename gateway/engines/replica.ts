@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { readTraits, type EngineTraits } from '../token-in/engine-traits.ts';
 import { readText, type EngineConnection } from './connection.ts';
-import { readTakesLateSystem } from './late-system.ts';
+import { readTakes, type Feature } from './adapt-messages.ts';
 import { readLogprobsMode, type LogprobsMode } from './logprobs-mode.ts';
 
 /** A label with half a character could not be written into a URL's or a request's text. */
@@ -44,7 +44,7 @@ export class Replica {
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
-  #lateSystem: Promise<boolean> | null = null;
+  readonly #takes = new Map<Feature, Promise<boolean>>();
   #mode: Promise<LogprobsMode | null> | null = null;
 
   constructor(connection: EngineConnection, memory = new ReplicaMemory(), askMs = ASK_MS) {
@@ -117,13 +117,16 @@ export class Replica {
     return traits;
   }
 
-  /** Whether its chat template takes a system message after others. True where it cannot be asked: then a call shows. */
-  takesLateSystem(model: string | null): Promise<boolean> {
-    this.#lateSystem ??= readTakesLateSystem(this.connection, model, AbortSignal.timeout(ASK_MS)).catch(() => {
-      this.#lateSystem = null;
+  /** Whether its model and chat template take such messages. True where it cannot be asked: then a call shows. */
+  takes(feature: Feature, model: string | null): Promise<boolean> {
+    const known = this.#takes.get(feature);
+    if (known) return known;
+    const takes = readTakes(feature, this.connection, model, AbortSignal.timeout(ASK_MS)).catch(() => {
+      this.#takes.delete(feature);
       return true;
     });
-    return this.#lateSystem;
+    this.#takes.set(feature, takes);
+    return takes;
   }
 
   /** Null when it does not say. */
@@ -162,7 +165,7 @@ export class Replica {
     this.#verified = null;
     this.#models = null;
     this.#traits = null;
-    this.#lateSystem = null;
+    this.#takes.clear();
     this.#mode = null;
     this.#memory.forget();
   }
@@ -179,7 +182,7 @@ export class Replica {
       memory.changes += 1;
       // It may be another process, started in another way.
       this.#traits = memory.traits = null;
-      this.#lateSystem = null;
+      this.#takes.clear();
       this.#mode = memory.mode = null;
     }
     memory.lastLabel = label;

@@ -3,7 +3,7 @@ import { admit } from '../admit.ts';
 import { openTrialOf } from '../auth.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { readText } from '../engines/connection.ts';
-import { fitted } from '../engines/late-system.ts';
+import { adaptMessages } from '../engines/adapt-messages.ts';
 import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import { parseObject, type JsonObject } from '../json.ts';
@@ -42,7 +42,8 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 }
 
 async function count({ replica, model }: Lease, prompt: JsonObject, signal: AbortSignal): Promise<number> {
-  const body = JSON.stringify(await fitted(replica, model, { ...prompt, ...(model === null ? {} : { model }), add_generation_prompt: true }));
+  const { body: adapted } = await adaptMessages(replica, model, { ...prompt, ...(model === null ? {} : { model }), add_generation_prompt: true });
+  const body = JSON.stringify(adapted);
   const reply = await replica.connection.send({ method: 'POST', path: '/tokenize', body, signal });
   const { count: counted } = parseObject(await readText(reply.body)) ?? {};
   if (reply.status === 200 && typeof counted === 'number') return counted;

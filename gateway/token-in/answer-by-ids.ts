@@ -1,3 +1,4 @@
+import { hasMedia } from '../engines/adapt-messages.ts';
 import { ordinaryAnswer, post, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
 import { rejection } from '../chat/rejection.ts';
@@ -20,7 +21,7 @@ export async function answerByIds(call: Call, replica: Replica, traits: EngineTr
   const { past, route } = call.request;
   if (route === '/v1/completions') return past.parent ? continueText(call, replica, body) : null;
   // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
-  if (!traits || (traits.parses && hasStop(body.stop)) || !Array.isArray(body.messages)) return null;
+  if (!traits || (traits.parses && hasStop(body.stop)) || !Array.isArray(body.messages) || hasMedia(body.messages)) return null;
   const { stream: _, stream_options: __, ...whole } = body;
   if (past.parent) return continueChat(call, replica, { traits, parent: past.parent, body, whole, messages: body.messages });
   return traits.masks ? openChat(call, replica, traits, body, whole) : null;

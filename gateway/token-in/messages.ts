@@ -13,7 +13,7 @@ export type ChatConversation = {
 
 const TEMPLATE_FIELDS = ['tools', 'chat_template', 'chat_template_kwargs', 'documents', 'reasoning_effort'];
 
-/** Null when its prompt cannot be continued by ids: something else than text, or a message that is to be continued itself. */
+/** Null when its prompt cannot be continued by ids: it has a message that is none, or that is to be continued itself. */
 export function conversationOf(body: JsonObject): Conversation | null {
   const { messages, prompt } = body;
   if (typeof prompt === 'string') return { prompt };
@@ -47,11 +47,11 @@ function contextKey(value: unknown): string {
 
 /**
  * Role, text and tool calls. Left out: reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop;
- * what is empty means the same as what is absent. Null when the message holds something else than text.
+ * what is empty means the same as what is absent. What is no text is named by its digest. Null when the message is none.
  */
 export function keyOf(message: unknown): string | null {
   if (!isObject(message)) return null;
-  const text = textOf(message.content);
+  const text = contentKey(message.content);
   if (text === null) return null;
   const tools = Array.isArray(message.tool_calls) ? message.tool_calls.map(toolOf) : [];
   const said = digestOf([message.role || null, text, tools, message.tool_call_id || null, message.name || null]);
@@ -63,12 +63,11 @@ const [REPLY, OTHER] = ['r', 'm'];
 /** Whether a message's key is an assistant's. */
 export const isReply = (key: string): boolean => key.startsWith(REPLY);
 
-function textOf(content: unknown): string | string[] | null {
+function contentKey(content: unknown): unknown {
   if (content === null || content === undefined) return '';
   if (typeof content === 'string') return content;
   if (!Array.isArray(content)) return null;
-  const parts = content.map((part) => (isObject(part) && part.type === 'text' && typeof part.text === 'string' ? part.text : null));
-  if (!parts.every((part) => part !== null)) return null;
+  const parts: unknown[] = content.map((part: unknown) => (isObject(part) && part.type === 'text' && typeof part.text === 'string' ? part.text : { is: contentOf(part).digest }));
   return parts.length < 2 ? (parts[0] ?? '') : parts;
 }
 

@@ -11,7 +11,7 @@ export type Outline = {
 };
 
 /** What grows from call to call is stored item by item. Any other list is one value: hashing its items costs its sender nothing, and us much. */
-export const LISTS = new Set(['messages', 'tools']);
+export const LISTS = new Set(['messages', 'tools', 'left_out']);
 
 export function outlineOf(request: JsonObject): Outline {
   const lists: Outline['lists'] = {};
