@@ -38,4 +38,5 @@ test('the doctor says that bubblewrap is missing, or what is not held without it
   const findings = JSON.parse(trialgate('doctor', '--json', '--unsandboxed').stdout);
   expect(findings).toContainEqual({ check: 'bubblewrap', result: 'warning', finding: expect.stringContaining('no user namespaces') });
   expect(findings).toContainEqual({ check: 'sandboxes', result: 'warning', finding: expect.stringMatching(/^A sandbox reads every file/) });
+  expect(findings).toContainEqual({ check: 'network', result: 'warning', finding: expect.stringContaining('agents reach all that this host reaches') });
 });

@@ -5,8 +5,10 @@ import { mkdir, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { until } from '../../store/testing/until.ts';
 import type { Sandbox } from './create-sandbox.ts';
 import { guaranteeRows, statementsOf, type GuaranteeName } from './guarantees.ts';
 import type { Isolation } from './isolation.ts';
@@ -86,6 +88,16 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   },
   agentNetwork: async (world) => connects(world, { kind: 'gateway', url: 'http://127.0.0.1:1', folder: world.sandbox.root }),
   verifierNetwork: (world) => connects(world, { kind: 'none' }),
+  temporal: async ({ isolation, home, sandbox, token }) => {
+    const port = await freePort();
+    const server = ['-e', `require('http').createServer((_, response) => response.end('${token}')).listen(${port}, '127.0.0.1')`];
+    const guarded = { bwrap: isolation.bwrap, doors: [{ port, socket: join(home, 'temporal.sock') }], file: process.execPath, args: server };
+    const behind = spawn(process.execPath, isolation.kind === 'bubblewrap' ? [GUARD, JSON.stringify(guarded)] : server, { stdio: 'ignore' });
+    onTestFinished(() => void behind.kill());
+    const answers = (): Promise<boolean> => fetch(`http://127.0.0.1:${port}`).then(async (reply) => (await reply.text()) === token, () => false);
+    await until(answers);
+    return printsWith(shell(isolation, sandbox, `curl -s http://127.0.0.1:${port}`, { network: { kind: 'host' } }), token);
+  },
 };
 
 const MEMORY_IN_FLIGHT = `
@@ -98,9 +110,20 @@ for _ in range(40):
     os.close(file)
 print("took it")`;
 
+const GUARD = fileURLToPath(new URL('../../cli/temporal/guard.ts', import.meta.url));
+
 const SHARED = ['/tmp', '/var/tmp', '/dev/shm'];
 
 const run = ({ isolation, sandbox }: World, script: string) => shell(isolation, sandbox, script);
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  server.close();
+  await once(server, 'close');
+  return typeof address === 'object' ? (address?.port ?? 0) : 0;
+}
 
 /** Connects to a listener on this machine's loopback. */
 async function connects({ isolation, sandbox }: World, network: Network): Promise<boolean> {

@@ -103,6 +103,11 @@ export const GUARANTEES = {
     fails: 'A verifier reaches all that this machine reaches.',
     heldBy: ['bubblewrap'],
   },
+  temporal: {
+    holds: "No sandbox reaches the Temporal that Trialgate starts, not even with `network: host`.",
+    fails: 'A sandbox reaches Temporal, which asks for no password, and through it the whole deployment.',
+    heldBy: ['bubblewrap'],
+  },
 } as const satisfies Record<string, Guarantee>;
 
 export type GuaranteeName = keyof typeof GUARANTEES;
