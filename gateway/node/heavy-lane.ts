@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { Agent, request, type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse } from 'node:http';
+import { request, type IncomingMessage, type OutgoingHttpHeaders, type ServerResponse } from 'node:http';
 import { Worker } from 'node:worker_threads';
 import type { Snapshot } from '../counters.ts';
 import { Failure, shuttingDown } from '../failure.ts';
@@ -19,7 +19,7 @@ const OF_CONNECTION = new Set(['connection', 'keep-alive', 'transfer-encoding', 
 
 const ANSWERS_WITHIN_MS = 1_000;
 
-type Thread = { worker: Worker; port: Promise<number>; agent: Agent };
+type Thread = { worker: Worker; port: Promise<number> };
 
 /** Answers heavy requests on a thread with its own event loop and heap, so that parsing and hashing them delays no other call, and running out of memory ends no other. */
 export class HeavyLane {
@@ -48,7 +48,8 @@ export class HeavyLane {
     const length = body ? { 'content-length': body.byteLength } : {};
     const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: `${this.#token} ${id}` };
     const passed = Promise.withResolvers<void>();
-    const passing = request({ agent: thread.agent, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
+    // A connection for each: one that is kept may be closed by the thread at the moment at which it is used again.
+    const passing = request({ agent: false, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
     passing.on('error', (error) => (outgoing.headersSent ? outgoing.socket?.destroySoon() : passed.reject(unavailable(error))));
     passing.on('response', (reply) => {
       outgoing.writeHead(reply.statusCode ?? 502, kept(reply.rawHeaders, false));
@@ -60,7 +61,10 @@ export class HeavyLane {
       passed.resolve();
     });
     void isDelivered(outgoing).then((isWhole) => this.#tell(thread, { delivered: id, isWhole }));
-    outgoing.on('close', () => passing.destroy());
+    outgoing.on('close', () => {
+      passed.resolve();
+      passing.destroy();
+    });
     if (body) passing.end(body);
     else incoming.pipe(passing);
     await passed.promise;
@@ -98,7 +102,7 @@ export class HeavyLane {
     const given: ThreadOptions = { options, token: this.#token };
     const worker = new Worker(heavyThread, { workerData: given, resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB } });
     const { promise: port, resolve, reject } = Promise.withResolvers<number>();
-    const thread = { worker, port, agent: new Agent({ keepAlive: true }) };
+    const thread = { worker, port };
     port.catch(() => {});
     worker.on('message', (report: Report) => {
       if ('port' in report) resolve(report.port);
@@ -116,7 +120,6 @@ export class HeavyLane {
     worker.on('exit', () => {
       reject(new Error('the thread for large requests has ended'));
       if (this.#thread === thread) this.#thread = null;
-      thread.agent.destroy();
       this.#last = null;
       for (const answer of this.#asked.values()) answer(null);
       this.#asked.clear();
