@@ -102,11 +102,8 @@ export class Conversations {
   async #catchUp(at: At & { recorded: number }, trial: Trial): Promise<void> {
     const isBehind = () => trial.turns.size < at.recorded;
     if (!isBehind()) return;
-    const own = new Set([...(this.#committing.get(trial.key) ?? [])].map((recording) => {
-      const settled: Promise<unknown> = recording.then(() => own.delete(settled), () => own.delete(settled));
-      return settled;
-    }));
-    while (isBehind() && own.size > 0) await Promise.race(own);
+    // In the order in which they settle. One reaction each: with a race of all, many callers would cost each other their square.
+    for (const recording of [...(this.#committing.get(trial.key) ?? [])]) if (isBehind()) await recording.catch(() => {});
     // A read that began before may lack what is needed; one that begins now has it, and serves all that wait.
     if (isBehind()) await this.#reading.get(trial)?.catch(() => {});
     if (isBehind()) await (this.#reading.get(trial) ?? this.#read(at, trial));
