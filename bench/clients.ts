@@ -17,6 +17,7 @@ import { CLIENTS } from '../gateway/clients/all.ts';
 import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Compared } from '../gateway/clients/beside-vllm.ts';
 import type { Client } from '../gateway/clients/client.ts';
 import { install } from '../gateway/clients/install.ts';
+import { MODE_HEAD, modeRowsIn, withModes } from '../gateway/clients/page.ts';
 import type { Ran } from '../gateway/clients/run.ts';
 import { toySession } from '../gateway/clients/toy-session.ts';
 import { startGateway, type NodeGateway } from '../gateway/node.ts';
@@ -31,6 +32,7 @@ const chosen = CLIENTS.filter(({ name, besideVllm }) => (!only || only.includes(
 const signal = untilSignalled();
 const limitMs = 1_000 * values.limit;
 const ADMIN_KEY = 'the bench';
+const postgres = await TestPostgres.create();
 const rows: string[][] = [];
 const differences: string[] = [];
 /** A row for each mode of a client. */
@@ -45,23 +47,24 @@ async function runAll(runOne: (client: Client) => Promise<string[]>): Promise<vo
 }
 
 async function besideToy(client: Client): Promise<string[]> {
-  const { ran, recorded, modes: found, faults, tries } = await toySession(client, { folder: await install(client.install, signal), limitMs });
-  modes.push(...found.map(({ mode, reasons, ...each }) => [client.name, mode, ...[each.calls, each.calls - each.untrainable, each.clean].map(String), reasons.join(' ')]));
+  const at = { folder: await install(client.install, signal), databaseUrl: postgres.url, limitMs };
+  const { ran, recorded, modes: found, faults, tries } = await toySession(client, at);
+  const hinted = client.modes.some(({ constrained }) => constrained) ? (await toySession(client, { ...at, sampling: { constrained_decoding: 'hint' } })).modes : found;
+  const trainable = (those: typeof found, name: string) => those.flatMap(({ mode, calls, untrainable }) => (mode === name ? [calls - untrainable] : []))[0] ?? 'did not run';
+  modes.push(...found.map(({ mode, calls, clean, reasons }) => [client.name, mode, ...[calls, trainable(found, mode), trainable(hinted, mode), clean].map(String), reasons.join(' ')]));
   differences.push(...faults.map((fault) => `${client.name}: ${fault}`));
   const { protocols, calls, unfinished, clean, realigned, forked, untrainable, samples, trained, tokens } = recorded;
   return [protocols.join(' '), exitOf(ran), ...[calls, unfinished, clean, realigned, forked, untrainable, samples, tokens, trained, faults.length, tries].map(String), ran.seconds.toFixed(0)];
 }
 
 async function allBesideVllm(vllm: string): Promise<void> {
-  const postgres = await TestPostgres.create();
   const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
   await runAll((client) => besideReal(vllm, client, gateway));
   await gateway.close();
-  await postgres.close();
 }
 
 async function besideReal(vllm: string, client: Client, { url }: NodeGateway): Promise<string[]> {
-  const at = { folder: await install(client.install, signal), gateway: { url, adminKey: ADMIN_KEY }, vllm, limitMs, signal };
+  const at = { folder: await install(client.install, signal), databaseUrl: postgres.url, gateway: { url, adminKey: ADMIN_KEY }, vllm, limitMs, signal };
   const { ran, recorded, compared } = await clientBesideVllm(client, at);
   const played = await toySession(client, at);
   const session = await sessionBesideVllm(client, played, at);
@@ -94,12 +97,24 @@ function versionOf({ version, install: from }: Client): string {
 
 if (values.engine === 'vllm') await withVllm(allBesideVllm, signal, { args: ONE_AT_A_TIME, cacheGiB: 3 });
 else await runAll(besideToy);
+await postgres.close();
 const FIGURES = {
   toy: ['calls', 'unfinished', 'clean', 'realigned', 'forked', 'untrainable', 'samples', 'tokens', 'trained', 'faults', 'tries of a lost reply'],
   vllm: ['answered', 'recorded', 'unfinished', 'realigned', 'forked', 'tokens', 'equal to vLLM', 'exit before the toy', 'asked of both', 'refused by vLLM', 'recorded', 'equal to vLLM'],
 };
 const figures = values.engine === 'vllm' ? FIGURES.vllm : FIGURES.toy;
-const text = `${[JSON.stringify(provenance(), null, 2), `engine: ${values.engine}`, table(['client', 'version', 'protocols', 'exit', ...figures, 'seconds'], rows), ...(modes.length > 0 ? [table(['client', 'mode', 'calls', 'trainable', 'clean', 'why not'], modes)] : []), ...differences].join('\n\n')}\n`;
+const text = `${[JSON.stringify(provenance(), null, 2), `engine: ${values.engine}`, table(['client', 'version', 'protocols', 'exit', ...figures, 'seconds'], rows), ...(modes.length > 0 ? [table(MODE_HEAD, modes)] : []), ...differences].join('\n\n')}\n`;
 console.log(text);
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
 writeFileSync(join(REPOSITORY, `bench/results/clients${values.engine === 'toy' ? '' : `-${values.engine}`}.txt`), text);
+if (values.engine === 'toy' && !only) writePages(modeRowsIn(text));
+
+/** The pages' tables of modes are this benchmark's. */
+function writePages(found: ReturnType<typeof modeRowsIn>): void {
+  const update = (name: string, change: (page: string) => string) => {
+    const file = join(REPOSITORY, 'docs/clients', `${name}.md`);
+    writeFileSync(file, change(readFileSync(file, 'utf8')));
+  };
+  for (const { name } of chosen) update(name, (page) => withModes(page, found.filter(({ client }) => client === name)));
+  update('README', (page) => withModes(page, found, true));
+}

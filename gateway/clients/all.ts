@@ -22,6 +22,7 @@ export const sandboxVariables = ({ trialUrl, key }: Pick<Place, 'trialUrl' | 'ke
   OPENAI_API_KEY: key,
   ANTHROPIC_BASE_URL: trialUrl,
   ANTHROPIC_AUTH_TOKEN: key,
+  ANTHROPIC_API_KEY: key,
 });
 
 type StartOf = Client['start'];
@@ -171,6 +172,7 @@ export const CLIENTS: readonly Client[] = [
       { name: 'chat, streamed' },
       { name: 'compatible' },
       { name: 'messages' },
+      { name: 'responses' },
       { name: 'responses, store: false' },
       { name: 'Output.object', says: AS_JSON, constrained: 1 },
       { name: 'toolChoice required', says: LS_ONCE, constrained: 1 },

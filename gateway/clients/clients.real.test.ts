@@ -16,17 +16,21 @@ const BESIDE_VLLM = CLIENTS.filter(({ besideVllm }) => besideVllm);
 type Result<T> = T | Error | string;
 type BesideVllm = { alone: Beside; session: Omit<Beside, 'ran'> };
 const played = new Map<string, Promise<Result<Played>>>();
+/** The same with `constrained_decoding: hint`. */
+const hinted = new Map<string, Promise<Result<Played>>>();
 const besideVllm = new Map<string, Result<BesideVllm>>();
 
 beforeAll(async () => {
   const signal = AbortSignal.timeout(860_000);
+  const postgres = await TestPostgres.create();
   const lanes: Promise<unknown>[] = Array.from({ length: SIDE_BY_SIDE }, () => Promise.resolve());
   for (const [i, client] of CLIENTS.entries()) {
-    const playing = (lanes[i % SIDE_BY_SIDE] ?? Promise.resolve()).then(() => playToy(client, signal));
-    lanes[i % SIDE_BY_SIDE] = playing;
+    const playing = (lanes[i % SIDE_BY_SIDE] ?? Promise.resolve()).then(() => playToy(client, postgres.url, signal));
     played.set(client.name, playing);
+    const again = client.modes.some(({ constrained }) => constrained) ? playing.then(() => playToy(client, postgres.url, signal, { constrained_decoding: 'hint' })) : playing;
+    hinted.set(client.name, again);
+    lanes[i % SIDE_BY_SIDE] = again;
   }
-  const postgres = await TestPostgres.create();
   try {
     await withVllm(async (vllm) => {
       const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
@@ -45,10 +49,10 @@ beforeAll(async () => {
   }
 });
 
-async function playToy(client: Client, signal: AbortSignal): Promise<Result<Played>> {
+async function playToy(client: Client, databaseUrl: string, signal: AbortSignal, sampling: Record<string, unknown> = {}): Promise<Result<Played>> {
   const folder = await install(client.install, signal).catch((error: unknown) => ({ why: String(error) }));
   if (typeof folder === 'object') return folder.why;
-  return toySession(client, { folder, limitMs: 180_000 }).catch(asError);
+  return toySession(client, { folder, databaseUrl, limitMs: 180_000, sampling }).catch(asError);
 }
 
 const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));
@@ -74,6 +78,14 @@ test.for(CLIENTS)('$name: the calls of its modes are trainable, or are marked wi
   const { modes } = found(await played.get(client.name), client, skip);
   const expected = client.modes.map(({ name, constrained = 0 }) => [name, constrained, constrained > 0 ? ['sampling_not_reproducible'] : []]);
   expect(Object.fromEntries(modes.map(({ mode, ...each }) => [mode, [each.untrainable, each.reasons]]))).toEqual(Object.fromEntries(expected.map(([name, ...rest]) => [name, rest])));
+});
+
+const CONSTRAINED = CLIENTS.filter(({ modes }) => modes.some(({ constrained }) => constrained));
+
+test.for(CONSTRAINED)('$name: with hints instead of grammars every call of every mode is trainable', async (client, { skip }) => {
+  const { ran, modes, faults } = found(await hinted.get(client.name), client, skip);
+  expect([ran.code, faults], ran.output.slice(-2_000)).toEqual([0, []]);
+  expect(modes.map(({ mode, untrainable }) => [mode, untrainable])).toEqual(client.modes.map(({ name }) => [name, 0]));
 });
 
 const RETRYING = CLIENTS.filter(({ modes }) => modes.some(({ name }) => name === RETRY));

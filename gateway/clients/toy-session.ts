@@ -1,4 +1,6 @@
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { randomUUID } from 'node:crypto';
+import pg from 'pg';
+import { migrate } from '../../store/queries/migrate.ts';
 import { startGateway } from '../node.ts';
 import { protocolOf } from '../protocols/all.ts';
 import { Replies } from '../testing/generated.ts';
@@ -18,11 +20,14 @@ const ADMIN_KEY = 'the admin key';
  */
 export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; generated: TokenEngine['generated']; heard: Exchange[]; tries: number; faults: string[] };
 
+/** `databaseUrl`: a PostgreSQL in which each session makes a database of its own, for gateways of one database share their engines. */
+type Options = { folder: string; databaseUrl: string; limitMs: number; sampling?: Record<string, unknown> };
+
 /** What a client asks in sessions of several turns with its tools: before the toy engine, which says what it needs to hear to go on. */
-export async function toySession(client: Client, { folder, limitMs, sampling = {} }: { folder: string; limitMs: number; sampling?: Record<string, unknown> }): Promise<Played> {
-  const postgres = await TestPostgres.create();
+export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {} }: Options): Promise<Played> {
+  const database = await ownDatabase(databaseUrl);
   const engine = await new TokenEngine().start();
-  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
+  const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: database.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
   const tap = await new Tap(gateway.url).start();
   let cut: string | null = null;
   tap.cuts = (body) => {
@@ -47,8 +52,24 @@ export async function toySession(client: Client, { folder, limitMs, sampling = {
     await tap.stop();
     await gateway.close();
     await engine.stop();
-    await postgres.close();
+    await database.drop();
   }
+}
+
+/** An empty database with Trialgate's tables in a PostgreSQL that runs. */
+async function ownDatabase(postgresUrl: string): Promise<{ url: string; drop: () => Promise<void> }> {
+  const name = `client_${randomUUID().replaceAll('-', '')}`;
+  const url = new URL(postgresUrl);
+  url.pathname = name;
+  await command(postgresUrl, `create database ${name}`);
+  await migrate(url.href);
+  return { url: url.href, drop: () => command(postgresUrl, `drop database ${name} with (force)`) };
+}
+
+async function command(url: string, statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  await client.query(statement).finally(() => client.end());
 }
 
 /** Counting tokens samples none. */

@@ -1,15 +1,15 @@
-/** Vercel's AI SDK over its four ways. Its OpenAI provider finds OPENAI_BASE_URL and OPENAI_API_KEY in its environment. */
+/** Vercel's AI SDK over its four ways. It finds OPENAI_BASE_URL, OPENAI_API_KEY and ANTHROPIC_API_KEY in its environment. */
 import { createAnthropic } from '@ai-sdk/anthropic';
 import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';
 import { generateText, isStepCount, Output, streamText, tool } from 'ai';
 import { z } from 'zod';
 
-const { ANTHROPIC_AUTH_TOKEN, ANTHROPIC_BASE_URL, OPENAI_API_KEY, OPENAI_BASE_URL } = process.env;
+const { ANTHROPIC_BASE_URL, OPENAI_API_KEY, OPENAI_BASE_URL } = process.env;
 const openai = createOpenAI();
 const compatible = createOpenAICompatible({ name: 'trial', baseURL: OPENAI_BASE_URL, apiKey: OPENAI_API_KEY });
 // This provider, unlike Anthropic's own SDK, wants the base URL with `/v1`.
-const anthropic = createAnthropic({ baseURL: `${ANTHROPIC_BASE_URL}/v1`, authToken: ANTHROPIC_AUTH_TOKEN });
+const anthropic = createAnthropic({ baseURL: `${ANTHROPIC_BASE_URL}/v1` });
 
 const ls = tool({ description: 'Lists a folder.', inputSchema: z.object({ path: z.string() }), execute: async () => 'a.txt' });
 const seen = z.object({ name: z.string(), count: z.int() });
@@ -39,6 +39,7 @@ const MODES = {
   'chat, streamed': stream,
   compatible: (mode) => text(mode, compatible('policy')),
   messages: (mode) => text(mode, anthropic('policy')),
+  responses: (mode) => text(mode, openai('policy')),
   'responses, store: false': (mode) => text(mode, openai('policy'), { providerOptions: { openai: { store: false } } }),
   'Output.object': structured,
   'toolChoice required': required,
