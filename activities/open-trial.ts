@@ -53,7 +53,7 @@ async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): P
 }
 
 /** Unless the run says otherwise nothing may cut or bend the distribution: the trainer's softmax must reproduce it (rule 2). */
-const samplingOf = (config: RunConfig): Sampling => ({
+export const samplingOf = (config: RunConfig): Sampling => ({
   temperature: 1,
   ...config.sampling,
   max_tokens: config.max_response_length,

@@ -20,11 +20,14 @@ const PROBE = [{ role: 'user', content: 'x' }];
 
 /** Null when the engine has no such routes, or its template no clear end of a reply. Rejects when it cannot be reached. */
 export async function readTraits(connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<EngineTraits | null> {
-  const post: Post = async (path, body) => {
+  const send: Post = async (path, body) => {
     const reply = await connection.ask({ method: 'POST', path, body: JSON.stringify({ ...(model === null ? {} : { model }), ...body }), signal });
-    const text = await readText(reply.body);
+    return { status: reply.status, body: parseObject(await readText(reply.body)) };
+  };
+  const post: Post = async (path, body) => {
+    const reply = await send(path, body);
     if (reply.status >= 500) throw new Error(`${connection.url}${path} answered ${reply.status}`);
-    return { status: reply.status, body: parseObject(text) };
+    return reply;
   };
   const render = async (body: JsonObject) => idsOf((await post('/v1/chat/completions/render', body)).body);
   const open = await render({ messages: PROBE });
@@ -34,7 +37,7 @@ export async function readTraits(connection: EngineConnection, model: string | n
   const closing = closed.slice(open.length);
   const reply = { choices: [{ index: 0, token_ids: closing.slice(0, 1), finish_reason: 'stop' }] };
   const { status } = await post('/v1/chat/completions/derender', { generate_response: reply });
-  return { closing, parses: status !== 200, masks: await returnsMasks(post, open), bindsTools: await readBindsTools(post) };
+  return { closing, parses: status !== 200, masks: await returnsMasks(post, open), bindsTools: await readBindsTools(send) };
 }
 
 type Post = (path: string, body: JsonObject) => Promise<{ status: number; body: JsonObject | null }>;
@@ -46,11 +49,11 @@ async function returnsMasks(post: Post, prompt: number[]): Promise<boolean> {
   return Array.isArray(choices) && isObject(choices[0]) && Array.isArray(choices[0].sampling_mask);
 }
 
-/** The engine's own rendering says whether it adds a grammar to a request whose model may call tools or not. */
-async function readBindsTools(post: Post): Promise<BindsTools> {
+/** The engine's own rendering says whether it adds a grammar to a request whose model may call tools or not. One that cannot render tools answers no such request. */
+async function readBindsTools(send: Post): Promise<BindsTools> {
   const isBound = async (strict: boolean) => {
     const tool = { type: 'function', function: { name: 'probe', parameters: { type: 'object', properties: {} }, ...(strict ? { strict } : {}) } };
-    const { body } = await post('/v1/chat/completions/render', { messages: PROBE, tools: [tool] });
+    const { body } = await send('/v1/chat/completions/render', { messages: PROBE, tools: [tool] });
     const sampling = body?.sampling_params;
     return isObject(sampling) && isObject(sampling.structured_outputs) && Object.values(sampling.structured_outputs).some(isSet);
   };
