@@ -1,3 +1,5 @@
+import { stringifyExact } from '../store/exact-json.ts';
+
 type Connection = {
   /** How to break it, where a body that ends with an error does not do that by itself. */
   cut: (() => void) | undefined;
@@ -14,7 +16,7 @@ export async function jsonLines(values: AsyncGenerator<unknown>, { cut, log }: C
         try {
           next ??= await values.next();
           if (next.done) return controller.close();
-          controller.enqueue(encoder.encode(`${JSON.stringify(next.value)}\n`));
+          controller.enqueue(encoder.encode(`${stringifyExact(next.value)}\n`));
           next = null;
         } catch (error) {
           log(`an export broke off: ${error instanceof Error ? error.message : String(error)}`);

@@ -1,3 +1,4 @@
+import { asNumber, parseExact } from '../store/exact-json.ts';
 import { isObject, type JsonObject } from '../store/json.ts';
 import { Failure } from './failure.ts';
 
@@ -16,13 +17,27 @@ export function parseObject(text: string): JsonObject | null {
   }
 }
 
-/** The JSON object that a request's body holds. The original, not a copy: every field of it passes through. */
-export function parseBody(bytes: Uint8Array): JsonObject {
+/** Fields that the gateway itself reads as numbers. */
+const NUMBERS = [
+  'n', 'best_of', 'max_tokens', 'max_completion_tokens', 'max_output_tokens', 'min_tokens', 'temperature', 'top_p', 'top_k', 'min_p',
+  'presence_penalty', 'frequency_penalty', 'repetition_penalty', 'logprobs', 'top_logprobs',
+];
+
+function withNumbers(request: JsonObject): JsonObject {
+  for (const name of NUMBERS) if (name in request) request[name] = asNumber(request[name]);
+  return request;
+}
+
+/** A model's request. What of it is not the gateway's passes through as it was written, numbers and the order of keys too. */
+export const parseModelRequest = (bytes: Uint8Array): JsonObject => withNumbers(parseBody(bytes, parseExact));
+
+/** The JSON object that a request's body holds. */
+export function parseBody(bytes: Uint8Array, parse: (text: string) => unknown = JSON.parse): JsonObject {
   let text: string;
   let value: unknown;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-    value = JSON.parse(text);
+    value = parse(text);
   } catch (error) {
     throw badRequest(`the body is not JSON: ${error instanceof Error ? error.message : String(error)}`);
   }

@@ -1,9 +1,11 @@
+import { stringifyExact } from '../store/exact-json.ts';
+
 export const DONE = '[DONE]';
 
 export const asEvent = (data: string): string => `data: ${data}\n\n`;
 
 /** As those protocols have it whose events are named by their type. */
-export const asTypedEvent = (event: { type: string; [field: string]: unknown }): string => `event: ${event.type}\n${asEvent(JSON.stringify(event))}`;
+export const asTypedEvent = (event: { type: string; [field: string]: unknown }): string => `event: ${event.type}\n${asEvent(stringifyExact(event))}`;
 
 /** A line that clients skip: it keeps a connection from looking dead. */
 export const KEEP_ALIVE = ': keep-alive\n\n';

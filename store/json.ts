@@ -1,6 +1,8 @@
+import { isRawNumber } from './exact-json.ts';
+
 export type JsonObject = Record<string, unknown>;
 
-export const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null && !Array.isArray(value);
+export const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawNumber(value);
 
 /** For PostgreSQL, whose text has neither NUL nor half a character, which a model or an engine may write: U+FFFD takes their place. */
 export function toStorable(value: unknown): string {

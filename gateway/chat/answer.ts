@@ -1,3 +1,4 @@
+import { stringifyExact } from '../../store/exact-json.ts';
 import { createParser } from 'eventsource-parser';
 import type { EngineReply } from '../engines/connection.ts';
 import type { Replica } from '../engines/replica.ts';
@@ -18,7 +19,7 @@ export type Answer = {
 
 /** Sends one request of a call to its engine. Rejects with the engine's own refusal unless that answers 200. */
 export async function post(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<EngineReply> {
-  const reply = await call.patient(connection.send({ method: 'POST', path, body: JSON.stringify(body), signal: call.signal }));
+  const reply = await call.patient(connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }));
   if (reply.status !== 200) throw await rejection(call, reply);
   return reply;
 }

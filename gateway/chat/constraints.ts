@@ -1,3 +1,4 @@
+import { stringifyExact } from '../../store/exact-json.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
 /** Which tool calls an engine holds to their schema by a grammar although the model is free to call none (vLLM's structural tags). */
@@ -91,7 +92,7 @@ function asGrammar(grammar: unknown): string {
   return `Answer with a text that this grammar accepts, and with nothing else: ${asText(grammar)}`;
 }
 
-const asText = (value: unknown): string => (typeof value === 'string' ? value : JSON.stringify(value));
+const asText = (value: unknown): string => (typeof value === 'string' ? value : stringifyExact(value));
 
 /**
  * At the end of the last message, so that all before it is the prompt of an earlier turn, which continues by its ids. A reply that the

@@ -1,6 +1,6 @@
 import { z } from 'zod';
 import { badFields } from '../bad-fields.ts';
-import { parseBody, type JsonObject } from '../json.ts';
+import { parseModelRequest, type JsonObject } from '../json.ts';
 import type { Protocol } from '../protocols/protocol.ts';
 import type { LeftOut } from '../protocols/unserved.ts';
 
@@ -53,7 +53,7 @@ type Kind = { protocol: Protocol; route: Route; shape: z.ZodType };
 
 /** A request whose body is one of the engine's own. */
 export function readRequest(bytes: Uint8Array<ArrayBuffer>, { protocol, route, shape }: Kind): ModelRequest {
-  const body = parseBody(bytes);
+  const body = parseModelRequest(bytes);
   const checked = common.safeParse(body);
   const misshapen = shape.safeParse(body).error;
   if (misshapen) throw badFields(misshapen);

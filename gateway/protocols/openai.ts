@@ -1,3 +1,4 @@
+import { stringifyExact } from '../../store/exact-json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import type { Wants } from '../chat/request.ts';
 import { errorBody } from '../failure.ts';
@@ -9,7 +10,7 @@ import type { Protocol } from './protocol.ts';
 export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
   whole: (reply) => reply,
   writer: ({ wants }) => ({
-    write: (chunk) => (isForTheRecord(chunk, wants) ? '' : asEvent(JSON.stringify(chunk))),
+    write: (chunk) => (isForTheRecord(chunk, wants) ? '' : asEvent(stringifyExact(chunk))),
     pass: ({ shown }) => asEvent(shown),
     end: () => asEvent(DONE),
     fail: (failure) => asEvent(JSON.stringify(errorBody(failure))),

@@ -1,3 +1,4 @@
+import { stringifyExact } from '../../store/exact-json.ts';
 import { Hono } from 'hono';
 import { admit } from '../admit.ts';
 import { openTrialOf } from '../auth.ts';
@@ -43,7 +44,7 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
 async function count({ replica, model }: Lease, prompt: JsonObject, signal: AbortSignal): Promise<number> {
   const { body: adapted } = await adaptMessages(replica, model, { ...prompt, ...(model === null ? {} : { model }), add_generation_prompt: true });
-  const body = JSON.stringify(adapted);
+  const body = stringifyExact(adapted);
   const reply = await replica.connection.send({ method: 'POST', path: '/tokenize', body, signal });
   const { count: counted } = parseObject(await readText(reply.body)) ?? {};
   if (reply.status === 200 && typeof counted === 'number') return counted;

@@ -16,6 +16,7 @@ import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { isHeavy } from '../heavy.ts';
 import { Failure } from '../failure.ts';
 import { badRequest, parseBody } from '../json.ts';
+import { jsonReply } from '../json-reply.ts';
 import { patiently } from '../patiently.ts';
 import { readBody } from '../read-body.ts';
 import { sampleRecord, sessionRecord } from '../session-record.ts';
@@ -52,7 +53,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     const { trial, at } = await sessionOf(c.req.param('trial'), c.req.query());
     const calls = await patiently(deps, () => readCalls(deps.db, at));
     const refused = await patiently(deps, () => readRefusals(deps.db, trial.id));
-    return c.json(sessionRecord(trial, at.attempt, calls, refused));
+    return jsonReply(sessionRecord(trial, at.attempt, calls, refused), {});
   });
 
   app.get('/sessions/:trial/samples', async (c) => {

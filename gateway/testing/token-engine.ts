@@ -53,6 +53,8 @@ export class TokenEngine extends EngineServer {
   bindsTools: BindsTools = 'never';
   /** Routes that it has besides, or instead; undefined: its own one answers. */
   route: (method: string, path: string, body: Record<string, unknown>) => unknown = () => undefined;
+  /** Gets each request's body as it came. */
+  onBody: (path: string, text: string) => void = () => {};
   /** What runs before a route answers; it may change what was asked. */
   before: (asked: Asked) => Promise<void> | void = () => {};
   /** What it was given and gave, in order; with a cue, under its name. */
@@ -62,7 +64,9 @@ export class TokenEngine extends EngineServer {
 
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const path = request.url ?? '';
-    const body = JSON.parse((await textOf(request)) || '{}') as Body;
+    const text = await textOf(request);
+    this.onBody(path, text);
+    const body = JSON.parse(text || '{}') as Body;
     // Not every protocol hands on a field that it does not know.
     body.cue ??= body.chat_template_kwargs?.cue;
     const routed = await this.route(request.method ?? '', path, body);

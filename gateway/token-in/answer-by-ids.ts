@@ -1,3 +1,4 @@
+import { stringifyExact } from '../../store/exact-json.ts';
 import { hasMedia } from '../engines/adapt-messages.ts';
 import { ordinaryAnswer, post, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
@@ -129,7 +130,7 @@ function specialBefore(said: string, end: number): number {
 
 /** What the engine answers to a question within a call; null when it has no such route or refuses. */
 async function ask(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<JsonObject | null> {
-  const reply = await call.patient(connection.send({ method: 'POST', path, body: JSON.stringify(body), signal: call.signal }));
+  const reply = await call.patient(connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }));
   if (reply.status >= 500) throw await rejection(call, reply);
   const text = await call.readText(reply.body);
   return reply.status === 200 ? parseObject(text) : null;

@@ -1,3 +1,4 @@
+import { parseExact } from '../exact-json.ts';
 import { isObject, type JsonObject } from '../json.ts';
 import { contentOf, whole } from './content.ts';
 import { LISTS, outlineOf, repliesOf, textOf } from './outline.ts';
@@ -52,7 +53,7 @@ export function restorer(): (row: TextRow) => Texts {
 }
 
 export function parseStored(bytes: Uint8Array): JsonObject {
-  const value: unknown = JSON.parse(new TextDecoder().decode(bytes));
+  const value = parseExact(new TextDecoder().decode(bytes));
   if (!isObject(value)) throw new Error('a stored call is not a JSON object');
   return value;
 }

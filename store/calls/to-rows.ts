@@ -1,4 +1,5 @@
 import type { calls, CallStatus, Continuation, Fault, VersionSpan } from '../schema.ts';
+import { stringifyExact } from '../exact-json.ts';
 import type { JsonObject } from '../json.ts';
 import { sharedLength } from '../ids.ts';
 import { ROW_BYTES } from '../trial-bytes.ts';
@@ -89,8 +90,8 @@ function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response
       baseId: isFirst ? (base?.callId ?? null) : call.id,
       sharedIds,
       digest: block.add(digest),
-      request: block.add(Buffer.from(JSON.stringify(short))),
-      response: block.add(reply && Buffer.from(JSON.stringify(reply))),
+      request: block.add(Buffer.from(stringifyExact(short))),
+      response: block.add(reply && Buffer.from(stringifyExact(reply))),
       promptTokenIds: block.add(prompt?.subarray(sharedIds)),
       completionTokenIds: block.add(completionTokenIds),
       logprobs: block.add(logprobs),

@@ -1,3 +1,4 @@
+import { parseExact } from '../../../store/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
 import { asProtocolId } from '../call-ids.ts';
 import { onlyChoice, saidIn } from '../said.ts';
@@ -25,7 +26,7 @@ export function messageOf(reply: JsonObject, callId: string): JsonObject {
 function inputOf(given: string): unknown {
   if (given.trim() === '') return {};
   try {
-    const value: unknown = JSON.parse(given);
+    const value = parseExact(given);
     return typeof value === 'string' ? given : value;
   } catch {
     return given;

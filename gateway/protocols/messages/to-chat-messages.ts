@@ -1,3 +1,4 @@
+import { stringifyExact } from '../../../store/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
 import type { Block, Counted, Message, Shown } from './shape.ts';
 
@@ -37,7 +38,7 @@ function assistantMessage(blocks: readonly Block[]): JsonObject {
 }
 
 /** A model's arguments that were no JSON stand as a text in its agent's history. */
-const argumentsOf = (input: unknown): string => (typeof input === 'string' ? input : (JSON.stringify(input) ?? '{}'));
+const argumentsOf = (input: unknown): string => (typeof input === 'string' ? input : input === undefined ? '{}' : stringifyExact(input));
 
 function userMessages(blocks: readonly Block[]): JsonObject[] {
   const results = blocks.flatMap((block) => (block.type === 'tool_result' ? toolMessages(block) : []));

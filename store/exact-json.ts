@@ -1,0 +1,45 @@
+declare global {
+  interface JSON {
+    rawJSON(text: string): object;
+    isRawJSON(value: unknown): boolean;
+  }
+}
+
+/**
+ * JSON that passes through unchanged: numbers as they were written (`1.0`, `12345678901234567890`), and the order of keys, also of
+ * those that JavaScript moves to the front (`{"10":…,"2":…}`). Such a number is a `JSON.rawJSON` value, which is no number to code that
+ * reads it; such a key has a mark before it, which `stringifyExact` takes away again.
+ */
+export function parseExact(text: string): unknown {
+  const marked = INDEX_KEY.test(text) ? text.replace(INDEX_KEYS, `"${MARK}$1"`) : text;
+  return LOSSY.test(marked) ? JSON.parse(marked, keepSource) : JSON.parse(marked);
+}
+
+export function stringifyExact(value: unknown): string {
+  // Undefined for what has no JSON, whatever its type says.
+  const text = JSON.stringify(value) ?? 'null';
+  return text.includes(MARK) ? text.replace(MARKED_KEYS, '"$1":') : text;
+}
+
+export const isRawNumber = (value: unknown): boolean => JSON.isRawJSON(value);
+
+/** A number that was kept as it was written, as a number; anything else as it is. */
+export const asNumber = (value: unknown): unknown => (JSON.isRawJSON(value) ? Number(JSON.stringify(value)) : value);
+
+/** Of the characters that are nobody's. A key that begins with it gets one more. */
+const MARK = '\uE000';
+const DIGITS = String.raw`(${MARK}*(?:[0-9]|\\u003[0-9])+)`;
+// Within a text a quotation mark has a backslash before it: none of these can be found there.
+const INDEX_KEY = new RegExp(String.raw`[{,\s]"${DIGITS}"\s*:`);
+const INDEX_KEYS = new RegExp(String.raw`(?<=[{,\s])"${DIGITS}"(?=\s*:)`, 'g');
+const MARKED_KEYS = new RegExp(`(?<=[{,])"${MARK}(${MARK}*[0-9]+)":`, 'g');
+
+/** Whether there may be a number that JavaScript would write otherwise: long ones, a zero at the end of a fraction, exponents, `-0`. */
+const LOSSY = /[[:,\s]-?(?:\d{16,}|0(?<=-0)|\d+\.\d*0|\d+\.\d{16,}|\d+(?:\.\d+)?[eE][-+]?\d+)\s*[,}\]]/;
+
+function keepSource(_key: string, value: unknown, context?: { source?: string }): unknown {
+  const source = context?.source;
+  return typeof value === 'number' && source !== undefined && !isCanonical(value, source) ? JSON.rawJSON(source) : value;
+}
+
+const isCanonical = (value: number, source: string): boolean => String(value) === source && !Object.is(value, -0);
