@@ -75,6 +75,20 @@ test.skipIf(refusal !== null)(`what cannot be removed is moved aside, counted an
   expect(await readdir(again.work)).toEqual(['instruction.md']);
 });
 
+test.skipIf(refusal !== null)(`a full disk stops no removal (needs mount: ${refusal ?? 'works'})`, async ({ signal }) => {
+  const folder = await temporaryHome();
+  const disk = await SmallDisk.mount(join(folder.home, 'disk'), 8);
+  onTestFinished(async () => {
+    await disk.unmount();
+    await folder[Symbol.asyncDispose]();
+  });
+  const home = disk.folder;
+  const sandbox = await sandboxWith(home, { 'solution.py': '' });
+  await disk.whileFull(() => destroySandbox({ ...id, home }), signal);
+  expect(existsSync(sandbox.root)).toBe(false);
+  expect(await listTrash(home)).toEqual([]);
+});
+
 test('a folder of that name whose owner is not known is not taken for a new sandbox', async () => {
   const folder = await temporaryHome();
   onTestFinished(() => folder[Symbol.asyncDispose]());

@@ -13,20 +13,22 @@ export const trashFolder = async (home: string): Promise<string> => join(await s
 /**
  * Moves a sandbox's folder out of the way at once, and removes it. Whatever is in it, its name is free afterwards; what
  * cannot be removed stays in the trash, where `listTrash` finds it.
- * @throws when the folder cannot be moved: then it is still there
+ * @throws when the folder can neither be moved nor removed: then it is still there
  */
 export async function discard(home: string, name: string): Promise<void> {
   const folder = join(await sandboxesFolder(home), name);
   const trash = await trashFolder(home);
-  await mkdir(trash, { recursive: true, mode: 0o700 });
   const moved = join(trash, `${name}.${randomUUID()}`);
   try {
     // An agent without bubblewrap may have taken its owner's rights away.
     await chmod(folder, 0o700);
+    await mkdir(trash, { recursive: true, mode: 0o700 });
     await rename(folder, moved);
   } catch (error) {
     if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return;
-    throw error;
+    // A full disk may have no room for another name.
+    if (await remove(folder)) throw error;
+    return;
   }
   const patience = new AbortController();
   const waiting = sleep(PATIENCE_MS, undefined, { ref: false, signal: patience.signal }).catch(() => {});
