@@ -4,7 +4,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('status'), ['home'])
-    .description('what runs: process, address, since when, restarts; warns of suspicious infrastructure errors; exit code 4 when something does not run')
+    .description('what runs: process, address, since when, restarts; warns of suspicious infrastructure errors and of calls that a forced form keeps from training; exit code 4 when something does not run')
     .option('--json', 'as JSON')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate status\n  $ npx trialgate status --json')
     .action(async (options: { json?: boolean }, command: Command) => {
@@ -22,16 +22,16 @@ export function register(root: Command): void {
 
 /** Of the runs under way. A database that does not answer now is the table's matter. */
 async function readWarnings(config: Deployment): Promise<string[]> {
-  const [{ openDatabase }, { connectionsOf }, { readInfraWarnings }] = await Promise.all([
+  const [{ openDatabase }, { connectionsOf }, { readInfraWarnings }, { readConstrainedWarnings }] = await Promise.all([
     import('../../store/database.ts'),
     import('../config/connections.ts'),
     import('../show/infra-errors.ts'),
+    import('../show/constrained-calls.ts'),
   ]);
   const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 2, settings: '-c statement_timeout=3000' });
   try {
-    return await readInfraWarnings(db);
-  } catch {
-    return [];
+    const read = [readInfraWarnings(db), readConstrainedWarnings(db)].map((warnings) => warnings.catch((): string[] => []));
+    return (await Promise.all(read)).flat();
   } finally {
     await db.$client.end();
   }

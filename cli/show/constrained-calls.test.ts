@@ -5,6 +5,7 @@ import { recordCalls } from '../../store/queries/record-calls.ts';
 import { runs } from '../../store/schema.ts';
 import { callRecord } from '../../store/testing/call-record.ts';
 import { useDatabase } from '../../store/testing/use-database.ts';
+import { readConstrainedWarnings } from './constrained-calls.ts';
 import { show } from './show.ts';
 
 const store = useDatabase();
@@ -14,7 +15,7 @@ async function record(trialId: string, sampling: Record<string, unknown>, untrai
   await recordCalls(store.db, [callRecord({ trialId, sampling, choice: { untrainable } })]);
 }
 
-test('show warns of calls that a framework\'s mode makes untrainable, and of no others', async () => {
+test('show and status warn of calls that a framework\'s mode makes untrainable, and of no others', async () => {
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
   await store.db.insert(runs).values([{ id: 'run', config }, { id: 'other', config }]);
   for (const runId of ['run', 'other']) for (const agent of ['looker', 'writer']) await openAttempt(store.db, { trialId: `${runId}-${agent}`, attempt: 1, runId, agent });
@@ -30,5 +31,6 @@ test('show warns of calls that a framework\'s mode makes untrainable, and of no 
   expect(JSON.parse(await showRun(true))).toMatchObject({
     constrained_calls: [{ agent: 'looker', fields: ['tool_choice'], client: 'pydantic-ai/2.68.0', calls: 2 }, { agent: 'writer', fields: ['response_format'], client: null, calls: 1 }],
   });
+  expect((await readConstrainedWarnings(store.db)).toSorted()).toEqual([expect.stringMatching(/^run other: 1 call is not trained/), expect.stringMatching(/^run run: 3 calls are not trained/)]);
   expect(await showRun(false)).toMatch(/WARNING: 3 calls are not trained: tool_choice \(pydantic-ai: output_type\) .* Set constrained_decoding: hint/);
 });

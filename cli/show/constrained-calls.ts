@@ -1,7 +1,7 @@
-import { and, count, eq, sql } from 'drizzle-orm';
+import { and, count, eq, inArray, sql } from 'drizzle-orm';
 import { constrainedAdvice } from '../../gateway/chat/framework-modes.ts';
 import type { Database } from '../../store/database.ts';
-import { calls, trials } from '../../store/schema.ts';
+import { calls, runs, trials } from '../../store/schema.ts';
 
 /** Calls of one agent that are not trained because their requests hold the reply to a form. `fields`: those that ask for it. */
 export type ConstrainedCalls = { agent: string | null; fields: string[]; client: string | null; calls: number };
@@ -25,4 +25,11 @@ export function constrainedNotice(found: readonly ConstrainedCalls[]): string | 
   if (!first) return null;
   const all = found.reduce((sum, each) => sum + each.calls, 0);
   return `${all} ${all === 1 ? 'call is' : 'calls are'} not trained: ${constrainedAdvice(first.fields, first.client)}`;
+}
+
+/** The same of each run that is under way. */
+export async function readConstrainedWarnings(db: Database): Promise<string[]> {
+  const underWay = await db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
+  const told = await Promise.all(underWay.map(async ({ id }) => ({ id, notice: constrainedNotice(await readConstrained(db, id)) })));
+  return told.flatMap(({ id, notice }) => (notice === null ? [] : [`run ${id}: ${notice}`]));
 }
