@@ -1,17 +1,33 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import type { Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 
 /** Those whose connections were let through before; workers come again and again. */
 const known = new Set<number>();
+
+/** The kernel's tables are read while they change: what is not in them at once is looked for again. */
+const LOOKS = 5;
+const BETWEEN_LOOKS_MS = 50;
 
 /**
  * Whether the process at the other end of a loopback connection is one of ours: a process of this user, or of root, in
  * the process namespace of this one. Every sandbox has another namespace, as user or root, so what cannot be found out
  * counts as no.
  */
-export async function isOwnProcess({ localPort, remotePort }: Pick<Socket, 'localPort' | 'remotePort'>): Promise<boolean> {
-  const peer = await clientSide(localPort ?? 0, remotePort ?? 0);
-  if (!peer || ![0, process.getuid?.()].includes(peer.uid)) return false;
+export async function isOwnProcess({ localPort = 0, remotePort = 0 }: Pick<Socket, 'localPort' | 'remotePort'>): Promise<boolean> {
+  for (let look = 1; look <= LOOKS; look++) {
+    const isOwn = await lookFor(localPort, remotePort);
+    if (isOwn !== null) return isOwn;
+    if (look < LOOKS) await sleep(BETWEEN_LOOKS_MS);
+  }
+  return false;
+}
+
+/** Null when nobody is found who holds the connection. */
+async function lookFor(serverPort: number, clientPort: number): Promise<boolean | null> {
+  const peer = await clientSide(serverPort, clientPort);
+  if (!peer) return null;
+  if (![0, process.getuid?.()].includes(peer.uid)) return false;
   const ours = await readlink('/proc/self/ns/pid');
   const pids = (await readdir('/proc')).map(Number).filter((pid) => pid > 0);
   for (const pid of [...known, ...pids.toReversed()]) {
@@ -20,7 +36,7 @@ export async function isOwnProcess({ localPort, remotePort }: Pick<Socket, 'loca
     known.add(pid);
     return true;
   }
-  return false;
+  return null;
 }
 
 /** The user and the inode of the socket that connected from `clientPort` to `serverPort`. */
