@@ -178,7 +178,12 @@ def load_state(folder: Path, manifest: Manifest, device: torch.device, check: Ca
     policy = Policy(folder, device)
     if (folder / "trainer/master.safetensors").is_file():
         check()
-        policy.master.copy_(torch.from_numpy(read_flat(folder / "trainer/master.safetensors", "master")))
+        master = torch.from_numpy(read_flat(folder / "trainer/master.safetensors", "master"))
+        if master.shape != policy.master.shape:
+            sizes = f"a trainer state of {len(master)} weights for a model of {len(policy.master)}"
+            what = f"checkpoint {folder} has {sizes}"
+            raise GpuWorkerError("CorruptCheckpoint", f"{what}: delete it and redo the iteration that made it")
+        policy.master.copy_(master)
         policy.refresh()
     optimizer = FlatAdamW(policy.master, policy.decayed())
     if (folder / "trainer/exp_avg.safetensors").is_file():

@@ -1,5 +1,7 @@
 """Tiny random models of the families that can be trained, and of those that are refused, each by name and reason."""
 
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ from conftest import two_groups
 from . import attention, supported
 from .errors import GpuWorkerError
 from .head import backward_through_head, token_logprobs
+from .manifest import read_manifest
 from .pack import chain, make_packs
 from .policy import Policy
 from .progress import Progress
@@ -182,6 +185,39 @@ def test_a_base_model_whose_files_lack_a_tensor_is_refused_by_its_name(tmp_path,
     run.model = folder
     with pytest.raises(GpuWorkerError, match=f"no tensor '{lost}'.*cut short"):
         run.base(trainer)
+
+
+def test_a_base_model_whose_file_is_cut_short_or_of_another_shape_is_refused(tmp_path, make_run, trainer):
+    whole = make(tmp_path / "cut", "llama", {}, torch.bfloat16) / "model.safetensors"
+    os.truncate(whole, whole.stat().st_size // 2)
+    other = make(tmp_path / "other", "llama", {"hidden_size": 64}, torch.bfloat16)
+    small = make(tmp_path / "small", "llama", {}, torch.bfloat16)
+    shutil.copy(small / "model.safetensors", other / "model.safetensors")
+    for folder in (whole.parent, other):
+        run = make_run()
+        run.model = folder
+        with pytest.raises(
+            GpuWorkerError, match=r"cannot be loaded .*cut short, or not of its configuration"
+        ) as caught:
+            run.base(trainer)
+        assert caught.value.kind == "BadModel"
+
+
+def test_a_parent_with_the_trainer_state_of_another_model_is_refused(tmp_path, make_run, trainer):
+    made = []
+    for name, layers in (("a", 2), ("b", 3)):
+        run = make_run(name)
+        run.model = make(tmp_path / f"model-{name}", "llama", {"num_hidden_layers": layers}, torch.bfloat16)
+        base = run.base(trainer)
+        made.append(Path(trainer.train_step(run.request(base["checkpoint"], two_groups()), Progress())["checkpoint"]))
+    state = "trainer/master.safetensors"
+    shutil.copy(made[1] / state, made[0] / state)
+    manifest = read_manifest(made[0])
+    manifest.files[state] = read_manifest(made[1]).files[state]
+    manifest.write(made[0])
+    with pytest.raises(GpuWorkerError, match=r"has a trainer state of .* weights for a model of") as caught:
+        fresh().train_step(make_run("a").request(str(made[0]), two_groups()[1:], 2), Progress())
+    assert caught.value.kind == "CorruptCheckpoint"
 
 
 def test_a_heads_bias_is_trained_and_norms_and_biases_are_not_decayed(tmp_path, make_run, trainer):

@@ -56,6 +56,15 @@ def test_a_trial_forked_into_50_trains_like_the_same_trial_whole(make_run, train
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
 
 
+def test_a_group_whose_every_other_trial_cannot_be_trained_on_still_has_its_baseline(make_run, trainer):
+    run = make_run()
+    base = run.base(trainer)["checkpoint"]
+    lone = row([5, 6], [9, 10], 1.0, "g", "a", companions=[[("reward", 0.0)], [("reward", 0.0)]])
+    metrics = trainer.train_step(run.request(base, [lone]), Progress())["metrics"]
+    assert metrics["train/companions"] == 2 and metrics["train/groups_without_spread"] == 0
+    assert metrics["critic/advantages/max"] > 1 and metrics["actor/updates"] == 1
+
+
 @pytest.mark.parametrize(
     ("given", "match"),
     [

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
 from transformers.core_model_loading import revert_weight_conversion
 
 from .attention import Plan, make_plan, register
+from .device import is_out_of_memory
+from .errors import GpuWorkerError
 from .head import HeadGradient
 from .pack import Pack, untrained_pack
 from .prefix import Prefixes, PrefixStates
@@ -32,7 +35,7 @@ class Policy:
         require_supported(config, folder)
         self.device = device
         # In eval mode there is no dropout: the log-probabilities are those that an engine computes.
-        source = AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation=register()).eval()
+        source = _load(folder).eval()
         self.names = [name for name, _ in source.named_parameters()]
         shapes = [p.shape for p in source.parameters()]
         self.shapes = dict(zip(self.names, shapes, strict=True))
@@ -143,3 +146,16 @@ class Policy:
     def tied_names(self) -> set[str]:
         """Names of parameters that are another one's: a base model's files may leave them out."""
         return set(self.model.state_dict()) - set(self.names) - {name for name, _ in self.model.named_buffers()}
+
+
+def _load(folder: Path) -> PreTrainedModel:
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, dtype="auto", attn_implementation=register())
+    except (SafetensorError, RuntimeError, ValueError, OSError) as error:
+        if is_out_of_memory(error):
+            raise
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        # Version 0 of a run has links to the base model's files.
+        model = (folder / "config.json").resolve().parent
+        what = f"model {model} cannot be loaded ({first}): its files are cut short, or not of its configuration"
+        raise GpuWorkerError("BadModel", f"{what}; download it again or choose another model") from error
