@@ -61,6 +61,7 @@ const standing = (row: Trial, attempt: number) => ({
   rewards: row.rewards,
   reported_reward: row.reportedReward,
   reason: row.reason,
+  metadata: row.metadata,
   created_at: seconds(row.createdAt),
 });
 

@@ -58,6 +58,7 @@ class Standing(TypedDict):
     reported_reward: float | None
     """The agent's own, outside any run."""
     reason: str | None
+    metadata: dict[str, Any] | None
     created_at: float
 
 
@@ -169,12 +170,13 @@ class TrialgateClient:
         group_id: str | None = None,
         sampling: Mapping[str, float | str | Mapping[str, float]] | None = None,
         budgets: Budgets | None = None,
+        metadata: dict[str, Any] | None = None,
     ) -> Opened:
         """Opens a session, or its next attempt.
 
         `sampling`: by name a number that is forced, `{"default": number}`, or "agent" to leave it to the agent.
         """
-        opening = {"attempt": attempt, "run_id": run_id, "group_id": group_id, "sampling": sampling, "budgets": budgets}
+        opening = {"attempt": attempt, "run_id": run_id, "group_id": group_id, "sampling": sampling, "budgets": budgets, "metadata": metadata}
         given = {name: value for name, value in opening.items() if value is not None}
         return cast(Opened, self._json("POST", _session(trial_id), body=given))
 

@@ -7,7 +7,7 @@ type SamplingName = 'temperature' | 'top_p' | 'top_k' | 'min_p' | 'presence_pena
 export type Sampling = { [Name in SamplingName]?: Choice };
 export type Budgets = { calls?: number; tokens?: number; seconds?: number; bytes?: number; prompt_tokens?: number };
 
-export type Opening = { run_id?: string; group_id?: string; attempt?: number; sampling?: Sampling; budgets?: Budgets };
+export type Opening = { run_id?: string; group_id?: string; attempt?: number; sampling?: Sampling; budgets?: Budgets; metadata?: Record<string, unknown> };
 export type Opened = { session_id: string; status: 'created'; attempt: number; api_key: string; base_url: string };
 
 export type Filter = { run_id?: string; group_id?: string; outcome?: Outcome; status?: 'created' | 'completed'; cursor?: string };
@@ -24,6 +24,8 @@ type Standing = {
   /** The agent's own, outside any run. */
   reported_reward: number | null;
   reason: string | null;
+  /** What its client opened it with. */
+  metadata: Record<string, unknown> | null;
   created_at: number;
 };
 

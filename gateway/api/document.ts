@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { OPERATIONS, type Operation } from './operations.ts';
 import * as schemas from './schemas.ts';
+import { TRIAL_ID } from '../../store/trial-id.ts';
 
 const named = {
   Opening: schemas.opening,
@@ -49,7 +50,7 @@ export function openApiDocument(version: string) {
 }
 
 function described({ id, summary, keys, path, query, body, reply, lines, failures }: Operation) {
-  const inPath = path.includes('{trial_id}') ? [{ name: 'trial_id', in: 'path', required: true, schema: { type: 'string', pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$' } }] : [];
+  const inPath = path.includes('{trial_id}') ? [{ name: 'trial_id', in: 'path', required: true, description: 'Percent-encoded: it may hold slashes', schema: { type: 'string', pattern: TRIAL_ID.source } }] : [];
   const content = typeof reply === 'string' ? { [lines ? 'application/jsonl' : 'application/json']: { schema: refer(reply) } } : { [reply.type]: { schema: { type: 'string' } } };
   return {
     operationId: id,

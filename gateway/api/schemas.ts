@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { TRIAL_ID } from '../../store/trial-id.ts';
 import { samplingChoices } from '../../store/sampling-choices.ts';
 import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES } from '../../store/schema.ts';
 
@@ -11,12 +12,21 @@ const object = z.record(z.string(), z.unknown());
 
 const budgets = z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), bytes: count, prompt_tokens: count }).partial();
 
+const MOST_METADATA = 16_384;
+/** PostgreSQL has no NUL in its texts. */
+const isStorable = (metadata: object): boolean => {
+  const text = JSON.stringify(metadata);
+  return text.length <= MOST_METADATA && !/\\u(0000|d[89a-f])/.test(text);
+};
+const metadata = object.refine(isStorable, `at most ${MOST_METADATA} characters of JSON, without NUL`);
+
 export const opening = z.strictObject({
   run_id: id.optional(),
   group_id: id.optional(),
   attempt: count.max(999_999_999).optional(),
   sampling: samplingChoices.optional(),
   budgets: budgets.optional(),
+  metadata: metadata.optional().describe('What its client wants to find it by; kept as it is'),
 });
 
 export const opened = z.object({
@@ -38,7 +48,7 @@ export const filter = z.strictObject({
   group_id: id.optional(),
   outcome: z.enum(OUTCOMES).optional(),
   status: statusOf.optional(),
-  cursor: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,255}$/, 'the `next_cursor` of a page, or the `session_id` of a line').optional(),
+  cursor: z.string().regex(TRIAL_ID, 'the `next_cursor` of a page, or the `session_id` of a line').optional(),
 });
 export const listing = filter.extend({ limit: z.coerce.number().int().min(1).max(500).optional() });
 export const exporting = filter.extend({ samples: z.enum(['true', 'false']).optional() });
@@ -55,6 +65,7 @@ const standing = {
   rewards: z.record(z.string(), z.number()).nullable().describe("The verifier's"),
   reported_reward: z.number().nullable().describe("The agent's own, outside any run; nothing trains on it"),
   reason: z.string().nullable(),
+  metadata: object.nullable().describe('What its client opened it with'),
   created_at: seconds,
 };
 

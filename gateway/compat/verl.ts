@@ -20,9 +20,18 @@ export function isByUrl({ settings }: GatewayDeps, { headers }: Request): boolea
 export async function opensByUrl(deps: GatewayDeps, request: Request): Promise<boolean> {
   if (!isByUrl(deps, request) || deps.adminKey === null) return false;
   const [, session, completed] = ROUTES.exec(`${request.method} ${new URL(request.url).pathname}`) ?? [];
-  const trialId = session ?? completed;
+  const trialId = decoded(session ?? completed);
   if (trialId === undefined || !isTrialId(trialId) || isTaken(trialId)) return false;
   // A trial that was deleted is still its run's.
   const [trial] = await patiently(deps, () => deps.db.select({ runId: trials.runId }).from(trials).where(eq(trials.id, trialId)));
   return !trial || trial.runId === null;
+}
+
+/** Undefined where it is no percent-encoding. */
+function decoded(segment: string | undefined): string | undefined {
+  try {
+    return segment && decodeURIComponent(segment);
+  } catch {
+    return undefined;
+  }
 }

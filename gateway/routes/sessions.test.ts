@@ -71,3 +71,22 @@ test.each([
   expect(reply.status).toBe(400);
   expect((await reply.json()).error.message).toMatch(message);
 });
+
+test('a trial may have slashes, colons and at signs in its id, percent-encoded in paths', async () => {
+  const id = 'django/django@4.2:test-1';
+  const path = `/sessions/${encodeURIComponent(id)}`;
+  const metadata = { suite: 'django', seed: 7 };
+  const opened = await (await gateway.admin('POST', path, { metadata })).json();
+  expect(opened).toMatchObject({ session_id: id, base_url: expect.stringContaining('/django%2Fdjango%404.2%3Atest-1/v1') });
+  const paths = [opened.base_url, `${gateway.gateway.url}/v1`, `${gateway.gateway.url}/${encodeURIComponent(id)}`].map((base) => `${base}/chat/completions`);
+  for (const url of [...paths, `${gateway.gateway.url}/v1/chat/completions/${encodeURIComponent(id)}`]) {
+    const reply = await fetch(url, { method: 'POST', headers: { authorization: `Bearer ${opened.api_key}` }, body: JSON.stringify(ASK) });
+    expect([url, reply.status]).toEqual([url, 200]);
+  }
+  const record = await (await gateway.admin('GET', path)).json();
+  expect([record.turns.length, record.metadata]).toEqual([4, metadata]);
+  for (const spoiled of [{ metadata: { x: 'y'.repeat(20_000) } }, { metadata: { x: '\u0000' } }]) expect((await gateway.admin('POST', path, spoiled)).status).toBe(400);
+  expect((await gateway.admin('POST', `${path}/complete`)).status).toBe(200);
+  expect((await gateway.admin('GET', `/sessions?cursor=${encodeURIComponent(id)}`)).status).toBe(200);
+  expect((await gateway.admin('DELETE', path)).status).toBe(200);
+});

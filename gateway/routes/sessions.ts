@@ -26,7 +26,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   app.post('/sessions/:trial', async (c) => {
     const trialId = c.req.param('trial');
-    if (!isTrialId(trialId)) throw badRequest(`trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\` and \`-\`, at most 255`);
+    if (!isTrialId(trialId)) throw badRequest(`trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\`, \`:\`, \`@\`, \`/\` and \`-\`, at most 255`);
     if (isTaken(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
     if (c.env?.handOver && isHeavy(c.req.raw)) return c.env.handOver(null);
     const { bytes } = await readBody(c.req.raw, deps.settings);
@@ -37,7 +37,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       status: 'created',
       attempt: opened.attempt,
       api_key: attemptKey(deps.secret, trialId, opened.attempt),
-      base_url: `${new URL(c.req.url).origin}/${trialId}/v1`,
+      base_url: `${new URL(c.req.url).origin}/${encodeURIComponent(trialId)}/v1`,
     });
   });
 

@@ -15,6 +15,7 @@ export type OpenAttempt = {
   agent?: string;
   sampling?: Sampling;
   budgets?: Budgets;
+  metadata?: Record<string, unknown>;
   policyVersion?: number;
 };
 export type OpenedAttempt = { trialId: string; attempt: number; created: boolean };
