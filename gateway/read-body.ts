@@ -8,6 +8,8 @@ export type Hold = (bytes: number) => void;
 export type BodyLimits = JsonLimits & { maxBodyBytes: number };
 
 const LARGE = 2 ** 20;
+/** What a value or key counts beside its bytes. It takes some 600 bytes of memory while its call is prepared, and less afterwards. */
+const NODE_BYTES = 128;
 
 /** Whether a body is worth a question before it is read, or does not say how long it is, decoded. */
 export const isLarge = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > LARGE;
@@ -24,7 +26,9 @@ export async function readBody(request: Request, limits: BodyLimits, hold: Hold 
   const sent = announced === null ? await readUnannounced(request, maxBodyBytes, hold) : new Uint8Array(await request.arrayBuffer());
   const body = coding === null ? sent : await decodeBody(sent, coding, maxBodyBytes);
   if (coding !== null) hold(body.byteLength);
-  return { bytes: body, nodes: checkBounds(body, limits) };
+  const nodes = checkBounds(body, limits);
+  hold(nodes * NODE_BYTES);
+  return { bytes: body, nodes };
 }
 
 async function readUnannounced(request: Request, maxBodyBytes: number, hold: Hold): Promise<Uint8Array<ArrayBuffer>> {
@@ -45,8 +49,9 @@ async function readLarge(request: Request, limits: BodyLimits, hold: Hold): Prom
     // The rest is read all the same: many clients do not read a reply before they have sent all.
     if (refusal) continue;
     try {
+      const before = bounds.nodes;
       bounds.add(part);
-      hold(part.byteLength);
+      hold(part.byteLength + (bounds.nodes - before) * NODE_BYTES);
       parts.push(part);
     } catch (error) {
       refusal = error;

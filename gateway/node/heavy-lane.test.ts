@@ -129,3 +129,17 @@ test('a retry of a large reply whose connection ended early gets that reply, and
   expect(await isReplay(ask(3))).toEqual([true, false]);
   expect(await trial.calls()).toHaveLength(3);
 });
+
+test('a trial whose open calls hold many values gets a 429, and another is answered', async () => {
+  await gateway.restart({ settings: { maxBodyBytesInFlight: 4 * 2 ** 20 } });
+  const [trial, other] = [await gateway.trial(), await gateway.trial()];
+  const released = Promise.withResolvers<void>();
+  gateway.engine.beforeEnd = () => released.promise;
+  const first = trial.chat(withManyNodes());
+  await eventually(() => gateway.engine.seen.length === 1);
+  const refused = await trial.chat(withManyNodes());
+  expect([refused.status, refused.headers.get('retry-after'), (await refused.json()).error.code]).toEqual([429, '2', 'too_many_bytes_in_flight']);
+  released.resolve();
+  expect((await first).status).toBe(200);
+  expect([(await other.chat(withManyNodes())).status, (await trial.chat(withManyNodes())).status]).toEqual([200, 200]);
+});
