@@ -4,6 +4,8 @@ import type { JsonObject } from '../json.ts';
 import { hear, type Heard } from '../testing/heard.ts';
 import { withVllm } from '../testing/own-vllm.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
+import { openDatabase } from '../../store/database.ts';
+import { readCalls } from '../../store/queries/read-calls.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 
 type Case = { path: string; body: JsonObject };
@@ -46,6 +48,8 @@ const ASKED: Record<string, Case> = {
   },
 };
 const EACH = Object.entries(ASKED).flatMap(([what, { path, body }]) => [false, true].map((stream) => ({ what, stream, path, body: { model: 'policy', temperature: 0, ...body, ...(stream ? { stream } : {}) } })));
+const IMPOSSIBLE = 'an-impossible-grammar';
+const faults: string[] = [];
 const heard = new Map<string, { direct: Heard; through: Heard }>();
 
 beforeAll(async () => {
@@ -59,6 +63,15 @@ beforeAll(async () => {
         const direct = await fetch(`${vllm}/v1/${path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), signal: stop });
         heard.set(`${what} ${stream}`, { direct: await hear(direct), through: await hear(await trial.ask(`/${path}`, body)) });
       }
+      const db = openDatabase(postgres.url);
+      const trial = await trialOverHttp({ url: gateway.url, adminKey: 'the admin key' }, IMPOSSIBLE);
+      for (const stream of [false, true]) {
+        const body = { model: 'policy', ...CHAT, stream, structured_outputs: { grammar: 'root ::= root' } };
+        await (await trial.chat(body)).text().catch(() => {});
+        await (await trial.chat({ model: 'policy', ...CHAT, stream })).text();
+      }
+      faults.push(...(await readCalls(db, { trialId: IMPOSSIBLE, attempt: 1 })).map(({ status, fault }) => `${status} ${fault}`));
+      await db.$client.end();
       await gateway.close();
     }, stop, { args: ['--max-model-len', '2048'], layers: 4 });
   } finally {
@@ -70,4 +83,8 @@ test.each(EACH)('$what sounds otherwise through the gateway than from vLLM itsel
   const both = heard.get(`${what} ${stream}`);
   expect(both?.direct).toMatchObject({ status: 200 });
   expect(both?.through).toEqual(both?.direct);
+});
+
+test('a grammar that vLLM answers with an error, whole and streamed, is its request’s fault, and the next request is answered', () => {
+  expect(faults).toEqual(['failed request', 'completed null', 'failed request', 'completed null']);
 });
