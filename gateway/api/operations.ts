@@ -1,6 +1,6 @@
 import type { z } from 'zod';
 import type { SchemaName } from './document.ts';
-import { attemptQuery, exporting, listing } from './schemas.ts';
+import { attemptQuery, exporting, listing, recordQuery } from './schemas.ts';
 
 export type Operation = {
   /** The clients' methods have these names. */
@@ -36,7 +36,7 @@ export const OPERATIONS: readonly Operation[] = [
     reply: 'Opened',
     failures: { ...BAD, ...KEY, 409: 'The attempt is closed', 413: 'The body is too large', ...STORE },
   },
-  { ...admin, id: 'get', method: 'get', path: SESSION, summary: 'All calls of an attempt, whole', query: attemptQuery, reply: 'Session', failures: { ...BAD, ...KEY, ...UNKNOWN, ...STORE } },
+  { ...admin, id: 'get', method: 'get', path: SESSION, summary: 'All calls of an attempt, whole', query: recordQuery, reply: 'Session', failures: { ...BAD, ...KEY, ...UNKNOWN, ...STORE } },
   {
     ...admin,
     id: 'samples',

@@ -55,6 +55,12 @@ export const exporting = filter.extend({ samples: z.enum(['true', 'false']).opti
 
 export const attemptQuery = z.strictObject({ attempt: z.string().regex(/^[1-9]\d{0,8}$/, 'a number from 1').optional() });
 
+/** `since`: calls that ended later; `limit`: the first of those, in the order of their commits. */
+export const recordQuery = attemptQuery.extend({
+  since: z.string().regex(/^\d{1,12}(\.\d{1,9})?$/, 'seconds since the epoch').optional(),
+  limit: z.string().regex(/^[1-9]\d{0,5}$/, 'a number from 1').optional(),
+});
+
 const standing = {
   session_id: z.string(),
   run_id: z.string().nullable(),

@@ -90,3 +90,15 @@ test('a trial may have slashes, colons and at signs in its id, percent-encoded i
   expect((await gateway.admin('GET', `/sessions?cursor=${encodeURIComponent(id)}`)).status).toBe(200);
   expect((await gateway.admin('DELETE', path)).status).toBe(200);
 });
+
+test('a session’s record may be read in parts: calls that ended later, and so many of them', async () => {
+  const { api_key } = await (await gateway.admin('POST', '/sessions/parts')).json();
+  for (let i = 0; i < 4; i++) await (await gateway.chat('parts', api_key, ASK)).text();
+  const read = async (query: string): Promise<{ call_id: string; ended_at: number }[]> => (await (await gateway.admin('GET', `/sessions/parts${query}`)).json()).turns;
+  const all = await read('');
+  const [, second] = all;
+  expect(await read('?limit=2')).toEqual(all.slice(0, 2));
+  expect(await read(`?since=${second?.ended_at}`)).toEqual(all.filter(({ ended_at }) => ended_at > (second?.ended_at ?? 0)));
+  expect((await read(`?since=${second?.ended_at}&limit=1`)).length).toBeLessThan(2);
+  expect((await gateway.admin('GET', '/sessions/parts?since=yesterday')).status).toBe(400);
+});

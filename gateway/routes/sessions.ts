@@ -9,7 +9,7 @@ import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts'
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { isTrialId } from '../../store/trial-id.ts';
-import { attemptQuery, opening } from '../api/schemas.ts';
+import { attemptQuery, opening, recordQuery } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import { isByUrl, isTaken } from '../compat/verl.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
@@ -42,7 +42,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   });
 
   /** The trial, and the attempt that `?attempt=` names, else its current one. */
-  const sessionOf = async (trialId: string, query: Record<string, string>) => {
+  const sessionOf = async (trialId: string, query: Record<string, string | undefined>) => {
     const { attempt: asked } = check(attemptQuery, query);
     const trial = isTrialId(trialId) && (await patiently(deps, () => readTrial(deps.db, trialId)));
     if (!trial) throw sessionNotFound();
@@ -50,8 +50,10 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   };
 
   app.get('/sessions/:trial', async (c) => {
-    const { trial, at } = await sessionOf(c.req.param('trial'), c.req.query());
-    const calls = await patiently(deps, () => readCalls(deps.db, at));
+    const { since, limit, ...attempt } = check(recordQuery, c.req.query());
+    const { trial, at } = await sessionOf(c.req.param('trial'), attempt);
+    const all = await patiently(deps, () => readCalls(deps.db, at));
+    const calls = all.filter(({ endedAt }) => since === undefined || endedAt.getTime() / 1000 > Number(since)).slice(0, limit === undefined ? undefined : Number(limit));
     const refused = await patiently(deps, () => readRefusals(deps.db, trial.id));
     return jsonReply(sessionRecord(trial, at.attempt, calls, refused), {});
   });
