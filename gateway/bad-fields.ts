@@ -13,7 +13,8 @@ export function badFields({ issues }: z.ZodError): Failure {
 }
 
 function deepest(issue: z.core.$ZodIssue): Found {
-  const { path, message } = issue;
+  const { path } = issue;
+  const message = issue.message.replace(/^Invalid input: expected (.+), received undefined$/, 'is missing: expected $1');
   const own = { path, message, expected: issue.code === 'invalid_type' ? [issue.expected] : [] };
   if (issue.code !== 'invalid_union') return own;
   const tried = issue.errors.flatMap(([first]) => (first ? [deepest(first)] : []));
