@@ -250,7 +250,13 @@ export class Call {
   }
 
   /** Null once it is recorded; else why it was refused. */
-  async #record(end: Recorded): Promise<Failure | null> {
+  #record(end: Recorded): Promise<Failure | null> {
+    const recording = this.#recordOrSayWhy(end);
+    this.#deps.recorder.keep(recording);
+    return recording;
+  }
+
+  async #recordOrSayWhy(end: Recorded): Promise<Failure | null> {
     const { id, trial, request, inForce: sampled, bindsTools, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
     const record = recordOf({ id, trial, request, sampled, bindsTools, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, fillsBytes: false, ...end });

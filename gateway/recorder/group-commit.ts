@@ -28,6 +28,7 @@ export class GroupCommit implements Recorder {
   readonly #options: GroupCommitOptions;
   readonly #queue: Entry[] = [];
   readonly #orphans: string[] = [];
+  readonly #kept = new Set<Promise<unknown>>();
   #heldBytes = 0;
   #running: Promise<void> | null = null;
 
@@ -60,7 +61,16 @@ export class GroupCommit implements Recorder {
   }
 
   async close(): Promise<void> {
-    await this.#running;
+    while (this.#running || this.#kept.size > 0) {
+      await this.#running;
+      await Promise.allSettled(this.#kept);
+    }
+  }
+
+  keep(work: Promise<unknown>): void {
+    this.#kept.add(work);
+    const forget = () => void this.#kept.delete(work);
+    work.then(forget, forget);
   }
 
   #expire(entry: Entry): void {

@@ -7,6 +7,8 @@ export interface Recorder {
    * Rejects when it could not be committed in time; it then does not count as completed, even if the commit succeeds later.
    */
   record(call: CallRecord): Promise<'recorded' | 'refused'>;
-  /** Waits for what is queued. */
+  /** Has `close` wait for work that may record more: a refused record is followed by one that says why. */
+  keep(work: Promise<unknown>): void;
+  /** Waits for what is queued, and for what is kept. */
   close(): Promise<void>;
 }

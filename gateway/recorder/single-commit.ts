@@ -23,7 +23,7 @@ export class SingleCommit implements Recorder {
     const deadline = Date.now() + waitMs;
     const late = new AbortController();
     const committing = this.#commit(call, late.signal);
-    this.#keep(committing);
+    this.keep(committing);
     let timer: ReturnType<typeof setTimeout> | undefined;
     const expired = new Promise<never>((_, reject) => {
       timer = setTimeout(() => {
@@ -77,7 +77,7 @@ export class SingleCommit implements Recorder {
     }
   }
 
-  #keep(work: Promise<unknown>): void {
+  keep(work: Promise<unknown>): void {
     this.#pending.add(work);
     const forget = () => void this.#pending.delete(work);
     work.then(forget, forget);
