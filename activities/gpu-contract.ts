@@ -30,7 +30,7 @@ export type TrainStepInput = {
 export type TrainStepResult = Checkpoint & {
   step_key: string;
   reused: boolean;
-  /** Why the step made no update, when a number of it was not finite. */
+  /** The reason why the step made no update. It is set when a value of the step was not finite. */
   skipped?: string | null;
 };
 

@@ -4,7 +4,7 @@ import { destroySandbox } from './sandbox/destroy-sandbox.ts';
 import type { RunConfig } from './run-config.ts';
 import { HostSlots } from './host-slots.ts';
 
-/** `network`: what the run says of its agents' network; null: what the agent's file says. */
+/** `network` is the run's setting for its agents' network. Null means that the agent's file decides. */
 export type Occupied = { sandbox: Sandbox; task: Task; network: RunConfig['network'] };
 type Entry = Occupied & { idle: NodeJS.Timeout };
 type Key = { trialId: string; attempt: number };

@@ -1,39 +1,39 @@
 import type { Evidence } from '../store/schema.ts';
 
-/** How the process of an agent ended, by what its host saw. */
+/** The end of an agent's process, as its host saw it. */
 export type ProcessEnd = {
   ending: 'done' | 'agent_error';
-  /** For people; null when done. */
+  /** An explanation for people. It is null when the agent is done. */
   reason: string | null;
-  /** It was killed by SIGKILL, by whomever. */
+  /** Whether SIGKILL ended the process. It does not matter who sent it. */
   killed: boolean;
 };
 
-/** What others than the agent know of its end. */
+/** Evidence about the agent's end that does not come from the agent. */
 export type Witness = {
   isDiskFull: boolean;
-  /** The machine, not the sandbox, ran out of memory while the agent ran. */
+  /** Whether the machine, not the sandbox, ran out of memory while the agent ran. */
   isMachineOutOfMemory: boolean;
-  /** The gateway does not answer now. */
+  /** Whether the gateway does not answer now. */
   isGatewayAway: boolean;
-  /** The host could not bring the agent to the gateway, and the agent got no answer after that. */
+  /** Whether the host could not connect the agent to the gateway, and the agent got no answer after that. */
   hasGatewayFailed: boolean;
-  /** A call that failed by no fault of the agent's shortly before its end, and after which it got no answer. */
+  /** A call that failed shortly before the agent's end through no fault of the agent, and after which the agent got no answer. */
   unanswered: { fault: Exclude<Evidence, 'host'>; reason: string } | null;
-  /** Earlier attempts of the trial that ended by such evidence. */
+  /** The number of earlier attempts of the trial that ended because of such evidence. */
   earlier: number;
-  /** The engines have answered a call of the run since this attempt began. */
+  /** Whether the engines have answered a call of the run since this attempt began. */
   enginesAnswer: boolean;
 };
 
 export type Judgement = { outcome: 'agent_error' | 'infra_error' | null; reason: string | null; evidence?: Evidence };
 
-/** How often one trial may end because of a failed call, or a machine without memory: both can be provoked in ways that nobody has thought of. */
+/** The number of times that one trial may end because of a failed call or a machine without memory. An agent may find ways to cause both. */
 const BELIEVED = 2;
 
 /**
- * Decides whether an agent's end is the agent's own. Evidence decides, from the host and the gateway; neither how the agent exits nor
- * what it prints counts: a model learns to say whatever gives it another try.
+ * Decides whether an agent's end is the agent's own fault. Only evidence from the host and the gateway counts. The agent's exit status
+ * and its output do not count, because a model learns to produce whatever gives it another try.
  */
 export function judgeAgentEnd({ ending, reason, killed }: ProcessEnd, witness: Witness): Judgement {
   const { isDiskFull, isGatewayAway, hasGatewayFailed, isMachineOutOfMemory, unanswered, earlier, enginesAnswer } = witness;

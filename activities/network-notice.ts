@@ -4,13 +4,13 @@ import { listAgents, loadAgent } from './sandbox/load-agent.ts';
 
 const NOTICE = 'reach all that this host reaches (network: host), the ports of its loopback among them: only for agents and models that you trust';
 
-/** What must be said of a run whose agents are not confined to the gateway; null where all are. */
+/** Returns a notice for a run whose agents can reach more than the gateway; null if every agent reaches only the gateway. */
 export async function networkNotice({ network, agents }: Pick<RunConfig, 'network' | 'agents'>): Promise<string | null> {
   const names = network === null ? await withHostNetwork(agents) : network === 'host' ? agents : [];
   return names.length ? `the agents ${names.join(', ')} ${NOTICE}` : null;
 }
 
-/** The agents whose own file opens the network of the host. */
+/** Returns the agents whose own file opens the host's network. */
 export async function agentsWithHostNetwork(): Promise<string[]> {
   return withHostNetwork(await listAgents(agentsFolder));
 }

@@ -6,14 +6,14 @@ import type { Witness } from './judge-agent-end.ts';
 type Ended = {
   trialId: string;
   attempt: number;
-  /** When the host last failed to bring the agent to the gateway, in milliseconds since the epoch. */
+  /** The time at which the host last failed to connect the agent to the gateway, in milliseconds since the epoch. */
   gatewayFailedAt: number | null;
 };
 
-/** An agent that goes on for longer after a failed call has come to terms with it. */
+/** An agent that runs longer than this after a failed call did not end because of that call. */
 const BEFORE_ITS_END_MS = 120_000;
 
-/** Reads what the gateway has recorded of an attempt that just ended, as evidence of whose fault its end is. */
+/** Reads the gateway's records of an attempt that just ended. They are evidence of whose fault the end is. */
 export async function readWitness(db: Database, { trialId, attempt, gatewayFailedAt }: Ended): Promise<Pick<Witness, 'hasGatewayFailed' | 'unanswered' | 'earlier' | 'enginesAnswer'>> {
   const ofAttempt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt));
   const hasGatewayFailed =
@@ -31,7 +31,7 @@ export async function readWitness(db: Database, { trialId, attempt, gatewayFaile
   const earlier = await db.$count(attempts, and(eq(attempts.trialId, trialId), eq(attempts.outcome, 'infra_error'), isNotNull(attempts.evidence)));
   const { fault, reason } = failed ?? {};
   if (fault !== 'engine' && fault !== 'gateway' && fault !== 'store') return { hasGatewayFailed, unanswered: null, earlier, enginesAnswer: true };
-  // Only of trials of the run that are open or ended a moment ago: an attempt has hours to run, a run has many trials.
+  // Reads only trials of the run that are open or ended a moment ago, because an attempt can take hours and a run has many trials.
   const { rows } = await db.execute(sql`
     select from trials own join trials others on others.run_id = own.run_id join calls on calls.trial_id = others.id and calls.attempt = others.attempt
     where own.id = ${trialId} and coalesce(others.sealed_at, now()) >= own.attempt_opened_at and calls.status = 'completed' and calls.ended_at >= own.attempt_opened_at

@@ -67,7 +67,7 @@ test.skipIf((await isolation()).kind !== 'bubblewrap')("a run's `network: host` 
   onTestFinished(() => void server.close().closeAllConnections());
   const address = server.address();
   const gatewayUrl = `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
-  // What the store would say of the calls does not matter here.
+  // The store's answer about the calls does not matter here.
   const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
   for (const network of ['gateway', 'host'] as const) {
     await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl, network, onSandbox: (folder) => (root = folder) }).catch(() => null);
@@ -85,7 +85,7 @@ describe('an agent in front of a gateway', () => {
     expect((await trial.calls()).filter((call) => call.finishReason === 'stop')).toHaveLength(1);
   });
 
-  /** How an attempt ends whose agent crashed after these calls: of each, the engine's fault. */
+  /** Returns the end of an attempt whose agent crashed after these calls. `faults` has the engine's fault in each call. */
   async function crashedAfter(...faults: Fault[]) {
     const trial = await gateway.trial({ runId: 'run' });
     await gateway.givePool('run', 'default');
@@ -102,7 +102,7 @@ describe('an agent in front of a gateway', () => {
     [['dead'], { outcome: 'infra_error', evidence: 'engine' }],
     [['status_503'], { outcome: 'infra_error', evidence: 'engine' }],
     [['dead', 'bad_request'], { outcome: 'infra_error', evidence: 'engine' }],
-    // Answered with an error by an engine that is well, twice: such as `structured_outputs: {grammar: "root ::= root"}`.
+    // A healthy engine answers with an error twice, for example to `structured_outputs: {grammar: "root ::= root"}`.
     [['status_500'], { outcome: 'agent_error' }],
     [['bad_request'], { outcome: 'agent_error' }],
     [['dead', 'none'], { outcome: 'agent_error' }],

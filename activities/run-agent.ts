@@ -17,7 +17,7 @@ export type AgentEnd = {
   /** Null: it ended by itself and is to be verified. */
   outcome: 'agent_error' | 'truncated' | 'infra_error' | null;
   reason?: string;
-  /** Of an `infra_error`: what shows it. */
+  /** The evidence for an `infra_error`. */
   evidence?: Evidence;
   seconds: Record<string, number>;
 };
@@ -59,7 +59,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
   if (ending === 'cancelled') throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
   const spent = { agent: result.process.seconds };
   const killed = result.process.signal === 'SIGKILL' || result.process.exitCode === SIGKILL_EXIT;
-  // A store that is away with the gateway has no say in it, and would be waited for.
+  // This does not ask the store, which may be down together with the gateway and would cause a wait.
   const recorded = isGatewayAway ? NOTHING_RECORDED : await readWitness(deps.db, { trialId, attempt, gatewayFailedAt: result.process.gatewayFailedAt });
   const judged = judgeAgentEnd({ ending, reason, killed }, { isDiskFull, isMachineOutOfMemory, isGatewayAway, ...recorded });
   const why = judged.reason ?? undefined;
@@ -74,13 +74,13 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
 
 const said = new Set<string>();
 
-/** Once a process for each agent. */
+/** Warns once in each process for each agent. */
 function sayHostNetwork(agent: string): void {
   if (said.has(agent)) return;
   said.add(agent);
   console.warn(`WARNING: the agent ${agent} reaches all that this host reaches (network: host), the ports of its loopback among them`);
 }
 
-/** As shells and bubblewrap report it. */
+/** The exit code that shells and bubblewrap report for it. */
 const SIGKILL_EXIT = 128 + 9;
 const NOTHING_RECORDED = { hasGatewayFailed: false, unanswered: null, earlier: 0, enginesAnswer: false };

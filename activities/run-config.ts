@@ -20,7 +20,7 @@ export const runConfig = z.strictObject({
   tasks: z.array(z.string().min(1)).min(1),
   /** Names under `agents/`. A group's trials share one agent; groups take turns. */
   agents: z.array(z.string().min(1)).min(1).default(['oneshot']),
-  /** `gateway`: agents reach the gateway and nothing else. `host`: all that the host reaches. Absent: as each agent's file says. */
+  /** `gateway` lets agents reach only the gateway. `host` lets them reach all that the host reaches. If it is absent, each agent's file decides. */
   network: z.enum(NETWORKS).nullable().default(null),
   iterations: z.int().min(0),
   groups_per_iteration: count.default(8),
@@ -52,7 +52,7 @@ export const runConfig = z.strictObject({
   max_response_length: count.default(128),
   /** What a trial may use before it ends as `truncated`, besides its deadline: calls, sampled tokens, seconds from its start. */
   budgets: z.strictObject({ calls: count.optional(), tokens: count.optional(), seconds: seconds.optional(), bytes: count.optional() }).prefault({}),
-  /** What a forced tool or a schema of an agent's request becomes: the engine's grammar, whose calls train only with its mask, or a hint in the prompt. */
+  /** The handling of a forced tool or a schema in an agent's request: the engine's grammar, whose calls train only with its mask, or a hint in the prompt. */
   constrained_decoding: z.enum(['enforce', 'hint']).default('enforce'),
   /** A number is forced on every call, `default: number` holds where the agent does not choose, `agent` leaves it to it. */
   sampling: samplingChoices

@@ -14,7 +14,7 @@ export type TrialVerdict = {
   seconds: Record<string, number>;
 };
 
-/** A verifier that outlasts the trial's deadline is ended like one that outlasts its own. */
+/** A verifier that runs past the trial's deadline is ended like one that runs past its own. */
 const within = (task: Task, seconds: number): Task => ({
   ...task,
   verifier: { ...task.verifier, timeoutSec: Math.min(task.verifier.timeoutSec, seconds) },

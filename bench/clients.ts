@@ -35,7 +35,7 @@ const ADMIN_KEY = 'the bench';
 const postgres = await TestPostgres.create();
 const rows: string[][] = [];
 const differences: string[] = [];
-/** A row for each mode of a client. */
+/** One row for each mode of a client. */
 const modes: string[][] = [];
 
 async function runAll(runOne: (client: Client) => Promise<string[]>): Promise<void> {
@@ -109,7 +109,7 @@ mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
 writeFileSync(join(REPOSITORY, `bench/results/clients${values.engine === 'toy' ? '' : `-${values.engine}`}.txt`), text);
 if (values.engine === 'toy' && !only) writePages(modeRowsIn(text));
 
-/** The pages' tables of modes are this benchmark's. */
+/** Updates the tables of modes on the documentation pages, which come from this benchmark. */
 function writePages(found: ReturnType<typeof modeRowsIn>): void {
   const update = (name: string, change: (page: string) => string) => {
     const file = join(REPOSITORY, 'docs/clients', `${name}.md`);

@@ -1,4 +1,4 @@
-"""Tokens that a train step computes over those that are distinct, for groups of one prompt.
+"""Compares the tokens that a train step computes with the distinct ones, for groups of one prompt.
 
     PYTHONPATH=gpu-workers .trialgate/venv/bin/python bench/packs.py --out bench/results/packs.txt
 
@@ -31,7 +31,7 @@ def group(prompt: int, seed: int) -> list[Chain]:
 
 
 def measure(prompt: int, groups: int, budget: int) -> tuple[int, int, int]:
-    """(tokens computed, distinct tokens, packs)"""
+    """Returns (tokens computed, distinct tokens, packs)."""
     chains = [each for seed in range(groups) for each in group(prompt, seed)]
     packs = list(make_packs(chains, budget))
     prefixes = {

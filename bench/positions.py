@@ -1,4 +1,4 @@
-"""The trainer's log-probabilities beside transformers' own, by position, on the small real model in float32.
+"""Compares the trainer's log-probabilities with transformers' own, by position, on the small real model in float32.
 
 PYTHONPATH=gpu-workers .trialgate/venv/bin/python bench/positions.py --out bench/results/positions.txt
 """

@@ -1,7 +1,7 @@
 /**
- * What a sandbox's own network costs: starts of a command that ends at once, and an agent's calls to a gateway that answers at once. Each round
- * tries all networks in turn, so that what else this machine does meets all of them: `host` (the baseline), `none` (the namespace alone, as a
- * verifier has it), `gateway` (namespace, relay and forwarder, as an agent has it).
+ * Measures the cost of a sandbox's own network: starts of a command that ends at once, and an agent's calls to a gateway that answers at once. Each
+ * round tries all networks in turn, so that other load on this machine affects all of them: `host` (the baseline), `none` (only the namespace, as
+ * a verifier has it), `gateway` (namespace, relay and forwarder, as an agent has it).
  *
  *   node bench/sandbox.ts --rounds 30 --calls 300
  *
@@ -24,7 +24,7 @@ const KINDS = ['host', 'none', 'gateway'] as const;
 const PARTS = 64;
 const THREADS = 16;
 
-/** Times its own calls, so that Python's start is no part of them. */
+/** The program times its own calls, so that Python's start is not included. */
 const CLIENT = `
 import http.client, json, sys, threading, time
 host, port, calls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

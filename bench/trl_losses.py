@@ -1,4 +1,4 @@
-"""TRL's own GRPO losses on fixed numbers: what `gpu-workers/trialgate_gpu/objectives/trl_test.py` compares with.
+"""Records TRL's own GRPO losses on fixed numbers, for `gpu-workers/trialgate_gpu/objectives/trl_test.py`.
 
     .trialgate/bench-venv/bin/python bench/trl_losses.py gpu-workers/trialgate_gpu/objectives/trl-losses.json
 
@@ -39,7 +39,7 @@ def inputs() -> dict[str, torch.Tensor]:
 
 
 def settings(loss_type: str, delta: float | None, correction: str) -> SimpleNamespace:
-    """What `_compute_loss` reads of its trainer."""
+    """The attributes of its trainer that `_compute_loss` reads."""
     kind = "grpo" if loss_type == "gspo" else loss_type
     return SimpleNamespace(
         aux_loss_enabled=False,
@@ -66,7 +66,7 @@ def measure(given: dict[str, torch.Tensor], loss_type: str, delta: float | None,
     trainer = settings(loss_type, delta, correction)
     logprobs = given["logprobs"].clone().requires_grad_()
     trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None)
-    # As `_generate_and_score_completions` makes it, with a cap of 2.
+    # This follows `_generate_and_score_completions`, with a cap of 2.
     difference = (given["start"] - given["recorded"]) * given["mask"]
     ratio = (difference.sum(1, keepdim=True) if correction == "sequence" else difference).exp().clamp(max=2.0)
     ids = torch.zeros(ROWS, LENGTH, dtype=torch.long)

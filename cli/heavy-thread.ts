@@ -1,5 +1,5 @@
 import { loadGateway } from './load-gateway.ts';
 
-/** The gateway's thread for heavy requests, from one file as the gateway itself. */
+/** Runs the gateway's thread for heavy requests, loaded from one file like the gateway itself. */
 const { runHeavyThread } = await loadGateway();
 await runHeavyThread();

@@ -16,8 +16,8 @@ export function olderThan([major, minor]) {
 export const runsTypeScript = () => !olderThan([22, 18]);
 
 /**
- * Ends this process when the npm that started it ends. A signal to `npx` or `npm run` ends npm and its shell, which pass nothing on:
- * what they started would be left running.
+ * Ends this process when the npm that started it ends. A signal to `npx` or `npm run` ends npm and its shell, but they do not pass
+ * it on, so their child processes would keep running.
  */
 export function endWithNpm() {
   const started = startedBy();
@@ -30,7 +30,7 @@ export function endWithNpm() {
   timer.unref();
 }
 
-/** This process' parent, which is npm's shell or npm itself, and the parent of that. */
+/** Returns this process' parent, which is npm's shell or npm itself, and that process' parent. */
 const startedBy = () => [process.ppid, parentOf(process.ppid)];
 
 /** @param {number} pid */

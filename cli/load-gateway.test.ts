@@ -35,7 +35,7 @@ test('a failure within that file loses its exit code', async () => {
   expect(code).toBe(EXIT.badInput);
 });
 
-// Of a SIGINT to npx alone nobody else learns: npm hands it to its shell, which waits for the command. A terminal sends it to all of them.
+// If only npx gets a SIGINT, npm passes it to its shell, which waits for the command, so no other process learns of it. A terminal signals all.
 test.each([
   ['npx', 'SIGTERM'], ['npx', 'SIGHUP'], ['launcher', 'SIGTERM'], ['launcher', 'SIGINT'], ['launcher', 'SIGHUP'], ['launcher', 'SIGKILL'],
 ] as const)('the gateway that %s started ends when that gets %s', async (starter, signal) => {
@@ -59,6 +59,6 @@ function endGroup(leader: number | undefined): void {
   try {
     if (leader !== undefined) process.kill(-leader, 'SIGKILL');
   } catch {
-    // All of it has ended.
+    // All processes have ended.
   }
 }

@@ -15,7 +15,7 @@ export function addSettings(
     const { about, placeholder } = settingOf(key);
     const fallback = settingOf(key).default;
     const shown = fallback === undefined || Array.isArray(fallback) ? '' : `, default ${String(fallback)}`;
-    // `--unsandboxed` alone means true.
+    // `--unsandboxed` without a value means true.
     const argument = settingOf(key).default === false ? `[${placeholder}]` : `<${placeholder}>`;
     command.option(`${aliases[key] ?? flagOf(key)} ${argument}`, `${about} (${variableOf(key)}${shown})`);
   }

@@ -1,12 +1,12 @@
 import { chmodSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 
-/** One of these in a folder shows that Trialgate keeps its things there. */
+/** One of these entries in a folder shows that Trialgate uses the folder. */
 const OURS = ['secrets.json', 'state.json', 'stamps', 'temporal.db'];
 
 /**
- * Makes the folder where it is not there, and closes it to other users (0700). A folder that was there before and holds
- * something else is left as it is: others may need it.
+ * Creates the folder if it does not exist, and closes it to other users (0700). An older folder that contains
+ * something else stays as it is, because others may need it.
  */
 export function makePrivate(folder: string): void {
   mkdirSync(path.dirname(folder), { recursive: true });

@@ -9,7 +9,7 @@ import { INSTALLS } from './folders.ts';
 
 let folder: string;
 
-/** The `trialgate` command on a machine whose bubblewrap does not work. */
+/** Runs the `trialgate` command on a machine whose bubblewrap does not work. */
 function trialgate(...args: string[]) {
   const env = { PATH: `${folder}:${process.env['PATH']}`, HOME: folder, TRIALGATE_HOME: join(folder, 'home') };
   return spawnSync(INSTALLS.node, [INSTALLS.main, ...args], { env, cwd: folder, encoding: 'utf8' });

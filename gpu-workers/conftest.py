@@ -16,7 +16,7 @@ from trialgate_gpu.load_base import load_base
 from trialgate_gpu.progress import Progress
 from trialgate_gpu.train_step import Trainer
 
-# Threads cost more than they bring for models this small, above all on a machine that does other work too.
+# Extra threads slow down models this small, above all on a machine that also does other work.
 torch.set_num_threads(1)
 
 SCHEMA = pa.schema(

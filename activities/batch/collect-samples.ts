@@ -48,7 +48,7 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
         collected.staleness.push(age);
       }
     }
-    // A baseline without the trials that cannot be trained on would favour those that can.
+    // A baseline without the trials that cannot be trained on would favour the other trials.
     if (collected.samples.length === before) ofGroup.push(rewards);
   }
   return collected;
@@ -66,7 +66,7 @@ function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number
   return oldest;
 }
 
-/** The rewards of trials of the same groups that an earlier batch has: a group has one baseline. */
+/** Returns the rewards of trials that an earlier batch has and that belong to the same groups, because a group has one baseline. */
 async function readEarlier(db: Database, config: RunConfig, members: Trial[]): Promise<Map<string, Record<string, number>[]>> {
   const ids = [...new Set(members.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
   const earlier = new Map<string, Record<string, number>[]>();

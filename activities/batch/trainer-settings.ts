@@ -14,13 +14,13 @@ export const trainerShape = {
       clip_grad: z.number().positive().default(1),
     })
     .prefault({}),
-  /** One of `gpu-workers/trialgate_gpu/objectives/`. Where a setting of it is null, it is as the objective's paper has it. */
+  /** The name of a module in `gpu-workers/trialgate_gpu/objectives/`. A setting that is null has the value of the objective's paper. */
   objective: z.enum(['grpo', 'gspo', 'cispo', 'rloo']).default('grpo'),
   clip_ratio_low: fraction.nullable().default(null),
   clip_ratio_high: z.number().min(0).nullable().default(null),
-  /** The most that a ratio counts where the advantage is negative (dual clip). */
+  /** The largest ratio that counts where the advantage is negative (dual clip). */
   clip_ratio_c: z.number().gt(1).default(3),
-  /** Weighs what the engine sampled by how probable the trainer finds it: each token, each sequence, or not. */
+  /** Whether each token, or each sequence, is weighted by how probable the trainer finds what the engine sampled. */
   rollout_is: z.enum(['token', 'sequence', 'none']).default('token'),
   /** The largest such weight (truncated importance sampling). */
   rollout_is_threshold: z.number().min(1).default(2),
@@ -28,17 +28,17 @@ export const trainerShape = {
   rollout_rs: z.enum(['token_k1', 'seq_mean_k1']).nullable().default(null),
   rollout_rs_threshold: z.tuple([fraction, z.number().min(1)]).default([0.5, 2]),
   loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).nullable().default(null),
-  /** The divisor of `seq-mean-token-sum-norm`, in tokens a trial; null: the most that a trial may sample. */
+  /** The divisor of `seq-mean-token-sum-norm`, in tokens per trial. Null means the most tokens that a trial may sample. */
   loss_scale_factor: z.number().positive().nullable().default(null),
   norm_adv_by_std_in_grpo: z.boolean().default(true),
   ppo_epochs: count.default(1),
-  /** In trials; absent: the whole batch is one optimiser step. */
+  /** The size of a mini-batch in trials. If it is absent, the whole batch is one optimiser step. */
   ppo_mini_batch_size: count.nullable().default(null),
-  /** Weights of named rewards; a name without one counts 1. */
+  /** The weights of named rewards. A name without a weight counts 1. */
   reward_weights: z.record(z.string(), z.number()).default({}),
-  /** Steps in a row that may make no update because a number of theirs was not finite; one more blocks the run. */
+  /** The number of consecutive steps that may make no update because a value was not finite. One more such step blocks the run. */
   max_skipped_steps: z.int().min(0).default(2),
-  /** How many of the newest checkpoints stay on disk. */
+  /** The number of newest checkpoints that stay on disk. */
   keep_checkpoints: z.int().min(2).default(2),
   seed: z.int().default(0),
 };
@@ -48,12 +48,12 @@ export type TrainerSettings = z.output<typeof trainerSettings>;
 
 type Limits = { max_response_length: number; budgets: { calls?: number | undefined; tokens?: number | undefined } };
 
-/** What the trainer gets of a run's settings. */
+/** Returns the part of a run's settings that the trainer gets. */
 export function trainerSettingsOf(config: TrainerSettings & Limits): TrainerSettings & { loss_scale_factor: number } {
   return { ...trainerSettings.parse(config), loss_scale_factor: config.loss_scale_factor ?? mostTokens(config) };
 }
 
-/** The most tokens that a trial may sample; where nothing bounds its calls, those of one call. */
+/** Returns the most tokens that a trial may sample. If nothing limits the number of its calls, this is the limit of one call. */
 function mostTokens({ max_response_length: ofCall, budgets: { calls = 1, tokens } }: Limits): number {
   return tokens ?? calls * ofCall;
 }

@@ -6,9 +6,9 @@ export const agentFile = z.strictObject({
   name: z.string().regex(/^[a-z0-9][a-z0-9-]*$/, 'lower-case letters, digits and dashes'),
   description: z.string().min(1),
   command: z.array(z.string().min(1)).min(1),
-  /** Besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY. */
+  /** The agent gets these besides PATH, HOME, TMPDIR, LANG, OPENAI_BASE_URL, OPENAI_API_KEY, ANTHROPIC_BASE_URL, ANTHROPIC_AUTH_TOKEN and ANTHROPIC_API_KEY. */
   env: z.record(z.string(), z.string()).default({}),
-  /** `gateway`: it reaches the gateway and nothing else. `host`: all that the host reaches. A run file may say otherwise. */
+  /** `gateway` lets the agent reach only the gateway. `host` lets it reach all that the host reaches. A run file can override this. */
   network: z.enum(NETWORKS).default('gateway'),
   limits: z
     .strictObject({

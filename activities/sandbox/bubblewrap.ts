@@ -12,10 +12,10 @@ export type BubblewrapOptions = {
   python: Python | null;
   mounts: Mount[];
   cwd: string;
-  /** Whether it shares the host's network; else it has a loopback of its own and nothing more. */
+  /** Whether the sandbox shares the host's network. If not, it has only a loopback of its own. */
   hostNetwork: boolean;
   statusFd?: number;
-  /** Where bubblewrap reads the filter of system calls. */
+  /** The file descriptor from which bubblewrap reads the filter of system calls. */
   seccompFd?: number;
 };
 
@@ -55,7 +55,7 @@ export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, s
       ...passableParents(inside),
       ...[writable ? '--bind' : '--ro-bind', host, inside],
     ]),
-    // Their own folders apart, a sandbox could fill both, and they are memory.
+    // `/` and `/dev` are in memory, and a sandbox could fill them. Only its own folders stay writable.
     ...['--remount-ro', '/', '--remount-ro', '/dev', '--chdir', cwd, '--', ...drop],
   ];
 }
@@ -65,7 +65,7 @@ function likeHost(path: string): string[] {
   return lstatSync(path).isSymbolicLink() ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path];
 }
 
-/** bubblewrap makes the folders above a mount for root alone; the sandbox's user must be able to pass. */
+/** bubblewrap creates the folders above a mount for root only. The sandbox's user must be able to pass through them. */
 function passableParents(path: string): string[] {
   const above = [];
   for (let folder = dirname(path); folder !== '/'; folder = dirname(folder))

@@ -6,7 +6,7 @@ import { findCgroupParents, openCgroup } from './cgroup.ts';
 
 const LIMITS = { memoryMb: 100, processes: 20, cpus: 0.5 };
 
-/** Many a machine has version 1 alone: this shows where version 2 is written and read, not that a kernel keeps to it. */
+/** Many machines have only version 1. This test shows where version 2 is read and written, not that a kernel applies it. */
 test('version 2: limits are written to the files that the kernel reads, and kills are read from its counters', () => {
   const all = mkdtempSync(join(tmpdir(), 'trialgate-cgroup-'));
   onTestFinished(() => rmSync(all, { recursive: true }));

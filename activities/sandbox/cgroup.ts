@@ -7,24 +7,24 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** The control groups of this machine under which sandboxes get their own. Version 1 has a tree of its own for each resource. */
+/** The control groups of this machine below which sandboxes get their own groups. Version 1 has a separate tree for each resource. */
 export type CgroupParents = { version: 2; all: string } | { version: 1; memory: string; pids: string; cpu: string };
 
 export type CgroupLimits = { memoryMb: number; processes: number; cpus: number };
 
-/** What the kernel did to a sandbox for want of memory. */
+/** The kernel's actions on a sandbox for lack of memory. */
 export type MemoryKills = {
-  /** Processes of the sandbox that the kernel killed; null where there is no cgroup to say so. */
+  /** The number of the sandbox's processes that the kernel killed. It is null if no cgroup reports it. */
   oomKills: number | null;
   /** Whether the sandbox was at its own limit. If not, the machine had no memory left. */
   hitMemoryLimit: boolean;
 };
 
 export type Cgroup = {
-  /** Comes before the command: joins the group, then becomes the command. */
+  /** The prefix of the command. It joins the group and then becomes the command. */
   enter: string[];
   memoryKills: () => MemoryKills;
-  /** Ends what is still in it. */
+  /** Ends all processes that are still in the group. */
   remove: () => Promise<void>;
 };
 
@@ -33,10 +33,10 @@ export const NO_MEMORY_KILLS: MemoryKills = { oomKills: null, hitMemoryLimit: fa
 const PREFIX = 'trialgate-';
 const PERIOD_US = 100_000;
 const ENTER = 'until [ "$1" = -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"';
-/** What another worker has made a moment ago may still be empty. */
+/** A younger group may still be empty because another worker has just made it. */
 const STALE_MS = 60_000;
 
-/** Null where this machine, or this user, cannot make control groups that limit memory, processes and processor time. */
+/** Returns null where this machine or this user cannot make control groups that limit memory, processes and processor time. */
 export async function findCgroupParents(): Promise<CgroupParents | null> {
   for (const parents of candidates()) {
     try {
@@ -93,7 +93,7 @@ function setLimits(parents: CgroupParents, name: string, { memoryMb, processes, 
   }
 }
 
-/** `oom` counts how often the group was at its own limit and nothing could be freed. */
+/** `oom` counts how often the group reached its own limit and the kernel could free nothing. */
 function killsOfVersion2(folder: string): MemoryKills {
   const events = read(join(folder, 'memory.events'));
   return { oomKills: counter(events, 'oom_kill'), hitMemoryLimit: counter(events, 'oom') > 0 };
@@ -115,16 +115,16 @@ function read(file: string): string {
   }
 }
 
-/** A kernel may be built without it. */
+/** A kernel may be built without this controller. */
 function writeIfThere(file: string, value: string): void {
   try {
     writeFileSync(file, value);
   } catch {
-    // Without swap there is nothing to limit; without cgroup.kill the processes are ended otherwise.
+    // Without swap there is nothing to limit. Without cgroup.kill the processes are ended in another way.
   }
 }
 
-/** A killed process stays in its group for some moments. */
+/** A killed process stays in its group for a moment. */
 async function removeFolder(folder: string): Promise<void> {
   for (let round = 0; round < 100 && !removeNow(folder); round += 1) await sleep(5);
 }
@@ -141,7 +141,7 @@ function removeNow(folder: string): boolean {
 const foldersOf = (parents: CgroupParents): string[] =>
   parents.version === 2 ? [parents.all] : [parents.memory, parents.pids, parents.cpu];
 
-/** Removes the groups that workers which were killed have left. The kernel removes only empty ones. */
+/** Removes the groups that killed workers left behind. The kernel removes only empty groups. */
 function sweep(parents: CgroupParents): void {
   for (const parent of foldersOf(parents)) {
     const old = readdirSync(parent).filter((name) => name.startsWith(PREFIX)).map((name) => join(parent, name));
@@ -149,7 +149,7 @@ function sweep(parents: CgroupParents): void {
   }
 }
 
-/** In order of preference: below the worker's own group its limits hold for the sandboxes too. */
+/** The candidates in order of preference. Below the worker's own group, the worker's limits apply to the sandboxes too. */
 function candidates(): CgroupParents[] {
   const mounts = read('/proc/self/mountinfo').split('\n').flatMap(parseMount);
   const own = read('/proc/self/cgroup').split('\n').map((line) => line.split(':'));
@@ -171,7 +171,7 @@ function candidates(): CgroupParents[] {
   return found;
 }
 
-/** The kernel refuses that for a group which has processes of its own, unless it is the topmost one. */
+/** The kernel refuses this for a group that has processes of its own, unless it is the topmost group. */
 function enableControllers(folder: string): void {
   writeIfThere(join(folder, 'cgroup.subtree_control'), '+memory +pids +cpu');
 }

@@ -2,19 +2,19 @@ import { constants } from 'node:fs';
 import { mkdir, open, writeFile } from 'node:fs/promises';
 import { joinBytes, walkFiles, type WalkedEntry } from './walk-files.ts';
 
-/** `entries` counts everything that is found: also folders, and what is not copied. */
+/** `entries` counts every entry that is found, including folders and entries that are not copied. */
 export type CopyLimits = { bytes: number; entries: number };
 export type Copied = { bytes: number; entries: number; skipped: string[] };
 
 type Options = { ignore?: string[]; signal?: AbortSignal };
 
 const MAX_DEPTH = 64;
-/** Linux takes no longer path. */
+/** The longest path that Linux accepts. */
 const MAX_PATH_BYTES = 4095;
 
 /**
- * Copies directories and regular files, nothing else: a link, a device, a socket or a pipe is skipped, never followed,
- * and so is what lies too deep.
+ * Copies only directories and regular files. It skips links, devices, sockets and pipes, never follows a link,
+ * and skips entries that lie too deep.
  * @throws RangeError when the limits are passed
  */
 export async function copyFiles(from: string, to: string, limits: CopyLimits, { ignore = [], signal }: Options = {}): Promise<Copied> {
@@ -22,7 +22,7 @@ export async function copyFiles(from: string, to: string, limits: CopyLimits, { 
   const start = Buffer.byteLength(from) + 1;
   const targetOf = (path: Buffer): Buffer => joinBytes(to, path.subarray(start));
   const ignored = ({ entry, depth }: WalkedEntry): boolean => depth === 0 && ignore.includes(entry.name);
-  // Said for each folder before the walk asks for it.
+  // The loop sets this for each folder before the walk asks whether to enter it.
   let enters = false;
 
   await mkdir(to, { recursive: true });

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 
 /**
- * Keeps a command, and what it starts, on as many cores as `cpus` says: where there are no control groups, which also know
- * parts of a core. Empty where this process has no more cores than that.
+ * Limits a command and its child processes to the number of cores in `cpus`. It is used where there are no control groups, which
+ * can also limit parts of a core. The result is empty if this process has no more cores than that.
  */
 export function onCores(cpus: number): string[] {
   const all = allowedCores();
@@ -13,7 +13,7 @@ export function onCores(cpus: number): string[] {
   return ['taskset', '--cpu-list', cores.join(',')];
 }
 
-/** From a list such as `0-3,8`. */
+/** Reads a list such as `0-3,8`. */
 function allowedCores(): number[] {
   const list = /^Cpus_allowed_list:\s*(\S+)$/m.exec(readFileSync('/proc/self/status', 'utf8'))?.[1] ?? '';
   return list.split(',').flatMap((range) => {

@@ -23,7 +23,7 @@ export type Sandbox = {
   /** The agent's HOME. */
   agentHome: string;
   tmp: string;
-  /** Under bubblewrap its /dev/shm. */
+  /** The folder that is /dev/shm under bubblewrap. */
   shm: string;
   logs: string;
   /** Its own user, where root runs the worker. */
@@ -80,7 +80,7 @@ export async function emptySandbox(home: string, name: string): Promise<Sandbox>
     shm: join(root, 'shm'),
     logs: join(root, 'logs'),
   };
-  // What an older sandbox of this name left must not be found in this one. Fails where it cannot be moved away.
+  // The new sandbox must not contain files of an older sandbox of this name. This fails if they cannot be moved away.
   await discard(home, name);
   await mkdir(root, { mode: 0o700 });
   for (const folder of Object.values(inside)) await mkdir(folder);

@@ -21,8 +21,8 @@ export async function destroySandbox({
 }
 
 /**
- * In this order, so that a removal that is cut short is found and done again. It never fails: an agent can leave what
- * cannot be removed, and that is no reason to lose a verdict or a worker's start. It is logged instead.
+ * This order lets a later run find and finish a removal that was interrupted. It never fails but logs the error, because an agent can
+ * leave files that cannot be removed, and that must not lose a verdict or stop a worker's start.
  */
 export async function removeNamed(home: string, name: string): Promise<void> {
   try {

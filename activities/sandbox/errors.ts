@@ -1,12 +1,12 @@
 import { TrialgateError } from '../../store/errors.ts';
 
 /**
- * Why a verification gave no reward. `killed`: a signal ended the verifier. `ended_early`: it reached a limit. `no_reward`: it wrote none
- * that is valid. `too_much`: the work is more than can be judged.
+ * The reason why a verification gave no reward. `killed`: a signal ended the verifier. `ended_early`: it reached a limit. `no_reward`: it
+ * wrote no valid reward. `too_much`: the work is too large to be judged.
  */
 export type VerifierFailure = 'killed' | 'ended_early' | 'no_reward' | 'too_much';
 
-/** A healthy sandbox, but no valid reward. Whether the verifier or the work it judged caused it `judgeWork` decides. */
+/** The sandbox is healthy but there is no valid reward. `judgeWork` decides whether the verifier or the judged work caused it. */
 export class VerifierError extends TrialgateError {
   readonly failure: VerifierFailure;
   constructor(message: string, failure: VerifierFailure = 'no_reward') {

@@ -6,26 +6,26 @@ import { GatewayWatch, type GatewayFailures } from './gateway-watch.ts';
 import type { GatewayDoor } from './network.ts';
 import { Pace } from './pace.ts';
 
-/** More connections of one sandbox are closed at once. Its relay holds fewer and lets the others wait. */
+/** Connections of one sandbox above this number are closed at once. The sandbox's relay holds fewer and lets the others wait. */
 const MAX_CONNECTIONS = 600;
-/** A sandbox that opens connections in a loop does not use up the ports of its host, which each keeps for a minute. */
+/** This limit keeps a sandbox that opens connections in a loop from using up its host's ports. The host keeps each port for a minute. */
 const PACE = { perSecond: 100, burst: 512 };
 
 export type Forwarder = {
   /** The Unix socket to mount into the sandbox. */
   socket: string;
-  /** The sandbox's own /etc/hosts; null where no name is needed. */
+  /** The sandbox's own /etc/hosts. It is null where no name is needed. */
   hosts: string | null;
-  /** Whether the relay inside has reported that it works. */
+  /** Returns whether the relay inside the sandbox has reported that it works. */
   relayStarted: () => boolean;
   /**
-   * Ends all connections. Returns how many the gateway's side could not take or broke off: evidence from the host,
-   * which nothing that a sandbox sends can forge.
+   * Ends all connections. Returns the number of connections that the gateway's side refused or broke off. This is evidence from the
+   * host, and a sandbox cannot forge it.
    */
   close: () => Promise<GatewayFailures>;
 };
 
-/** Joins every connection to a Unix socket in `folder` to the gateway, byte for byte. */
+/** Connects every connection of a Unix socket in `folder` to the gateway, byte for byte. */
 export async function openForwarder({ host, port, name }: GatewayDoor, folder: string): Promise<Forwarder> {
   const connections = new Set<Socket>();
   const watch = new GatewayWatch(host, port);
@@ -68,7 +68,7 @@ export async function openForwarder({ host, port, name }: GatewayDoor, folder: s
 
   const socket = join(folder, 'gateway.sock');
   const stop = await listenIn(server, folder, 'gateway.sock');
-  // The folder is closed to other users; the sandbox's own user may only connect.
+  // The folder is closed to other users. The sandbox's own user may only connect.
   await chmod(socket, 0o666);
   const hosts = name === null ? null : join(folder, 'hosts');
   if (hosts) await writeFile(hosts, `127.0.0.1 localhost ${name}\n::1 localhost\n`, { mode: 0o644 });
@@ -86,7 +86,7 @@ export async function openForwarder({ host, port, name }: GatewayDoor, folder: s
   };
 }
 
-/** Linux cuts a socket's path at 107 bytes, and a deployment's folder may be deep: listens by the folder's descriptor. */
+/** Linux limits a socket's path to 107 bytes and a deployment's folder may be deep, so this listens through the folder's descriptor. */
 async function listenIn(server: Server, folder: string, name: string): Promise<() => Promise<void>> {
   await rm(join(folder, name), { force: true });
   const handle = await open(folder);
@@ -101,7 +101,7 @@ async function listenIn(server: Server, folder: string, name: string): Promise<(
     const closed = once(server, 'close');
     server.close();
     await closed;
-    // Closing has removed the socket by the descriptor's path, which must not be another folder's by then.
+    // Closing the server removes the socket through the descriptor's path, so the descriptor must stay open until then.
     await handle.close();
   };
 }

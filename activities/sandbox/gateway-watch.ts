@@ -4,21 +4,21 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const PROBE_MS = 3000;
 const BETWEEN_PROBES_MS = 100;
-/** This host has no more ports or descriptors: a sandbox can cause that, and the gateway did not. */
+/** These errors mean that this host has no more ports or descriptors. A sandbox can cause that, so the gateway is not at fault. */
 const SHORTAGES = new Set(['EADDRNOTAVAIL', 'EMFILE', 'ENFILE']);
 
 export type GatewayFailures = {
-  /** Connections that the gateway's side could not take or broke off, seen by the host. */
+  /** The number of connections that the gateway's side refused or broke off, as seen by the host. */
   gatewayFailures: number;
-  /** When the last of them failed, in milliseconds since the epoch; null when none did. */
+  /** The time of the last failure, in milliseconds since the epoch. It is null when there was none. */
   gatewayFailedAt: number | null;
 };
 
 export const NO_GATEWAY_FAILURES: GatewayFailures = { gatewayFailures: 0, gatewayFailedAt: null };
 
 /**
- * Counts when a gateway failed one sandbox's connections. A gateway closes and resets connections of its own accord too,
- * after nonsense or an idle time, so a connection that it ended is only a reason to ask whether it still takes new ones.
+ * Counts the gateway's failures to serve one sandbox's connections. A gateway also closes and resets connections on purpose,
+ * after invalid input or an idle time. A connection that it ended is therefore only a reason to check whether it takes new ones.
  */
 export class GatewayWatch {
   readonly #host: string;
@@ -44,7 +44,7 @@ export class GatewayWatch {
     this.#probing ??= this.#probe().finally(() => (this.#probing = null));
   }
 
-  /** Waits for probes that are under way. */
+  /** Waits for the probes that are still running. */
   async failures(): Promise<GatewayFailures> {
     await this.#probing;
     return { gatewayFailures: this.#failures, gatewayFailedAt: this.#failedAt };
@@ -61,7 +61,7 @@ export class GatewayWatch {
   }
 }
 
-/** Null when the gateway takes a connection, else why not. */
+/** Returns null when the gateway takes a connection, otherwise the reason why not. */
 async function refusal(host: string, port: number): Promise<Error | null> {
   const socket = connect({ host, port });
   try {

@@ -17,10 +17,10 @@ import { processTable } from './process-table.ts';
 import type { ProcessResult } from './run-process.ts';
 import { isolations, sandboxWith, shell, specOf, temporaryHome } from './testing/fixtures.ts';
 
-/** What an attempt has at hand: a sandbox, another one, and things of the host that it should not reach. */
+/** The things that an attempt can use: a sandbox, another sandbox, and things of the host that it should not reach. */
 type World = { isolation: Isolation; home: string; sandbox: Sandbox; other: Sandbox; hostProcess: ChildProcess; token: string };
 
-/** Tries to break one guarantee from inside of a sandbox; true when it got through. */
+/** Tries to break one guarantee from inside a sandbox. Returns true when the attempt succeeded. */
 const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   hostFiles: (world) => prints(world, `cat ${world.home}/readable.txt`, world.token),
   deploymentFiles: (world) => prints(world, `cat ${world.home}/deployment/temporal.db`, world.token),
@@ -30,7 +30,7 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     return read || !(await readFile(file, 'utf8')).includes(world.token);
   },
   processesSeen: (world) => prints(world, `tr '\\0' '\\n' < /proc/${world.hostProcess.pid}/cmdline`, '3600.25'),
-  // Signal 0 asks for the right to signal and does nothing.
+  // Signal 0 asks for the right to signal and has no other effect.
   processesEnded: (world) => prints(world, `kill -0 ${world.hostProcess.pid} && echo allowed`, 'allowed'),
   processesLeft: async (world) => {
     const seconds = `3600.${Math.floor(Math.random() * 1e9)}`;
@@ -53,7 +53,7 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     onTestFinished(async () => void (await Promise.all(SHARED.map((folder) => rm(join(folder, name))))));
     return prints(world, SHARED.map((folder) => `cat ${folder}/${name}`).join('; '), world.token);
   },
-  // Without a filter the kernel knows the call, and finds fault with its arguments.
+  // Without a filter the kernel runs the call and rejects its arguments.
   systemCalls: (world) =>
     prints(world, `python3 -c 'import ctypes, errno; c = ctypes.CDLL(None, use_errno=True); c.syscall(435, 0, 0); print(errno.errorcode[ctypes.get_errno()])'`, 'EINVAL'),
   descriptors: async ({ isolation, home, sandbox, token }) => {
@@ -62,17 +62,17 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
       import { launch } from ${JSON.stringify(new URL('./launcher.ts', import.meta.url).href)};
       const { stdout } = await launch({ ...${JSON.stringify(spec)}, signal: new AbortController().signal });
       console.log(stdout);`;
-    // A worker that inherits a descriptor above those that Node closes by itself.
+    // This worker inherits a descriptor above those that Node closes itself.
     const opened = ['-c', 'exec 20< "$0"; exec "$@"', join(home, 'readable.txt'), process.execPath];
     const { stdout } = await promisify(execFile)('bash', [...opened, '--input-type=module', '-e', code]);
     return stdout.includes(token);
   },
-  // Files in flight between sockets are held by no process.
+  // No process holds files that are in flight between sockets.
   memory: ({ isolation, sandbox }) =>
     printsWith(shell(isolation, sandbox, `python3 -c '${MEMORY_IN_FLIGHT}'`, { memoryMb: 128 }), 'took it'),
   processorTime: async (world) => {
     const { isolation, sandbox } = world;
-    // Without control groups it is kept on some cores, which it may change.
+    // Without control groups the sandbox is limited to some cores, and it can change that.
     if (!isolation.cgroup) return prints(world, 'taskset -pc 0-4095 $$ > /dev/null && nproc', String(availableParallelism()));
     const burn = 'for i in 1 2 3 4; do timeout 2 bash -c "while :; do :; done" & done; wait; times';
     const { stdout } = await shell(isolation, sandbox, burn, { cpus: 0.25 });

@@ -1,9 +1,9 @@
 import type { Isolation } from './isolation.ts';
 
-/** One thing that a sandbox is kept from. */
+/** One guarantee of a sandbox. */
 export type Guarantee = {
   holds: string;
-  /** What is true instead in a form that is not in `heldBy`, or where what it needs is not there. */
+  /** The sentence that is true for a form that is not in `heldBy`, or where the required support is missing. */
   fails: string;
   heldBy: readonly Isolation['kind'][];
   needs?: 'seccomp' | 'cgroup';
@@ -12,7 +12,7 @@ export type Guarantee = {
 type Form = Pick<Isolation, 'kind' | 'seccomp' | 'cgroup'>;
 
 /**
- * What each form of isolation holds and what it does not. The doctor prints these sentences, docs/threat-model.md
+ * The guarantees that each form of isolation gives and does not give. The doctor prints these sentences, docs/threat-model.md
  * repeats them, and `guarantees.test.ts` tries each of them in a real sandbox of each form.
  */
 export const GUARANTEES = {
@@ -119,10 +119,10 @@ function isHeld(name: GuaranteeName, form: Form): boolean {
   return heldBy.includes(form.kind) && (!needs || form[needs] !== null);
 }
 
-/** A sentence that is true, and whether it says that something is held. */
+/** A true sentence, and whether it states a guarantee that holds. */
 export type Statement = { name: GuaranteeName; held: boolean; sentence: string };
 
-/** The sentences that are true of this form of isolation. */
+/** Returns the sentences that are true for this form of isolation. */
 export function statementsOf(isolation: Form): Statement[] {
   return NAMES.map((name) => {
     const held = isHeld(name, isolation);
@@ -132,7 +132,7 @@ export function statementsOf(isolation: Form): Statement[] {
 
 const KINDS = ['bubblewrap', 'user', 'none'] as const;
 
-/** The rows of the table in docs/threat-model.md. */
+/** Returns the rows of the table in docs/threat-model.md. */
 export function guaranteeRows(): string[] {
   return NAMES.map((name) => {
     const { heldBy, needs }: Guarantee = GUARANTEES[name];

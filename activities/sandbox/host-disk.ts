@@ -25,7 +25,7 @@ async function takesAtMost(root: string, bytes: number): Promise<boolean> {
     }
     return true;
   } catch {
-    // What cannot be looked through is the sandbox's doing: it has nobody else to blame.
+    // If a folder cannot be read through, the sandbox caused that itself.
     return false;
   }
 }

@@ -18,11 +18,11 @@ export type Isolation = {
   /** Whether each sandbox gets its own user id. */
   ownUser: boolean;
   python: Python;
-  /** The compiled filter of system calls; null where there is none. */
+  /** The compiled filter of system calls. It is null where there is none. */
   seccomp: string | null;
-  /** Where sandboxes get control groups of their own; null where none can be made. */
+  /** The place where sandboxes get control groups of their own. It is null where none can be made. */
   cgroup: CgroupParents | null;
-  /** Why bubblewrap is not used; null when it is. */
+  /** The reason why bubblewrap is not used. It is null when bubblewrap is used. */
   trouble: string | null;
   /** What to log once, for people. */
   statement: string;
@@ -60,7 +60,7 @@ export async function detectIsolation(options: { bwrap?: string | null; seccomp?
   for (const choice of choices) {
     for (const python of pythons) {
       const failure = await tryOut(choice, python);
-      // A process of the worker's own user could leave its control group again.
+      // A process of the worker's own user could leave its control group.
       const held = choice.kind === 'none' ? null : cgroup;
       if (failure === null) return { ...choice, python, cgroup: held, trouble: choice.kind === 'bubblewrap' ? null : trouble };
       if (choice.kind === 'bubblewrap') trouble ??= failure;
@@ -74,7 +74,7 @@ export async function detectIsolation(options: { bwrap?: string | null; seccomp?
 
 type Choice = Omit<Isolation, 'python' | 'cgroup' | 'trouble'>;
 
-/** Null when Python runs in such a sandbox, else why it does not. */
+/** Returns null when Python runs in such a sandbox, otherwise the reason why it does not. */
 async function tryOut({ kind, bwrap, ownUser, seccomp }: Choice, python: Python): Promise<string | null> {
   const user = ownUser ? PROBE_UID : null;
   const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/', hostNetwork: false, ...(seccomp ? { seccompFd: 4 } : {}) }) : [];
@@ -89,14 +89,14 @@ async function tryOut({ kind, bwrap, ownUser, seccomp }: Choice, python: Python)
   }
 }
 
-/** What the program said last; it may end without a word. */
+/** Returns the last line of the program's output. A program may end without output. */
 function reasonOf(error: unknown, program: string): string {
   if (!(error instanceof Error)) return String(error);
   const said = 'stderr' in error ? String(error.stderr).trim().split('\n').at(-1) : '';
   return said || ('code' in error ? `${program} ended with ${String(error.code)}` : error.message);
 }
 
-/** @throws TrialgateError `missing_prerequisite` where agents would run without bubblewrap and nobody allowed that */
+/** @throws TrialgateError `missing_prerequisite` where agents would run without bubblewrap and the user did not allow that */
 export function requireBubblewrap({ kind, trouble }: Pick<Isolation, 'kind' | 'trouble'>, unsandboxed: boolean): void {
   if (kind === 'bubblewrap' || unsandboxed) return;
   throw new TrialgateError(

@@ -10,7 +10,7 @@ import { MARKER } from './kill-tree.ts';
 import { processesWith } from './process-table.ts';
 import { sandboxWith, taskWith, temporaryHome } from './testing/fixtures.ts';
 
-/** A number: a file of so many bytes that takes no room. */
+/** A number stands for a sparse file of that many bytes. */
 type Files = Record<string, string | Buffer | number>;
 
 async function workOf(script: string, files: Files) {
@@ -30,7 +30,7 @@ async function judge(script: string, files: Files = {}) {
   const { task, sandbox } = await workOf(script, files);
   const judged = judgeWork({ task, sandbox, isolation: await isolation(), signal: new AbortController().signal });
   await judged.catch(() => {});
-  // Neither the clean places nor the control's sandbox is left.
+  // Neither the clean copies nor the control's sandbox remains.
   expect((await readdir(join(sandbox.home, 'sandboxes'))).filter((name) => /verify|control/.test(name))).toEqual([]);
   return judged;
 }

@@ -4,13 +4,13 @@ import { destroySandbox } from './destroy-sandbox.ts';
 import { VerifierError, type VerifierFailure } from './errors.ts';
 import { verify, type Verdict, type Verification } from './verify.ts';
 
-/** How often a verifier runs before its failure counts: what strikes it from outside rarely strikes twice. */
+/** The number of times that a verifier runs before its failure counts. An outside cause rarely occurs twice. */
 const TRIES: Record<VerifierFailure, number> = { killed: 3, ended_early: 2, no_reward: 1, too_much: 1 };
 
 /**
- * Judges the agent's work, also where the verifier gives no reward. Whatever the work can cause is a reward of 0, or wrong answers would
- * drop out of the training by breaking their verifier. Each try has a fresh sandbox. A verifier that then still gives no reward is run on the
- * untouched task as a control: if that has a valid reward, the verifier works here and now, and the work broke it.
+ * Judges the agent's work even if the verifier gives no reward. A failure that the work can cause gives a reward of 0. Otherwise wrong answers
+ * could leave the training by breaking their verifier. Each try has a fresh sandbox. If the verifier still gives no reward, it runs on the
+ * untouched task as a control. If the control has a valid reward, the verifier works, so the work broke it.
  * @throws VerifierError when the verifier gives the untouched task no valid reward either; SandboxError when the host failed
  */
 export async function judgeWork(verification: Verification): Promise<Verdict> {
@@ -24,7 +24,7 @@ export async function judgeWork(verification: Verification): Promise<Verdict> {
   return { ...control, rewards, isInDoubt: false, reason: `counts as 0, since the verifier works on the untouched task: ${failure.message}` };
 }
 
-/** The first verdict that is beyond doubt, else what the last try gave. */
+/** Returns the first verdict that is certain, otherwise the result of the last try. */
 async function lastFailure(verification: Verification): Promise<Verdict | VerifierError> {
   for (let tries = 1; ; tries++) {
     try {
@@ -38,7 +38,7 @@ async function lastFailure(verification: Verification): Promise<Verdict | Verifi
 }
 
 async function judgeUntouched({ task, sandbox: { name, home }, isolation, signal }: Verification): Promise<Verdict> {
-  // A trial's own name may be as long as names may be.
+  // The trial's own name may already have the greatest allowed length.
   const key = { trialId: `control-${createHash('sha256').update(name).digest('hex').slice(0, 32)}`, attempt: 1 };
   try {
     return await verify({ task, sandbox: await createSandbox({ home, ...key, task, signal }), isolation, signal });

@@ -52,7 +52,7 @@ export async function killSandbox(marker: string, uid: number | null, { kind }: 
   if (kind !== 'bubblewrap') await killMarked(kind === 'user' ? uid : null, marker);
 }
 
-/** Kills what carries the marker, or is the user's where it has one. Returns when none is left. */
+/** Kills the processes that carry the marker, or all processes of the user if there is one. Returns when none is left. */
 export async function killMarked(uid: number | null, marker: string): Promise<void> {
   if (uid !== null) return killUser(uid);
   for (let round = 0; round < 50; round += 1) {

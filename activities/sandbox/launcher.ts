@@ -9,7 +9,7 @@ import type { ProcessResult, ProcessSpec } from './run-process.ts';
 
 const FILE = fileURLToPath(new URL('./launcher-process.ts', import.meta.url));
 
-/** What this worker inherited itself would reach the sandboxes. Node opens its own descriptors so that they do not. */
+/** Closes the descriptors that this worker inherited, because they would reach the sandboxes. Node opens its own so that they do not. */
 const CLOSE_DESCRIPTORS = `
   for path in /proc/self/fd/*; do
     number=\${path##*/}
@@ -38,7 +38,7 @@ export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessR
   signal.addEventListener('abort', abort, { once: true });
   try {
     const answer = await reply.catch(async (error: unknown) => {
-      // The launcher is dead. That ends bubblewrap too, but not one that was just starting.
+      // The launcher is dead. That also ends bubblewrap, unless bubblewrap was just starting.
       await killMarked(null, spec.marker);
       throw error;
     });
@@ -50,7 +50,7 @@ export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessR
   }
 }
 
-/** `removeTree` in that process. */
+/** Runs `removeTree` in the launcher's process. */
 export async function remove(path: string): Promise<string | null> {
   const answer = await request((id) => ({ id, remove: path })).reply;
   if ('removed' in answer) return answer.removed;

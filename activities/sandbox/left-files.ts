@@ -3,12 +3,12 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** Folders of the machine that every user may write to. */
+/** The folders of the machine to which every user may write. */
 const SHARED = ['/tmp', '/var/tmp', '/dev/shm'];
 
-/** Removes what a sandbox's own user left where every user may write. Under bubblewrap there is nothing: it has its own. */
+/** Removes the files that a sandbox's own user left in folders that every user may write to. bubblewrap leaves none, as it has its own folders. */
 export async function removeLeftFiles(uid: number): Promise<void> {
   const args = [...SHARED, '-mindepth', '1', '-maxdepth', '1', '-user', String(uid), '-exec', 'rm', '-rf', '--one-file-system', '{}', '+'];
-  // A folder that is not there makes find fail; so does a file that another process removes first.
+  // `find` fails if a folder does not exist, or if another process removes a folder first.
   await run('find', args).catch(() => {});
 }

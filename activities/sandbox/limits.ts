@@ -8,9 +8,9 @@ export type Limits = {
   /** stdout and stderr together. */
   outputBytes: number;
   processes: number;
-  /** Cores' worth of processor time. */
+  /** The processor time, in cores. */
   cpus: number;
-  /** The largest file, and all files of the sandbox together. */
+  /** The size limit for the largest file, and for all files of the sandbox together. */
   storageMb: number;
 };
 
@@ -30,7 +30,7 @@ export function limited(argv: string[], { memoryMb, processes, storageMb }: Limi
   return [...asUser(isolation, uid), '/bin/sh', '-c', script.join('\n'), 'sh', ...argv];
 }
 
-/** bubblewrap does the same. Programs of root with the setuid bit then give the sandbox's user no rights. */
+/** bubblewrap does the same. Setuid programs of root then give the sandbox's user no rights. */
 function asUser({ kind }: Isolation, uid: number | null): string[] {
   if (kind === 'bubblewrap' || uid === null) return [];
   return ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--no-new-privs', '--'];

@@ -47,7 +47,7 @@ async function fresh(): Promise<Sandbox> {
 
 type Handler = (request: IncomingMessage, response: ServerResponse) => unknown;
 
-/** A gateway of this handler. */
+/** Starts a gateway with this handler. */
 async function gatewayOf(handler: Handler): Promise<{ server: ReturnType<typeof createHttpServer>; url: string }> {
   const server = createHttpServer((request, response) => void handler(request, response));
   await listening(server, ANY_PORT);
@@ -57,7 +57,7 @@ async function gatewayOf(handler: Handler): Promise<{ server: ReturnType<typeof 
 
 const toGateway = (url: string, sandbox: Sandbox): Network => ({ kind: 'gateway', url, folder: sandbox.root });
 
-/** Tries what it is told to reach, and prints what answered. */
+/** Tries to reach the given targets and prints the ones that answered. */
 const PROBE = `
 import json, os, socket, sys
 wanted = json.loads(sys.argv[1])
@@ -83,14 +83,14 @@ attempt("netlink", socket.AF_NETLINK, socket.SOCK_RAW, (0, 0))
 print(json.dumps(reached))
 `;
 
-/** All TCP ports that something on this host's loopback listens on, those of PostgreSQL and Temporal among them. */
+/** Returns all TCP ports on which something listens on this host's loopback, including those of PostgreSQL and Temporal. */
 function listeningPorts(): number[] {
   const rows = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((file) => readFileSync(file, 'utf8').split('\n').slice(1));
   const local = rows.map((row) => row.trim().split(/\s+/)).filter((fields) => fields[3] === '0A');
   return [...new Set(local.map((fields) => parseInt(fields[1]?.split(':').at(-1) ?? '0', 16)))];
 }
 
-/** Listeners on this host of each kind that another trial or a part of the deployment could have. */
+/** Starts listeners on this host of each kind that another trial or a part of the deployment could have. */
 async function listeners(): Promise<{ wanted: string; tcpPort: number }> {
   const tcp = await listening(createServer((socket) => void socket.end()), ANY_PORT);
   const abstract = `trialgate-test-${process.pid}`;
@@ -120,7 +120,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     };
     const open = await reached({ kind: 'host' });
     expect(open).toEqual(expect.arrayContaining([`tcp ${tcpPort}`, 'udp', 'abstract']));
-    // A netlink socket shows this namespace's own loopback, nothing of the host's.
+    // A netlink socket shows only this namespace's own loopback, not the host's.
     expect(await reached(toGateway(url, sandbox))).toEqual([`tcp ${new URL(url).port}`, 'netlink']);
     expect(await reached({ kind: 'none' })).toEqual(['netlink']);
   });

@@ -1,27 +1,27 @@
 import { isIP } from 'node:net';
 
-/** What a sandboxed process may reach besides its own loopback. Only bubblewrap can hold anything back. */
+/** The network that a sandboxed process can reach besides its own loopback. Only bubblewrap can restrict it. */
 export type Network =
   | { kind: 'none' }
-  /** Only the gateway at `url`. `folder` is a folder of the host's, out of the sandbox's sight, for the socket that leads there. */
+  /** The process reaches only the gateway at `url`. `folder` is on the host, invisible to the sandbox, and has the socket that leads to the gateway. */
   | { kind: 'gateway'; url: string; folder: string }
-  /** All that the host reaches. */
+  /** The process reaches all that the host reaches. */
   | { kind: 'host' };
 
 export const NETWORKS = ['gateway', 'host'] as const;
 
 const HTTP_PORTS: Record<string, number> = { 'http:': 80, 'https:': 443 };
-/** Stands for a port that only root may listen on. */
+/** This port replaces a port on which only root may listen. */
 const UNPRIVILEGED_PORT = 8700;
 
-/** Where the gateway is, from the host and from inside a sandbox that has a network of its own. */
+/** The gateway's address, from the host and from inside a sandbox that has its own network. */
 export type GatewayDoor = {
   host: string;
   port: number;
   /** The gateway's URL for a process in the sandbox. */
   insideUrl: string;
   insidePort: number;
-  /** A host name that must lead to the sandbox's own loopback, so that TLS and virtual hosts see the name they expect. */
+  /** A host name that must lead to the sandbox's own loopback, so that TLS and virtual hosts see the expected name. */
   name: string | null;
 };
 

@@ -10,14 +10,14 @@ import { gatewayDoor, type Network } from './network.ts';
 const RELAY = fileURLToPath(new URL('./relay.py', import.meta.url));
 const INSIDE = { relay: '/run/trialgate/relay.py', socket: '/run/trialgate/gateway.sock' };
 
-/** A sandbox's way to the gateway. Without a network of its own it needs none, and a verifier has none. */
+/** A sandbox's connection to the gateway. A sandbox that shares the host's network needs none, and a verifier has none. */
 export type Door = AsyncDisposable & {
   mounts: Mount[];
-  /** Comes before the command: opens the relay's port, then becomes the command. */
+  /** The prefix of the command. It opens the relay's port and then becomes the command. */
   relay: string[];
-  /** Whether the relay has started; true where none is needed. */
+  /** Returns whether the relay has started; true where no relay is needed. */
   relayStarted: () => Promise<boolean>;
-  /** Returns the failures of the gateway's side. */
+  /** Closes the connection and returns the failures of the gateway's side. */
   close: () => Promise<GatewayFailures>;
 };
 
@@ -38,7 +38,7 @@ export async function openDoor({ isolation, network }: { isolation: Isolation; n
     ],
     relay: [isolation.python.executable, '-I', '-S', '-B', INSIDE.relay, INSIDE.socket, String(gateway.insidePort)],
     relayStarted: async () => {
-      // The relay's first connection may still wait for this process, behind the command's end.
+      // The relay's first connection may still wait for this process after the command has ended.
       if (!forwarder.relayStarted()) await turnOfTheEventLoop();
       return forwarder.relayStarted();
     },

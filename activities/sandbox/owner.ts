@@ -9,7 +9,7 @@ import { sandboxesFolder } from './sandboxes-folder.ts';
 const owner = z.object({ host: z.string(), pid: z.int(), started: z.string(), uid: z.int().nullable() });
 export type Owner = z.output<typeof owner>;
 
-/** The folder beside the sandboxes that has a file for each of them. */
+/** The folder beside the sandboxes that has one file for each sandbox. */
 export const OWNERS = '.owners';
 
 const owners = async (home: string): Promise<string> => join(await sandboxesFolder(home), OWNERS);

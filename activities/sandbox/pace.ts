@@ -1,4 +1,4 @@
-/** Lets `burst` events pass at once and then `perSecond`; what comes faster is to wait. */
+/** Lets `burst` events pass at once and then `perSecond` events. Events that come faster must wait. */
 export class Pace {
   readonly #intervalMs: number;
   readonly #burst: number;
@@ -9,7 +9,7 @@ export class Pace {
     this.#burst = burst;
   }
 
-  /** How many milliseconds the event that comes at `now` must wait. */
+  /** Returns the number of milliseconds that an event at `now` must wait. */
   delay(now: number): number {
     this.#next = Math.max(this.#next, now - this.#burst * this.#intervalMs) + this.#intervalMs;
     return Math.max(0, this.#next - now);

@@ -24,7 +24,7 @@ export async function readRewards(folder: string, context: string): Promise<Reco
 }
 
 function checked(where: string, value: unknown, context: string): number {
-  // Not -0.
+  // The addition turns -0 into 0.
   if (typeof value === 'number' && value >= 0 && value <= 1) return value + 0;
   const found = typeof value === 'number' ? String(value) : JSON.stringify(value);
   throw new VerifierError(`${where}: a reward is a number from 0 to 1, found ${found.slice(0, 100)}. ${context}`);
@@ -42,7 +42,7 @@ function parseObject(json: string, context: string): object {
   );
 }
 
-/** Null when there is no such regular file. The tests' user wrote it: a link is not followed, and it may hold anything. */
+/** Returns null if there is no such regular file. The tests' user wrote the file, so links are not followed and its content is not trusted. */
 async function readSmall(path: string, context: string): Promise<string | null> {
   const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK).catch(() => null);
   if (!file) return null;

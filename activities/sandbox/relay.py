@@ -25,14 +25,14 @@ def main() -> None:
     sign = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     sign.connect(path)
     sign.close()
-    # Forks twice: the relay is no child of the command, which may wait for all its children.
+    # This forks twice so that the relay is not a child of the command, which may wait for all its children.
     child = posix.fork()
     if child == 0:
         if posix.fork() == 0:
             serve(listener, path)
         posix._exit(0)
     posix.waitpid(child, 0)
-    # Python ignores these signals, and a command would inherit that.
+    # Python ignores these signals, and the command would inherit that.
     _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)
     _signal.signal(_signal.SIGXFSZ, _signal.SIG_DFL)
     posix.execv(command[0], command)
@@ -59,7 +59,7 @@ def serve(accepting: _socket.socket, path: str) -> None:
     open_connections = 0
 
     class Pipe:
-        """One direction of a connection: at most one chunk waits in it."""
+        """One direction of a connection, with at most one waiting chunk."""
 
         def __init__(self, source: socket.socket, target: socket.socket) -> None:
             self.source = source
@@ -124,7 +124,7 @@ def serve(accepting: _socket.socket, path: str) -> None:
                     selector.unregister(reads.source)
 
         def reset(self) -> None:
-            """Ends the connection so that the command's end does not look like an orderly one."""
+            """Ends the connection in a way that does not look like an orderly end."""
             for end in self.watched:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close()
@@ -151,7 +151,7 @@ def serve(accepting: _socket.socket, path: str) -> None:
             return
         open_connections += 1
         Connection(inside, outside).watch()
-        # At the limit further connections wait in the listener's queue.
+        # At the limit, further connections wait in the listener's queue.
         if open_connections == MAX_CONNECTIONS:
             selector.unregister(listener)
 

@@ -14,7 +14,7 @@ import { verify } from './verify.ts';
 
 const id = { trialId: 't', attempt: 1 };
 
-/** What an agent leaves so that it cannot be judged or removed. Each is Python, run in the agent's folder. */
+/** Files that an agent leaves so that it cannot be judged or removed. Each entry is Python code that runs in the agent's folder. */
 const LEFT_BEHIND = {
   'folders nested deeper than a path may be long': `
 for _ in range(40):
@@ -39,7 +39,7 @@ describe.each(await isolations())('$kind', (here) => {
   test.each(Object.entries(LEFT_BEHIND))('%s: the work is judged, and nothing of the sandbox stays', async (_, code) => {
     const { home, sandbox } = await fresh();
     await shell(here, sandbox, escaped(code));
-    // The verifier runs what the agent wrote: it may leave the same.
+    // The verifier runs the agent's code, which may leave the same files.
     const task = await taskWith(home, `cd $LOGS_DIR && ${escaped(code)}; test -f $WORK_DIR/solution.py && echo 1 > $LOGS_DIR/verifier/reward.txt`);
     const { rewards } = await verify({ task, sandbox, isolation: here, signal: new AbortController().signal });
     expect(rewards).toEqual({ reward: 1 });

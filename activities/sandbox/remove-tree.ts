@@ -4,12 +4,12 @@ import { promisify } from 'node:util';
 const run = promisify(execFile);
 
 /**
- * Removes a folder, whatever is in it: `rm` walks by descriptors, so that depth and names do not matter. Returns null, or
- * why something is left.
+ * Removes a folder with any content. `rm` walks by descriptors, so depth and names do not matter. Returns null on success,
+ * otherwise the reason why something remains.
  */
 export async function removeTree(path: string): Promise<string | null> {
   if ((await failureOf('rm', path)) === null) return null;
-  // A folder without permissions stops its owner, unless that is root.
+  // A folder without permissions stops its owner, unless the owner is root.
   await failureOf('chmod', path);
   return failureOf('rm', path);
 }

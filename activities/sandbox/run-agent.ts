@@ -20,9 +20,9 @@ export type AgentRun = {
   sandbox: Sandbox;
   isolation: Isolation;
   trialId: string;
-  /** The gateway's URL, from the host. */
+  /** The gateway's URL, as the host reaches it. */
   gateway: string;
-  /** Whether the agent reaches the gateway alone, or all that the host reaches. */
+  /** Whether the agent reaches only the gateway, or all that the host reaches. */
   network: (typeof NETWORKS)[number];
   apiKey: string;
   model: string;
@@ -30,11 +30,11 @@ export type AgentRun = {
 };
 
 export type AgentResult = {
-  /** How the process ended: by itself (`done`), by a crash or a limit (`agent_error`). Whose fault that is `judgeAgentEnd` decides. */
+  /** The way in which the process ended: by itself (`done`), or by a crash or a limit (`agent_error`). `judgeAgentEnd` decides whose fault it is. */
   ending: 'done' | 'agent_error' | 'cancelled';
   /** For people; null when done. */
   reason: string | null;
-  /** The host's disk is full, by no fault of this sandbox. */
+  /** Whether the host's disk is full through no fault of this sandbox. */
   isDiskFull: boolean;
   process: ProcessResult;
 };
@@ -73,7 +73,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
       ...baseEnvironment(isolation.python, place),
       OPENAI_BASE_URL: baseUrl,
       OPENAI_API_KEY: run.apiKey,
-      // Anthropic's clients add `/v1/messages` themselves. Some read the key only as a token, others only as a key.
+      // Anthropic's clients add `/v1/messages` themselves. Some of them read the key only as a token, others only as a key.
       ANTHROPIC_BASE_URL: trialUrl,
       ANTHROPIC_AUTH_TOKEN: run.apiKey,
       ANTHROPIC_API_KEY: run.apiKey,

@@ -84,7 +84,7 @@ for _ in range(40):
     os.write(held[-1], bytes(8 * 2**20))
     time.sleep(0.05)
 '`;
-    // Without control groups they are counted twice a second.
+    // Without control groups, processes are counted twice a second.
     for (const form of [isolation, { ...isolation, cgroup: null }]) {
       for (const script of [`for i in 1 2 3 4; do ${eater} & done; wait`, files]) {
         const sandbox = await fresh();

@@ -31,7 +31,7 @@ export type ProcessSpec = {
   network: Network;
   /** Names its processes, so that they are found again. */
   marker: string;
-  /** The sandbox's folder on the host: what is in it counts as its disk space. */
+  /** The sandbox's folder on the host. Its files count as the sandbox's disk space. */
   root: string;
   signal: AbortSignal;
 };
@@ -57,7 +57,7 @@ export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
   const { cgroup: parents } = spec.isolation;
   const cgroup = parents && (await hostWork("making the sandbox's control group", async () => openCgroup(parents, { ...spec.limits, processes: spec.limits.processes + OURS })));
   const result = await runBehind(spec, door, cgroup).finally(() => cgroup?.remove());
-  // Nothing of the command has run without its relay, so this is the host's failure.
+  // The command does not run without its relay, so this is the host's failure.
   if (result.reason === 'exited' && !(await door.relayStarted()))
     throw new SandboxError(`the sandbox's relay to the gateway could not start: ${result.stderr.trim().slice(-500)}`);
   return { ...result, ...(await door.close()) };
@@ -114,10 +114,10 @@ async function runBehind(spec: ProcessSpec, door: Door, cgroup: Cgroup | null): 
   return { ...result, ...memory, seconds: elapsed() };
 }
 
-/** A shell's exit status for a command that SIGKILL ended. */
+/** The exit status that a shell gives a command that SIGKILL ended. */
 const SIGKILL_EXIT = 137;
 
-/** Watches what the kernel does not hold. */
+/** Watches the limits that the kernel does not enforce. */
 function watch({ limits, root, uid }: ProcessSpec, pid: number | undefined, cgroup: Cgroup | null, onExcess: (excess: Excess) => void): () => void {
   if (!pid) return () => {};
   const stops = [watchStorage({ root, storageMb: limits.storageMb, onExcess: () => onExcess('storage_limit') })];
@@ -133,7 +133,7 @@ function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network
   const inside = { uid, python, mounts: [...mounts, ...door.mounts], cwd, hostNetwork: network.kind === 'host' };
   const filter = wrapped && seccomp ? openSync(seccomp, 'r') : null;
   const wrap = wrapped ? bubblewrapArgv({ bwrap, ...inside, statusFd: 3, ...(filter === null ? {} : { seccompFd: 4 }) }) : [];
-  // The relay is a process of the same user, and takes none of the agent's places.
+  // The relay is a process of the same user. It does not use up the agent's limit.
   const processes = limits.processes + (door.relay.length > 0 ? 1 : 0);
   const [command = '', ...args] = [...enter, ...wrap, ...door.relay, ...limited(argv, { ...limits, processes }, isolation, uid)];
   const child = spawn(command, args, {

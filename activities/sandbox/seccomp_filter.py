@@ -14,7 +14,7 @@ import platform
 import sys
 from typing import Any
 
-# From seccomp.h.
+# These constants are from seccomp.h.
 ALLOW = 0x7FFF0000
 ERRNO = 0x00050000
 COMPARE = {"SCMP_CMP_NE": 1, "SCMP_CMP_LT": 2, "SCMP_CMP_LE": 3, "SCMP_CMP_EQ": 4, "SCMP_CMP_GE": 5, "SCMP_CMP_GT": 6}
@@ -23,16 +23,16 @@ ATTRIBUTE_BAD_ARCH = 2
 UNKNOWN_CALL = -1
 
 NATIVE = {"x86_64": "amd64", "aarch64": "arm64"}
-# New namespaces would give a sandbox capabilities inside of them, and so more of the kernel to attack.
+# New namespaces would give a sandbox capabilities inside them, and so more of the kernel to attack.
 CLONE_NEW_NAMESPACES = 0x7E020000
 REFUSED = {
     *("mount", "mount_setattr", "move_mount", "open_tree", "fsconfig", "fsmount", "fsopen", "fspick", "umount", "umount2"),
     *("unshare", "setns", "pivot_root", "sethostname", "setdomainname", "quotactl", "quotactl_fd", "syslog", "reboot"),
     *("keyctl", "add_key", "request_key", "name_to_handle_at", "userfaultfd", "memfd_secret"),
 }
-# Its flags are behind a pointer, which a filter cannot read; C libraries use clone where it is not there.
+# A filter cannot read the flags of this call, which are behind a pointer. C libraries use clone if it is missing.
 UNKNOWN_TO_SANDBOXES = {"clone3"}
-# Calls that are newer than many a libseccomp, and as harmless as their older forms. Their numbers are the same everywhere.
+# Many versions of libseccomp lack these calls, which are as harmless as their older forms. The numbers are universal.
 NEWER = {"futex_waitv": 449, "cachestat": 451, "fchmodat2": 452, "futex_wake": 454, "futex_wait": 455, "futex_requeue": 456}
 
 
@@ -50,13 +50,13 @@ def main(profile_path: str, output_path: str) -> None:
         profile = json.load(file)
     library = load_libseccomp()
     filter_ = library.seccomp_init(action_of(profile["defaultAction"], profile.get("defaultErrnoRet")))
-    # Calls in another mode of the processor, such as 32 bits, are refused instead of killing the process.
+    # Calls in another processor mode, such as 32 bits, are refused instead of killing the process.
     must(library.seccomp_attr_set(filter_, ATTRIBUTE_BAD_ARCH, ERRNO | errno.ENOSYS))
 
     def add(name: str, action: int, comparisons: list[Comparison]) -> None:
         number = library.seccomp_syscall_resolve_name(name.encode())
         number = NEWER.get(name, number) if number == UNKNOWN_CALL else number
-        # A negative number is a call of another architecture.
+        # A negative number means a call of another architecture.
         if number < 0:
             return
         array = (Comparison * len(comparisons))(*comparisons)
@@ -97,7 +97,7 @@ def load_libseccomp() -> ctypes.CDLL:
 
 
 def applies(rule: dict[str, Any]) -> bool:
-    """Whether a rule holds on this processor for a process without capabilities."""
+    """Returns whether a rule applies on this processor to a process without capabilities."""
     includes, excludes = rule.get("includes") or {}, rule.get("excludes") or {}
     native = NATIVE[platform.machine()]
     if includes.get("caps") or native not in includes.get("arches", [native]):

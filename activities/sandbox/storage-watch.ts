@@ -7,10 +7,10 @@ const run = promisify(execFile);
 const INTERVAL_MS = 2000;
 /** A folder that takes long to count is counted less often. */
 const COUNTING_SHARE = 0.05;
-/** So many files and folders are an attack on the host, however small they are. */
+/** This number of files and folders is an attack on the host, however small they are. */
 const MAX_ENTRIES = 200_000;
 
-/** Calls `onExcess` when a folder takes more than `storageMb`, or holds very many files. Returns what ends the watch. */
+/** Calls `onExcess` when a folder uses more than `storageMb` or has too many files. Returns a function that ends the watch. */
 export function watchStorage({ root, storageMb, onExcess }: { root: string; storageMb: number; onExcess: () => void }): () => void {
   const stop = new AbortController();
   const watch = async (): Promise<void> => {
@@ -23,12 +23,12 @@ export function watchStorage({ root, storageMb, onExcess }: { root: string; stor
       pause = Math.max(INTERVAL_MS, (performance.now() - start) / COUNTING_SHARE);
     }
   };
-  // It rejects only when it is stopped.
+  // This promise rejects only when the watch is stopped.
   void watch().catch(() => {});
   return () => stop.abort();
 }
 
-/** `du` goes by descriptors: depth and names do not matter. It fails for what is removed meanwhile, and counts the rest. */
+/** `du` walks by descriptors, so depth and names do not matter. It fails for files that are removed meanwhile, but counts the rest. */
 async function measure(folder: string, unit: '--block-size=1' | '--inodes'): Promise<number> {
   const counted = run('du', ['-s', '-x', unit, '--', folder], { maxBuffer: 2 ** 24 });
   const { stdout } = await counted.catch((error: { stdout?: string }) => ({ stdout: error.stdout ?? '' }));

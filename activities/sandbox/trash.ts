@@ -5,22 +5,22 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { remove } from './launcher.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
 
-/** A removal that takes longer goes on while what waits for it goes on too. */
+/** After this time, callers stop waiting for a removal, which continues in the background. */
 const PATIENCE_MS = 10_000;
 
 export const trashFolder = async (home: string): Promise<string> => join(await sandboxesFolder(home), '.trash');
 
 /**
- * Moves a sandbox's folder out of the way at once, and removes it. Whatever is in it, its name is free afterwards; what
- * cannot be removed stays in the trash, where `listTrash` finds it.
- * @throws when the folder can neither be moved nor removed: then it is still there
+ * Moves a sandbox's folder away at once and removes it. Afterwards its name is free, whatever the folder contains. Files that
+ * cannot be removed stay in the trash, where `listTrash` finds them.
+ * @throws when the folder can be neither moved nor removed, and is therefore still there
  */
 export async function discard(home: string, name: string): Promise<void> {
   const folder = join(await sandboxesFolder(home), name);
   const trash = await trashFolder(home);
   const moved = join(trash, `${name}.${randomUUID()}`);
   try {
-    // An agent without bubblewrap may have taken its owner's rights away.
+    // An agent without bubblewrap may have removed its owner's permissions.
     await chmod(folder, 0o700);
     await mkdir(trash, { recursive: true, mode: 0o700 });
     await rename(folder, moved);
@@ -36,18 +36,18 @@ export async function discard(home: string, name: string): Promise<void> {
   patience.abort();
 }
 
-/** Tries again to remove what earlier removals left. */
+/** Tries again to remove the files that earlier removals left. */
 export async function emptyTrash(home: string): Promise<void> {
   const trash = await trashFolder(home);
   for (const name of await listTrash(home)) await throwAway(join(trash, name));
 }
 
-/** What was left of sandboxes: its removal goes on, or it cannot be removed. */
+/** Returns the remains of sandboxes that are still being removed or cannot be removed. */
 export async function listTrash(home: string): Promise<string[]> {
   return readdir(await trashFolder(home)).catch(() => []);
 }
 
-/** Says what cannot be removed instead of failing: nobody who waits for a removal can do anything about it. */
+/** Logs the paths that cannot be removed and does not fail, because nobody who waits for a removal can fix the problem. */
 async function throwAway(path: string): Promise<void> {
   const failure = await remove(path).catch((error: unknown) => String(error));
   if (failure) console.error(`a sandbox cannot be removed whole, and is kept out of the way in ${path}: ${failure}`);

@@ -18,8 +18,8 @@ const watched = new Set<Watched>();
 let timer: NodeJS.Timeout | null = null;
 
 /**
- * Limits that rlimits cannot hold, where there are no control groups: memory and processes of a whole tree. One look at
- * /proc serves all sandboxes of this process; it counts nothing for a tree that ends within half a second.
+ * Enforces the limits that rlimits cannot, where there are no control groups: memory and processes of a whole tree. One read of
+ * /proc serves all sandboxes of this process. It counts nothing for a tree that ends within half a second.
  */
 export function watchTree(entry: Watched): () => void {
   watched.add(entry);
@@ -41,7 +41,7 @@ function look(): void {
   }
 }
 
-/** What the processes have mapped, and the files in memory that they hold open without mapping them. */
+/** Returns the memory that the processes have mapped, plus the files in memory that they hold open without mapping them. */
 function memoryOf(tree: ProcessRow[]): number {
   const resident = tree.reduce((sum, row) => sum + row.rssBytes, 0);
   const files = new Map(tree.flatMap(({ pid }) => filesInMemory(pid)));
@@ -50,7 +50,7 @@ function memoryOf(tree: ProcessRow[]): number {
   return resident + Math.max(0, [...files.values()].reduce((sum, bytes) => sum + bytes, 0) - mapped);
 }
 
-/** The memfds that a process holds, by inode. */
+/** Returns the memfds that a process holds, by inode. */
 function filesInMemory(pid: number): [number, number][] {
   const folder = `/proc/${pid}/fd`;
   const found: [number, number][] = [];
@@ -62,7 +62,7 @@ function filesInMemory(pid: number): [number, number][] {
       found.push([ino, blocks * 512]);
     }
   } catch {
-    // The process has ended, or closed it.
+    // The process has ended or has closed the file.
   }
   return found;
 }

@@ -27,9 +27,9 @@ export type Verification = {
 export type Verdict = {
   /** Named rewards between 0 and 1. */
   rewards: Record<string, number>;
-  /** For people, where the rewards are not the verifier's own words. */
+  /** An explanation for people. It is set where the rewards do not come from the verifier itself. */
   reason?: string;
-  /** The machine ran out of memory meanwhile: the reward may be that of a process that was killed. */
+  /** Whether the machine ran out of memory during the run. The reward may then come from a process that was killed. */
   isInDoubt: boolean;
   stdoutTail: string;
   /** Of the agent's work: links, devices and the like, which are not judged. */
@@ -38,7 +38,7 @@ export type Verdict = {
 };
 
 const WORK_LIMITS = { bytes: 256 * 2 ** 20, entries: 10_000 };
-/** The limits make it a matter of seconds; what takes longer is a disk that does not answer. */
+/** The limits keep this to a few seconds. If it takes longer, the disk does not respond. */
 const COPY_MS = 120_000;
 const LIMITS = { outputBytes: 4 * 2 ** 20, processes: 128 };
 

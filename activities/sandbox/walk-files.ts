@@ -3,14 +3,14 @@ import { chmod, opendir } from 'node:fs/promises';
 
 export type WalkedEntry = {
   entry: Dirent;
-  /** Below the folder that is walked, for the functions of `fs`. */
+  /** The path including the folder that is walked, for the functions of `fs`. */
   path: Buffer;
   depth: number;
 };
 
 /**
- * Every entry below a folder, the entries of a folder after the folder itself; links are not followed. A sandbox may choose
- * any bytes as a name, so paths are bytes. `enter` says whether a folder's entries are walked too.
+ * Yields every entry below a folder. A folder's entries come after the folder itself, and links are not followed. A sandbox may use
+ * any bytes in a name, so paths are bytes. `enter` decides whether a folder's entries are walked too.
  */
 export async function* walkFiles(
   folder: string | Buffer,
@@ -25,13 +25,13 @@ export async function* walkFiles(
 }
 
 async function readable(folder: string | Buffer): Promise<Dir> {
-  // Latin-1 gives each byte of a name one character; UTF-8 would replace bytes that it does not know.
+  // Latin-1 gives each byte of a name one character. UTF-8 would replace bytes that it cannot decode.
   const open = (): Promise<Dir> => opendir(folder, { encoding: 'latin1' });
   try {
     return await open();
   } catch (error) {
     if (!(error instanceof Error) || !('code' in error) || error.code !== 'EACCES') throw error;
-    // An agent may have closed its folder to everyone, which stops a worker that is not root.
+    // An agent may have removed all permissions of its folder, which stops a worker that is not root.
     await chmod(folder, 0o700);
     return open();
   }

@@ -6,8 +6,8 @@ import { TrialgateError } from '../../store/errors.ts';
 const LEAVES = 'is a link that leads out of the task: copy what it names into the task';
 
 /**
- * The text of a task's file. A link is followed only within the task. What counts is where the opened file really is,
- * so a link that is exchanged meanwhile gains nothing.
+ * Returns the text of a task's file. A link is followed only within the task. The check uses the real path of the opened file,
+ * so exchanging a link during the read gains nothing.
  * @param root the real path of the task's folder
  * @throws TrialgateError `bad_input` for a link out of the task; the system's error for a file that cannot be read
  */
@@ -23,7 +23,7 @@ export async function readInside(root: string, name: string): Promise<string> {
   }
 }
 
-/** @throws TrialgateError `bad_input` where the folder is a link out of the task; one that is not there is no fault */
+/** @throws TrialgateError `bad_input` where the folder is a link out of the task; a folder that does not exist is no error */
 export async function requireInside(root: string, name: string): Promise<void> {
   const path = join(root, name);
   const real = await realpath(path).catch(() => null);

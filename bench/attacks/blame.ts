@@ -20,9 +20,9 @@ import { startTemporal, withWorkers } from '../../workflows/testing.ts';
 import { reportAttacks, type Attack, type Severity } from './report.ts';
 
 /**
- * Runs whose policy solves a task in a quarter of its tries. In the first, wrong answers see to it that their trial counts as failed by the
- * infrastructure, and is tried again; in the second they attack their agent and their verifier in other ways. Honest: every trial
- * is scored at its first attempt, with a mean of 0.25. Real PostgreSQL, Temporal, gateway, agents and sandboxes; engine, trainer and publication are fakes.
+ * Runs a policy that solves a task in a quarter of its tries. In the first run, wrong answers make their trial count as failed by the
+ * infrastructure, so that it is tried again. In the second run, they attack their agent and their verifier in other ways. Without
+ * an effect, every trial is scored at its first attempt, with a mean of 0.25. Only the engine, the trainer and the publication are fakes.
  */
 type Trick = { id: string; severity: Severity; attack: string; code: string };
 
@@ -52,10 +52,10 @@ const RIGHT = 'def add(a, b):\n    return a + b';
 const wrong = ({ code }: Trick) => `${IMPORTS}def add(a, b):\n    return "wrong"\n${code}`;
 const TRIALS = 8;
 const HONEST_MEAN = 0.25;
-/** Of every four first answers one is right, also of those that another try gives. */
+/** One of every four first answers is right, also in trials that are tried again. */
 const isRight = (n: number): boolean => n % 4 === 3;
 
-/** Answers first turns in turn, and goes on to say the same in later ones. An impossible grammar is answered as vLLM 0.32 does. */
+/** Gives the answers to first turns in order, and repeats the same answer in later turns. It answers an impossible grammar as vLLM 0.32 does. */
 function policy(wrongs: readonly Trick[]): TokenEngine {
   const engine = new TokenEngine();
   let answers = 0;
@@ -78,7 +78,7 @@ function policy(wrongs: readonly Trick[]): TokenEngine {
   return engine;
 }
 
-/** `trick`: what its first answer tried; null for a right answer. */
+/** `trick` is the attack that the first answer tried. It is null for a right answer. */
 type Attempt = { trick: Trick | null; outcome: string | null; reason: string | null };
 type Scored = { id: string; outcome: string | null; reward: number | null; attempts: Attempt[] };
 

@@ -4,10 +4,10 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { makeBody, type BodyKind } from './bodies-made.ts';
 
 export type Attack = { url: string; key: string; kind: BodyKind; streams: number; seconds: number; most: number };
-/** How often each status came; `broken`: connections that ended without one. */
+/** The number of responses by status. `broken` counts connections that ended without one. */
 export type Attacked = { statuses: Record<string, number>; broken: number; said: string };
 
-// It would be another machine's work: it must not take the processor from what is measured.
+// A real attacker uses another machine, so this must not take processor time from the measured processes.
 setPriority(0, 15);
 const { url, key, kind, streams, seconds, most }: Attack = workerData;
 const { body, headers } = makeBody(kind);
@@ -37,7 +37,7 @@ function send(): Promise<{ status: number; text: string }> {
       reply.on('end', () => resolve({ status: reply.statusCode ?? 0, text }));
       reply.on('error', reject);
     });
-    // A refusal may come before all is sent, and its connection ends then.
+    // A refusal may come before everything is sent, and its connection then ends.
     asking.on('error', reject);
     asking.end(body);
   });

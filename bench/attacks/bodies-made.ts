@@ -5,11 +5,11 @@ const USER = '{"role":"user","content":"hi"}';
 
 const repeated = (item: string, bytes: number): string => `${item},`.repeat(Math.floor(bytes / (item.length + 1))) + item;
 const withField = (field: string): string => `{"messages":[${USER}],${field}}`;
-/** Of which no two have anything in common. */
+/** Returns a body that has nothing in common with any other. */
 const fresh = (bytes: number): string => `{"messages":[{"role":"user","content":"${Math.random()}${'word '.repeat(bytes / 5)}"}]}`;
 const keys = (count: number): string => Array.from({ length: count }, (_, i) => `"k${i}":1`).join();
 
-/** What an attacker sends, by its name in the table. */
+/** The attacker's request bodies, by their names in the table. */
 const BODIES = {
   '40 MiB of {} in an unknown list': () => withField(`"x":[${repeated('{}', 40 * MIB)}]`),
   '30 MiB of {} in an unknown list': () => withField(`"x":[${repeated('{}', 30 * MIB)}]`),

@@ -1,12 +1,12 @@
 /**
- * Attacks by request bodies (findings A4 and A9): one trial sends what costs much to parse, hash or store, while eight other trials make
- * small calls. For each attack: how others' calls did just before it and during it, the gateway's memory, and what was stored.
- * An attack held if others' p99 stayed below twice that of the quiet time, the gateway lived, each answer was one that the table
- * expects, and what the trial stored is within its bound. Each attack has a gateway process and a database of its own.
+ * Attacks by request bodies (findings A4 and A9): one trial sends bodies that are expensive to parse, hash or store, while eight other trials
+ * make small calls. The table shows the others' calls just before and during each attack, the gateway's memory, and what was stored.
+ * The gateway withstood an attack if the others' p99 stayed below twice that of the quiet time, the gateway lived, each answer was one that
+ * the table expects, and the trial stored no more than its bound. Each attack has a gateway process and a database of its own.
  *
  *   node bench/attacks/bodies.ts --seconds 10
  *
- * --repository DIR attacks the gateway of another checkout, whose packages are installed. --only TEXT: attacks whose name has it.
+ * --repository DIR attacks the gateway of another checkout, whose packages are installed. --only TEXT runs only attacks whose name contains TEXT.
  */
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -28,13 +28,13 @@ type Case = {
   id: string;
   severity: Severity;
   body: BodyKind;
-  /** Connections that send at once. */
+  /** The number of connections that send at the same time. */
   streams?: number;
-  /** Requests at most. */
+  /** The maximum number of requests. */
   most?: number;
   expected: number[];
   budgets?: Record<string, number>;
-  /** What the attacker's trial may add to the table of calls. */
+  /** The limit of what the attacker's trial may add to the table of calls. */
   mostStoredMiB?: number;
 };
 
@@ -92,7 +92,7 @@ process.exitCode = reportAttacks(attacks);
 async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinity, expected, budgets, mostStoredMiB }: Case): Promise<{ held: boolean; note: string; row: string[] }> {
   const others = await Promise.all(Array.from({ length: CALLERS }, (_, i) => open(gateway.url, `other-${i}`)));
   const attacker = await open(gateway.url, 'attacker', budgets);
-  // Neither time is to have what happens once: caches, V8's optimisation, the start of the thread for large requests.
+  // Neither measurement may include one-time costs, such as caches, V8's optimisation or the start of the thread for large requests.
   await measure(others, 3_000);
   const large = JSON.stringify({ messages: [{ role: 'user', content: 'word '.repeat(80_000) }] });
   for (const trial of others) await post(trial, large, new Agent());
@@ -120,7 +120,7 @@ async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinit
   return { held: faults.length === 0, note: faults.join('; '), row };
 }
 
-/** A gateway that is gone answers no attacker either. */
+/** A gateway that has died does not answer the attacker either. */
 async function lateResult(): Promise<[Attacked]> {
   await new Promise((resolve) => setTimeout(resolve, 60_000).unref());
   return [{ statuses: {}, broken: 0, said: 'the attacker had no answer for a minute' }];
@@ -128,13 +128,13 @@ async function lateResult(): Promise<[Attacked]> {
 
 async function open(url: string, id: string, budgets?: Record<string, number>): Promise<Opened> {
   const reply = await fetch(`${url}/sessions/${id}`, { method: 'POST', headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}` }, body: JSON.stringify({ budgets: budgets ?? {} }) });
-  // An older gateway has no budget of bytes.
+  // An older gateway has no byte budget.
   if (reply.status === 400 && budgets) return open(url, id);
   const { api_key: key } = (await reply.json()) as { api_key: string };
   return { id, key, url: `${url}/${id}/v1/chat/completions` };
 }
 
-/** Small calls of each trial, one after the other, and how long they took. */
+/** Makes small calls for each trial, one after the other, and measures their times. */
 async function measure(trials: readonly Opened[], ms: number): Promise<Times> {
   const end = Date.now() + ms;
   const took: number[] = [];

@@ -1,7 +1,7 @@
 /**
- * Many callers of one trial, many trials, and several gateways, through real gateway processes and PostgreSQL, with an engine that answers at once.
- * Each rate is compared with a baseline of the same run: what holds is a ratio, whatever the machine.
- * Runs against older code too: copy this file and report.ts there.
+ * Measures many callers of one trial, many trials, and several gateways, with real gateway processes and PostgreSQL and an engine that answers at once.
+ * Each rate is compared with a baseline of the same run, because a ratio does not depend on the machine.
+ * This also runs against older code: copy this file and report.ts there.
  */
 import { randomInt } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -20,10 +20,10 @@ import { reportAttacks, type Attack } from './report.ts';
 const options = optionsOf(import.meta.filename, { rounds: 3, turns: 40, calls: 10_000, trials: 5_000, kilobytes: 50, long: 4_000, seconds: 180 });
 const SECRET = 'a secret of sixteen characters';
 const CALLERS = 32;
-/** A conversation begins anew after so many turns: what a request holds does not grow with its trial. */
+/** A conversation restarts after this number of turns, so that the size of a request does not grow with its trial. */
 const TURNS = 4;
 
-/** Ids for each four characters of a prompt, as a tokenizer makes about, and a reply of 16. */
+/** The engine returns one id for every four characters of a prompt, roughly as a tokenizer does, and a reply of 16 ids. */
 class QuickEngine extends EngineServer {
   readonly #prompts = new Map<number, string>();
 
@@ -62,7 +62,7 @@ async function open(): Promise<string> {
   return trialId;
 }
 
-/** One call; its reply is added to the messages. */
+/** Makes one call and adds its reply to the messages. */
 async function ask(gateway: GatewayProcess, trialId: string, messages: Message[]): Promise<Asked> {
   const began = performance.now();
   const body = JSON.stringify({ messages });
@@ -76,7 +76,7 @@ async function ask(gateway: GatewayProcess, trialId: string, messages: Message[]
   return { status, ms: performance.now() - began };
 }
 
-/** A caller's calls, in short conversations one after the other. */
+/** Makes one caller's calls, in short conversations one after the other. */
 async function converse(gateway: GatewayProcess, trialId: string, calls: number, onReply: (asked: Asked) => void): Promise<void> {
   let messages: Message[] = [];
   for (let i = 0; i < calls; i++) {
@@ -86,7 +86,7 @@ async function converse(gateway: GatewayProcess, trialId: string, calls: number,
   }
 }
 
-/** Calls a second of callers that each have one of the trials, in turn. */
+/** Returns the calls per second of callers that are assigned to the trials in turn. */
 async function rateOf(of: readonly string[], callers: number, calls: number): Promise<{ rate: number; refused: number }> {
   let [answered, refused] = [0, 0];
   const began = performance.now();
@@ -107,14 +107,14 @@ async function oneTrialOrMany(): Promise<void> {
   const [one, many]: [number[], number[]] = [[], []];
   for (let i = 0; i <= options.rounds; i++) {
     const measured = [await rateOf([await open()], CALLERS, options.turns), await rateOf(await Promise.all(Array.from({ length: CALLERS }, open)), CALLERS, options.turns)];
-    // The first round warms the gateway up.
+    // The first round warms up the gateway.
     if (i > 0) [one, many].forEach((rates, which) => rates.push(measured[which]?.rate ?? NaN));
   }
   const ratio = median(one.map((rate, i) => rate / (many[i] ?? NaN)));
   judge({ id: 'A5', attack: `one trial of ${CALLERS} callers runs at least half as fast as ${CALLERS} trials` }, ratio >= 0.5, `${round(median(one))} and ${round(median(many))} calls/s, median ratio ${round(ratio)}`);
 }
 
-/** Compares the first and the last tenth, after a warming one. */
+/** Compares the first tenth with the last tenth, after a tenth for warming up. */
 async function flat(): Promise<void> {
   const trialId = await open();
   const at: number[] = [];
@@ -135,7 +135,7 @@ async function manyCallers(): Promise<void> {
   judge({ id: 'A5', attack: '128 callers of one trial are all answered' }, refused === 0, `${refused} of 1280 refused, ${round(rate)} calls/s`);
 }
 
-/** Second turns of trials of so many characters: calls a second of 8 callers. */
+/** Makes second turns of trials with this number of characters. Returns the calls per second of 8 callers. */
 async function secondTurns(of: Map<string, Message[]>): Promise<number> {
   const waiting = [...of];
   const began = performance.now();
@@ -151,7 +151,7 @@ async function secondTurns(of: Map<string, Message[]>): Promise<number> {
   return (1000 * of.size) / (performance.now() - began);
 }
 
-/** Trials with one large turn each. */
+/** Makes trials with one large turn each. */
 async function openLarge(count: number): Promise<Map<string, Message[]>> {
   const opened = new Map<string, Message[]>();
   const words = 'a question with many words in it '.repeat(Math.ceil((options.kilobytes * 1000) / 33));
@@ -183,7 +183,7 @@ async function alternate(): Promise<void> {
     for (let i = 0; i < 40; i++) {
       const { ms } = await ask(i % 2 === 0 ? second : first, trialId, messages);
       messages.push({ role: 'user', content: `and ${i}` });
-      // The second gateway's first look reads what there is.
+      // The second gateway's first look reads the existing records.
       if (i >= 4) times.push(ms);
     }
     return median(times);

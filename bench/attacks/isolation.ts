@@ -1,11 +1,11 @@
 /**
- * Replays the findings A2, A8, A10, A12, A13 and A16 (system calls) from inside real sandboxes: what a sandbox leaves so that it cannot be judged or
- * removed, what it takes of the machine, what it inherits, which system calls it makes, and what runs without bubblewrap.
+ * Replays the findings A2, A8, A10, A12, A13 and A16 (system calls) from inside real sandboxes: files that prevent a sandbox's verdict or removal,
+ * use of the machine's resources, inherited descriptors, system calls, and runs without bubblewrap.
  *
  *   node bench/attacks/isolation.ts [--folders 0]
  *
- * Exits with 1 where anything did not hold. It runs unchanged on commits from 45dec46 on, to show what did not hold before. As root it runs
- * itself again as another user, for a worker that is not root. `--folders 0` leaves out A13, which took seven minutes before.
+ * Exits with 1 if an attack succeeded. It runs unchanged on commits from 45dec46 on, to show which attacks succeeded before. As root it runs
+ * itself again as another user, to test a worker that is not root. `--folders 0` leaves out A13, which took seven minutes before.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
@@ -35,7 +35,7 @@ const signal = untilSignalled();
 const python = (code: string): string => `python3 -c '${code.trim()}'`;
 const row = (attack: Omit<Attack, 'tried' | 'held'>, held: boolean): Attack => ({ ...attack, tried: 1, held: held ? 1 : 0 });
 
-/** Runs `body` with a sandbox in a folder of its own, which is removed whatever is in it. */
+/** Runs `body` with a sandbox in a folder of its own, which is removed with any content. */
 async function withSandbox<T>(body: (sandbox: Sandbox) => Promise<T>): Promise<T> {
   const { home } = await temporaryHome();
   try {
@@ -52,7 +52,7 @@ const LEFT = [
   { attack: 'a folder whose name is not UTF-8', code: 'os.makedirs(b"\\xff\\xfe/\\x80")' },
 ];
 
-/** A2: the agent and its verifier leave it; then there must be a verdict, no sandbox, and a worker that starts. */
+/** A2: The agent and its verifier leave these files. Afterwards there must be a verdict, no sandbox, and a worker that starts. */
 async function leaving(here: Isolation, { attack, code }: (typeof LEFT)[number], who: string): Promise<Attack> {
   const leave = python(`import os\n${code}`);
   return withSandbox(async (sandbox) => {
@@ -69,7 +69,7 @@ async function leaving(here: Isolation, { attack, code }: (typeof LEFT)[number],
   });
 }
 
-/** As if the worker that made them had died. */
+/** This state is the same as after the death of the worker that made them. */
 function disown(home: string): void {
   const { pid } = spawnSync('true');
   for (const file of globSync(join(home, 'sandboxes/.owners/*'))) writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), pid }));
@@ -91,7 +91,7 @@ async function manyFolders(here: Isolation, count: number): Promise<Attack> {
   });
 }
 
-/** A8. The three are wanted at once: whoever has no limit on one of them gets it all. */
+/** A8: The three sandboxes want everything at once. A sandbox without a limit on a resource gets all of it. */
 async function taking(here: Isolation): Promise<Attack[]> {
   const memory = await withSandbox(async (sandbox) => {
     const code = 'import os\nheld = []\nfor _ in range(90):\n    held.append(os.memfd_create("x"))\n    os.write(held[-1], bytes(16 * 2**20))\n    print(len(held) * 16, flush=True)\nimport time\ntime.sleep(2)';
@@ -100,7 +100,7 @@ async function taking(here: Isolation): Promise<Attack[]> {
     return row({ id: 'A8', severity: 'high', attack: '1,440 MiB of files in memory at a limit of 512', note: `it got ${taken} MiB` }, taken < 1440);
   });
   const storage = await withSandbox(async (sandbox) => {
-    // As fast as a disk of 150 MiB/s would take it.
+    // This is the rate at which a disk of 150 MiB/s would take the data.
     await shell(here, sandbox, 'for i in $(seq 40); do head -c 60M /dev/zero > file-$i; sleep 0.4; done', { ...disk(64), seconds: 120 });
     const bytes = globSync(`${sandbox.work}/file-*`).reduce((sum, file) => sum + statSync(file).size, 0);
     return row({ id: 'A8', severity: 'high', attack: '2,400 MiB of files at `storage_mb` 64', note: `it wrote ${Math.round(bytes / 2 ** 20)} MiB before it was ended` }, bytes < 2400 * 2 ** 20);
@@ -115,7 +115,7 @@ async function taking(here: Isolation): Promise<Attack[]> {
   return [memory, storage, cores];
 }
 
-/** The setting had another name. */
+/** The setting had another name in older commits. */
 const disk = (mb: number): object => ({ fileMb: mb, storageMb: mb });
 
 /** A12 */
@@ -133,7 +133,7 @@ async function inheriting(here: Isolation): Promise<Attack> {
   });
 }
 
-/** Numbers on x86-64 and what must not be answered by the kernel itself. */
+/** System calls that the kernel itself must not answer, with their numbers on x86-64 and their arguments. */
 const CALLS = { unshare: [272, 0x10000000], keyctl: [250, 0, -2, 0], clone3: [435, 0, 0], io_uring_setup: [425, 1, 0], userfaultfd: [323, 1], name_to_handle_at: [303, -100, 0, 0, 0, 0], add_key: [248, 0, 0, 0, 0, 0], syslog: [103, 10, 0, 0] };
 
 /** A16: a call that the filter refuses fails with EPERM or ENOSYS before the kernel looks at its arguments. */
@@ -151,7 +151,7 @@ for name, arguments in json.loads("""${JSON.stringify(CALLS)}""").items():
   });
 }
 
-/** A10: as a user of its own, which root gives where bubblewrap is not there. */
+/** A10: Runs as a separate user, which root provides where bubblewrap is not available. */
 async function withoutBubblewrap(): Promise<Attack[]> {
   const attacks: Attack[] = [];
   const user = (await isolations()).find(({ kind }) => kind === 'user');
@@ -177,7 +177,7 @@ async function readsDeployment(): Promise<Attack> {
   }, signal, ['postgres']);
 }
 
-/** A worker on a machine whose bubblewrap does not work. */
+/** Starts a worker on a machine whose bubblewrap does not work. */
 async function startsUnsandboxed(): Promise<Attack> {
   const folder = await mkdtemp(join(tmpdir(), 'trialgate-attack-'));
   try {
@@ -192,7 +192,7 @@ async function startsUnsandboxed(): Promise<Attack> {
   }
 }
 
-/** The same again for a worker that is not root. Its programs are where that user reaches them. */
+/** Runs the same again for a worker that is not root. Its programs are in a folder that this user can reach. */
 async function asUser(): Promise<Attack[]> {
   const { bwrap } = await isolation();
   if (process.getuid?.() !== 0 || !bwrap) return [];

@@ -1,4 +1,4 @@
-"""Runs in a sandbox: tries to reach what an agent must not reach, and writes the names of what answered.
+"""Runs in a sandbox, tries to reach targets that an agent must not reach, and writes the names of those that answered.
 
 network.py TARGETS, where TARGETS is JSON: {"output": path, "owned": {...}, "tcp": {name: port}, "udp": ..., "abstract": ...}
 """
@@ -26,7 +26,7 @@ def save() -> None:
 
 
 def attempt(name: str, family: int, kind: int, address: object, data: bytes = b"") -> None:
-    """Reached is what answers a few bytes, or takes a connection when nothing is sent."""
+    """A target is reached if it answers a few bytes, or accepts a connection when nothing is sent."""
     with socket.socket(family, kind) as connection:
         connection.settimeout(1)
         try:
@@ -41,7 +41,7 @@ def attempt(name: str, family: int, kind: int, address: object, data: bytes = b"
 
 
 def listening_ports() -> set[int]:
-    """All ports that something in this network namespace listens on."""
+    """Returns all ports on which something in this network namespace listens."""
     ports = set()
     for file in ("/proc/net/tcp", "/proc/net/tcp6"):
         with open(file, encoding="ascii") as rows:
@@ -53,7 +53,7 @@ def listening_ports() -> set[int]:
 
 
 def own_temporal() -> None:
-    """Starts a workflow through Temporal's HTTP API, wherever it listens. It asks for no password."""
+    """Starts a workflow through Temporal's HTTP API on any port. The API asks for no password."""
     body = json.dumps(TARGETS["owned"]["request"]).encode()
     for port in listening_ports() | set(TARGETS["tcp"].values()):
         url = f"http://127.0.0.1:{port}/api/v1/namespaces/default/workflows/{TARGETS['owned']['id']}"
@@ -78,6 +78,6 @@ for name, port in TARGETS["udp"].items():
     attempt(f"udp {name}", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port), b"hello")
 for name, path in TARGETS["abstract"].items():
     attempt(f"abstract {name}", socket.AF_UNIX, socket.SOCK_STREAM, "\0" + path)
-# No packet is sent: an address that can be connected to has a route.
+# No packet is sent. An address that can be connected to has a route.
 attempt("route outside", socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 53))
 own_temporal()

@@ -5,7 +5,7 @@
  *
  *   node bench/attacks/network.ts
  *
- * Exits with 1 where anything did not hold. It runs unchanged on commits from 2c7cc9f on, to show what did not hold before.
+ * Exits with 1 if an attack succeeded. It runs unchanged on commits from 2c7cc9f on, to show which attacks succeeded before.
  */
 import { MockActivityEnvironment } from '@temporalio/testing';
 import { createSocket } from 'node:dgram';
@@ -31,7 +31,7 @@ const PROGRAM = await readFile(new URL('./network.py', import.meta.url), 'utf8')
 const OUTSIDE = 'route outside';
 const portOf = (address: string | AddressInfo | null): number => (typeof address === 'object' && address ? address.port : 0);
 
-/** Listens on this host's loopback in each way that another process of it could. */
+/** Listens on this host's loopback in each way that another process of the host could. */
 async function hostListeners() {
   const tcp = createServer((socket) => void socket.on('error', () => {}).end());
   const udp = createSocket('udp4', (message, peer) => udp.send(message, peer.port, peer.address));
@@ -45,7 +45,7 @@ async function hostListeners() {
   return { tcp: portOf(tcp.address()), udp: udp.address().port, abstract: name, close };
 }
 
-/** Another trial's agent, which listens in its own sandbox until it is aborted. */
+/** Runs another trial's agent, which listens in its own sandbox until it is aborted. */
 async function otherTrial(home: string, task: Parameters<typeof createSandbox>[0]['task'], signal: AbortSignal) {
   const sandbox = await createSandbox({ home, trialId: 'other', attempt: 1, task });
   const abstract = `trialgate-other-${process.pid}`;
@@ -69,7 +69,7 @@ while True:
   }
 }
 
-/** A gateway that answers each chat with the attacker's program, as a model would. */
+/** Starts a gateway that answers each chat with the attacker's program, as a model would. */
 async function gatewayThatAnswers(code: () => string) {
   const server = createHttpServer((_, response) => {
     const content = `\`\`\`python\n${code()}\n\`\`\``;
@@ -101,7 +101,7 @@ async function attack({ client, db }: Connected, { plan }: Stack, signal: AbortS
   let attacker = '';
   const gateway = await gatewayThatAnswers(() => codeFor(attacker));
 
-  /** What an agent and then its verifier reached, in a trial whose run says this of the network. */
+  /** Returns the targets that an agent and then its verifier reached, in a trial whose run has this network setting. */
   const trial = async (network: 'gateway' | 'host'): Promise<{ agent: string[]; verifier: string[]; sandbox: Sandbox }> => {
     const sandboxes = new HostSandboxes(folder.home, 1);
     attacker = `agent-${network}`;
@@ -120,7 +120,7 @@ async function attack({ client, db }: Connected, { plan }: Stack, signal: AbortS
     return result;
   };
 
-  /** The admin routes of the real gateway, through the base URL that an agent is given. */
+  /** Tries the admin routes of the real gateway through the base URL that an agent gets. */
   const adminRoutes = async (): Promise<number[]> => {
     const sandbox = await createSandbox({ home: folder.home, trialId: 'admin', attempt: 1, task });
     const url = plan.gatewayUrls[0] ?? '';

@@ -1,13 +1,13 @@
 import { table } from '../../cli/show/table.ts';
 import { provenance } from '../deployment.ts';
 
-/** `critical`: owns the run, its reward or its machine. `high`: stops or slows other trials. `medium`, `low`: a wrong or unclear result of the attacker's own. */
+/** `critical`: controls the run, its reward or its machine. `high`: stops or slows other trials. `medium`, `low`: makes the attacker's own result wrong or unclear. */
 export type Severity = 'critical' | 'high' | 'medium' | 'low';
 
-/** One kind of attack, tried `tried` times. `held` of them had no effect beyond the attacker's own trial. */
+/** One kind of attack. `tried` counts the tries, and `held` counts those that had no effect beyond the attacker's own trial. */
 export type Attack = { id: string; severity: Severity; attack: string; tried: number; held: number; note?: string };
 
-/** Prints what was tried and what held, with the command, the machine and the commit. Returns 1 where something did not hold. */
+/** Prints the attacks and their results, with the command, the machine and the commit. Returns 1 if an attack succeeded. */
 export function reportAttacks(attacks: readonly Attack[]): number {
   const rows = attacks.map(({ id, severity, attack, tried, held, note }) => [id, severity, attack, `${tried}`, `${held}`, note ?? '']);
   const total = (key: 'tried' | 'held'): number => attacks.reduce((sum, each) => sum + each[key], 0);

@@ -142,7 +142,7 @@ export class ChaosDeployment {
 }
 
 async function mountAll(home: string): Promise<Record<DiskName, SmallDisk>> {
-  // The mounts are made by root, so PostgreSQL's data is where its own user reaches it.
+  // Root makes the mounts, so PostgreSQL's data is in a folder that its own user can reach.
   const postgres = join(folderElsewhere(home), 'data');
   await mkdir(home, { recursive: true });
   const whole = await SmallDisk.mount(home, DISKS.home);

@@ -1,5 +1,5 @@
 /**
- * What a change does to the gateway's speed: another commit's gateway and this one's, measured in turns on the same machine.
+ * Measures a change's effect on the gateway's speed: another commit's gateway and this one's take turns on the same machine.
  * Each turn is `bench/gateway/main.ts --cells calls,streams --repeats 1` of that commit. Prints medians and their ratio.
  *
  *   node bench/gateway/before-after.ts --before COMMIT [--repeats 5] [--seconds 3]
@@ -30,7 +30,7 @@ try {
   checkOut(trees.before, options.before);
   checkOut(trees.after, 'HEAD');
   for (let repeat = 1; repeat <= options.repeats; repeat++) {
-    // Whoever is first in a turn has the colder machine.
+    // The order changes because the first one in a turn has the colder machine.
     const turn: Side[] = repeat % 2 === 1 ? ['before', 'after'] : ['after', 'before'];
     for (const side of turn) rows.push(...measure(trees[side]).map((row) => ({ ...row, repeat, side })));
     console.error(`${repeat} of ${options.repeats} turns`);

@@ -20,7 +20,7 @@ export function register(root: Command): void {
     });
 }
 
-/** Of the runs under way. A database that does not answer now is the table's matter. */
+/** Returns the warnings of the runs under way. If the database does not answer, the table reports it. */
 async function readWarnings(config: Deployment): Promise<string[]> {
   const [{ openDatabase }, { connectionsOf }, { readInfraWarnings }, { readConstrainedWarnings }] = await Promise.all([
     import('../../store/database.ts'),

@@ -51,7 +51,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
   return [...findings, ...(await sandboxes())];
 }
 
-/** What the sandboxes of this machine hold and what they do not, a sentence each. */
+/** Returns the guarantees that this machine's sandboxes give and do not give, one sentence each. */
 async function sandboxes(): Promise<Finding[]> {
   try {
     return statementsOf(await isolation()).map(({ held, sentence }) => ({ check: 'sandboxes', ...(held ? ok(sentence) : warning(sentence)) }));

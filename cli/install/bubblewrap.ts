@@ -15,7 +15,7 @@ export function findBubblewrap(): string | null {
 
 export const hasBubblewrap = (): boolean => findBubblewrap() !== null;
 
-/** Puts Debian's program into our own folder. Without success agents run only with `--unsandboxed`, which is said. */
+/** Puts Debian's program into our own folder. If this fails, agents run only with `--unsandboxed`, and a message says so. */
 export async function installBubblewrap(log: string, signal: AbortSignal, tell: Tell): Promise<void> {
   if (hasBubblewrap()) return;
   if (await fetchDebianFile({ name: 'bubblewrap', file: 'usr/bin/bwrap', target: OWN }, log, signal)) return;

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { INSTALLS } from '../folders.ts';
 import { runLogged } from './run-step.ts';
 
-/** Copies one file of a Debian package into our own folder, nothing into the system. False where that cannot be done here. */
+/** Copies one file of a Debian package into our own folder and installs nothing in the system. Returns false where this is not possible. */
 export async function fetchDebianFile(wanted: { name: string; file: string; target: string }, log: string, signal: AbortSignal): Promise<boolean> {
   mkdirSync(INSTALLS.tools, { recursive: true });
   const folder = mkdtempSync(path.join(INSTALLS.tools, 'apt-'));
@@ -20,7 +20,7 @@ export async function fetchDebianFile(wanted: { name: string; file: string; targ
   }
 }
 
-/** The system's package lists may be absent (containers) or name versions that are gone: then with lists of our own. */
+/** Uses package lists of our own if the system's lists are absent (containers) or name versions that no longer exist. */
 async function downloadWithOwnLists(name: string, folder: string, log: string, signal: AbortSignal): Promise<boolean> {
   const lists = path.join(folder, 'lists');
   mkdirSync(path.join(lists, 'partial'), { recursive: true });

@@ -5,12 +5,12 @@ import { fetchDebianFile } from './debian-package.ts';
 import { runLogged, type Tell } from './run-step.ts';
 
 export const SECCOMP_COMPILER = path.join(REPOSITORY, 'activities/sandbox/seccomp_filter.py');
-/** Podman's default profile, where podman or its libraries are installed. */
+/** The path of podman's default profile, where podman or its libraries are installed. */
 const SYSTEM_PROFILE = '/usr/share/containers/seccomp.json';
 const OWN_PROFILE = path.join(INSTALLS.tools, 'seccomp.json');
 const FILTER = path.join(INSTALLS.tools, 'seccomp.bpf');
 
-/** Compiles podman's profile of system calls for sandboxes. Without success they have no filter, which the doctor says. */
+/** Compiles podman's profile of system calls for sandboxes. If this fails, sandboxes have no filter, and the doctor reports it. */
 export async function installSeccompFilter(log: string, signal: AbortSignal, tell: Tell): Promise<void> {
   const wanted = { name: 'golang-github-containers-common', file: SYSTEM_PROFILE.slice(1), target: OWN_PROFILE };
   const profile = existsSync(SYSTEM_PROFILE) ? SYSTEM_PROFILE : (await fetchDebianFile(wanted, log, signal)) ? OWN_PROFILE : null;

@@ -6,11 +6,11 @@ import type { Sampling } from '../../store/sampling-choices.ts';
 const ASK_MS = 10_000;
 
 type Neutral = ReadonlyMap<string, readonly number[]>;
-/** Settings that exclude ids, and settings that change the ratios between them, each with the values that do neither. */
+/** Settings that exclude ids and settings that change the ratios between them, each with the values that have no effect. */
 const EXCLUDES: Neutral = new Map([['top_p', [1]], ['top_k', [-1, 0]], ['min_p', [0]]]);
 const CHANGES: Neutral = new Map([['presence_penalty', [0]], ['frequency_penalty', [0]], ['repetition_penalty', [1]]]);
 
-/** What must be said of a run whose own sampling settings make its calls untrainable with these engines; null where they do not. */
+/** Returns a notice for a run whose sampling settings make its calls untrainable with these engines; null if they do not. */
 export async function samplingNotice({ sampling }: Pick<RunConfig, 'sampling'>, engines: readonly string[]): Promise<string | null> {
   const changing = settingsBeyond(sampling, CHANGES);
   if (changing.length > 0) return `${changing.join(', ')} of the run file's sampling change the probabilities in a way that the trainer cannot reproduce: no call is trained on`;

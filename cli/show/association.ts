@@ -1,9 +1,9 @@
-/** `of` observations with this score, `marked` of which have a mark. */
+/** The observations with one score. `of` counts all of them, and `marked` counts those with a mark. */
 export type Observed = { score: number; marked: number; of: number };
 
 /**
- * How far the marks go with high scores, in standard deviations of what chance would give if the marks fell on the observations of a
- * stratum at random (the Cochran–Mantel–Haenszel test for trend). 0 where chance could give nothing else.
+ * Returns how strongly the marks go with high scores, in standard deviations from chance. Chance means that the marks fall on a stratum's
+ * observations at random (the Cochran–Mantel–Haenszel test for trend). The result is 0 where chance allows only one outcome.
  */
 export function association(strata: readonly (readonly Observed[])[]): number {
   let [excess, variance] = [0, 0];

@@ -3,10 +3,10 @@ import { constrainedAdvice } from '../../gateway/chat/framework-modes.ts';
 import type { Database } from '../../store/database.ts';
 import { calls, runs, trials } from '../../store/schema.ts';
 
-/** Calls of one agent that are not trained because their requests hold the reply to a form. `fields`: those that ask for it. */
+/** One agent's calls that are not trained because their requests force the form of the reply. `fields` are the request's fields that do so. */
 export type ConstrainedCalls = { agent: string | null; fields: string[]; client: string | null; calls: number };
 
-/** The run's calls that a grammar or a forced tool makes untrainable, by agent and by what asked for it: the most frequent first. */
+/** Returns the run's calls that a grammar or a forced tool makes untrainable, by agent and request field. The most frequent come first. */
 export async function readConstrained(db: Database, runId: string): Promise<ConstrainedCalls[]> {
   const fields = sql<string[]>`${calls.sampling} -> 'constraints'`;
   const client = sql<string | null>`${calls.sampling} ->> 'client'`;
@@ -19,7 +19,7 @@ export async function readConstrained(db: Database, runId: string): Promise<Cons
   return rows.toSorted((a, b) => b.calls - a.calls);
 }
 
-/** What must be said of it; null where there are none. */
+/** Returns a notice about these calls; null where there are none. */
 export function constrainedNotice(found: readonly ConstrainedCalls[]): string | null {
   const [first] = found;
   if (!first) return null;
@@ -27,7 +27,7 @@ export function constrainedNotice(found: readonly ConstrainedCalls[]): string | 
   return `${all} ${all === 1 ? 'call is' : 'calls are'} not trained: ${constrainedAdvice(first.fields, first.client)}`;
 }
 
-/** The same of each run that is under way. */
+/** Returns these notices for each run that is under way. */
 export async function readConstrainedWarnings(db: Database): Promise<string[]> {
   const underWay = await db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
   const told = await Promise.all(underWay.map(async ({ id }) => ({ id, notice: constrainedNotice(await readConstrained(db, id)) })));

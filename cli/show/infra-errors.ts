@@ -8,17 +8,17 @@ import { association, type Observed } from './association.ts';
 
 type Rate = { ended: number; infra_errors: number };
 export type InfraErrors = Rate & {
-  /** Tasks that had any, the worst first. */
+  /** The tasks that had such errors, the worst first. */
   by_task: (Rate & { task: string })[];
   by_policy_version: (Rate & { policy_version: number | null; reward_mean: number | null })[];
-  /** Sentences for a person: signs that infrastructure errors take the place of low rewards. */
+  /** Sentences for people about signs that infrastructure errors replace low rewards. */
   warnings: string[];
 };
 
-/** Standard deviations: chance alone gives more in one run of 700. */
+/** The threshold in standard deviations. Chance alone exceeds it in one run of 700. */
 const BEYOND_CHANCE = 3;
 
-/** How often a run's attempts ended by infrastructure errors, and whether these go with rewards as only errors that somebody causes do. */
+/** Returns how often infrastructure errors ended a run's attempts, and whether they correlate with rewards as only deliberate errors do. */
 export async function readInfraErrors(db: Database, runId: string): Promise<InfraErrors> {
   const [counts, scored] = await Promise.all([countAttempts(db, runId), readScored(db, runId)]);
   const byVersion = ratesBy(counts, ({ policyVersion }) => policyVersion).map(({ key, ...rate }) => ({
@@ -35,7 +35,7 @@ export async function readInfraErrors(db: Database, runId: string): Promise<Infr
   };
 }
 
-/** The warnings of all runs that are under way, each with its run's name. */
+/** Returns the warnings of all runs that are under way, each with its run's name. */
 export async function readInfraWarnings(db: Database): Promise<string[]> {
   const underWay = await db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
   const told = await Promise.all(underWay.map(async ({ id }) => (await readInfraErrors(db, id)).warnings.map((warning) => `run ${id}: ${warning}`)));
@@ -58,7 +58,7 @@ async function readScored(db: Database, runId: string): Promise<Scored[]> {
   return rows.map(({ rewards, ...row }) => ({ ...row, reward: weightedReward(rewards ?? {}, weights) }));
 }
 
-/** Errors of machines strike good and bad answers alike: trials that were run again score no higher than the others of their group. */
+/** Machine errors affect good and bad answers alike, so trials that were run again score no higher than the others of their group. */
 export function warnOfRetried(scored: readonly Scored[]): string[] {
   const groups = Object.values(Object.groupBy(scored, ({ groupId }) => groupId ?? ''));
   const z = association(groups.map((group = []) => group.map(({ reward, wasRetried }): Observed => ({ score: reward, marked: wasRetried ? 1 : 0, of: 1 }))));
@@ -70,7 +70,7 @@ export function warnOfRetried(scored: readonly Scored[]): string[] {
 
 type OfVersion = InfraErrors['by_policy_version'][number];
 
-/** Nor do machines fail more often as a policy learns. */
+/** Machines do not fail more often as a policy learns. */
 export function warnOfTrend(versions: readonly OfVersion[]): string[] {
   const known = versions.flatMap(({ reward_mean, ended, infra_errors }): Observed[] => (reward_mean === null ? [] : [{ score: reward_mean, marked: infra_errors, of: ended }]));
   const z = association([known]);
@@ -88,7 +88,7 @@ const sumOf = (counts: readonly AttemptCount[]): Rate => ({
 
 const meanOf = (values: readonly number[]): number | null => (values.length === 0 ? null : values.reduce((sum, each) => sum + each, 0) / values.length);
 
-/** For a person; nothing where no attempt failed so. */
+/** Returns lines for people; nothing if no attempt failed in this way. */
 export function printInfraErrors({ ended, infra_errors, by_task, by_policy_version, warnings }: InfraErrors): string[] {
   if (infra_errors === 0) return [];
   const rate = (row: Rate): string => `${row.infra_errors} of ${row.ended}`;

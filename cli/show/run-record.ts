@@ -49,7 +49,7 @@ export type RunRecord = {
     checkpoint: { path: string; sha256: string } | null;
     replicas: { replica: string; label: string; checksum: string; canary_difference: number; confirmed_at: string }[];
     metrics: Record<string, number>;
-    /** Why its step made no update; null: it made one. */
+    /** The reason why the step made no update. It is null if the step made one. */
     skipped: string | null;
     seconds: Record<string, number>;
   })[];

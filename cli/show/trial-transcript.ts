@@ -46,7 +46,7 @@ export function transcript(trial: TrialRecord): string {
     let shown = 0;
     for (const call of trial.calls.filter((each) => each.attempt === attempt.attempt)) {
       for (const message of call.messages.slice(shown)) lines.push('', `▌${message.role}`, textOf(message.content));
-      // Of a refused call no messages are kept.
+      // The messages of a refused call are not kept.
       if (call.messages.length > 0) shown = call.messages.length + 1;
       const facts = [`policy ${call.policyVersion ?? '–'}`, `${call.completion_tokens ?? 0} tokens`, call.finishReason ?? call.status];
       if (call.untrainable) facts.push(`not trainable: ${call.untrainable}`);

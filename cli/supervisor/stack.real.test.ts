@@ -45,7 +45,7 @@ function commandLine(pid: number): string {
   }
 }
 
-/** Ports that Temporal says it has opened besides the one it was given, and that answer on this machine's network. Where bubblewrap works there are none. */
+/** Returns the extra ports that Temporal reports and that answer on this machine's network. Where bubblewrap works there are none. */
 async function ownPortsOfTemporal({ plan }: Stack): Promise<string[]> {
   const log = readFileSync(path.join(plan.folders.logs, 'temporal.log'), 'utf8');
   const ports = [...log.matchAll(/localhost:(\d+)/g)].flatMap(([, port]) => port ?? []);

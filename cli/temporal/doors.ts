@@ -1,15 +1,15 @@
 import { connect, type NetConnectOpts, type Socket } from 'node:net';
 import { z } from 'zod';
 
-/** A port of Temporal's, and the Unix socket that leads from this machine's network to the one that Temporal is in. */
+/** A port of Temporal, and the Unix socket that leads from this machine's network to Temporal's network. */
 export const door = z.object({ port: z.int(), socket: z.string() });
 export type Door = z.output<typeof door>;
 
-/** What the guard is told, as JSON in its first argument. */
+/** The guard's settings, as JSON in its first argument. */
 export const guarded = z.object({ bwrap: z.string(), doors: z.array(door), file: z.string(), args: z.array(z.string()) });
 export type Guarded = z.output<typeof guarded>;
 
-/** Joins a connection to another address, byte for byte, until either side ends. */
+/** Connects a connection to another address, byte for byte, until either side ends. */
 export function join(from: Socket, to: NetConnectOpts): void {
   const other = connect({ ...to, allowHalfOpen: true });
   const end = (): void => {

@@ -12,7 +12,7 @@ import { guarded, join, type Door } from './doors.ts';
 import { isOwnProcess } from './peer.ts';
 
 const INSIDE = fileURLToPath(new URL('./inside.ts', import.meta.url));
-/** Whoever is refused again and again does not fill the log. */
+/** Repeated refusals of the same process do not fill the log. */
 const REFUSALS_LOGGED = 10;
 
 const { bwrap, ...what } = guarded.parse(JSON.parse(process.argv[2] ?? ''));
@@ -35,7 +35,7 @@ function open({ port, socket }: Door): void {
 
 for (const { socket } of what.doors) rmSync(socket, { force: true });
 const namespaces = ['--unshare-net', '--unshare-pid', '--die-with-parent', '--dev-bind', '/', '/', '--proc', '/proc'];
-// A group of its own: what stops the whole group must not end bubblewrap before Temporal has stopped.
+// The child has its own process group, because a signal to our group must not end bubblewrap before Temporal has stopped.
 const temporal = spawn(bwrap, [...namespaces, '--', process.execPath, INSIDE, JSON.stringify({ bwrap, ...what })], {
   stdio: ['pipe', 'inherit', 'inherit'],
   detached: true,
@@ -48,6 +48,6 @@ temporal.once('exit', (code, signal) => {
   console.error(`Temporal ended: ${signal ?? `exit code ${code}`}`);
   process.exit(code ?? 1);
 });
-// The end of its input tells the other side to stop Temporal; it comes also when this process is killed.
+// The end of its input tells the other side to stop Temporal. This also works when this process is killed.
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => temporal.stdin.end());
 what.doors.forEach(open);

@@ -1,4 +1,4 @@
-/** The side of `guard.ts` that is in Temporal's own network: starts Temporal, and joins the sockets to its ports. */
+/** The part of `guard.ts` that runs in Temporal's own network. It starts Temporal and connects the sockets to its ports. */
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:net';
 import { LOOPBACK } from '../supervisor/gateways.ts';

@@ -17,7 +17,7 @@ beforeAll(async () => {
 });
 afterAll(() => void server.close());
 
-/** What the guard says of the next connection. */
+/** Returns the guard's answer to the next connection. */
 async function nextIsOwn(): Promise<boolean> {
   const [socket]: Socket[] = await once(server, 'connection');
   return isOwnProcess(socket ?? new Socket()).finally(() => socket?.destroy());

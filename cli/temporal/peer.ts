@@ -2,17 +2,17 @@ import { readdir, readFile, readlink } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
-/** Those whose connections were let through before; workers come again and again. */
+/** The processes whose connections were allowed before. Workers connect again and again. */
 const known = new Set<number>();
 
-/** The kernel's tables are read while they change: what is not in them at once is looked for again. */
+/** The kernel's tables change while they are read, so an entry that is missing at first is looked for again. */
 const LOOKS = 5;
 const BETWEEN_LOOKS_MS = 50;
 
 /**
- * Whether the process at the other end of a loopback connection is one of ours: a process of this user, or of root, in
- * the process namespace of this one. Every sandbox has another namespace, as user or root, so what cannot be found out
- * counts as no.
+ * Returns whether the process at the other end of a loopback connection is one of ours: a process of this user, or of root, in
+ * this process' own process namespace. Every sandbox has another namespace, as user or root. If this cannot be determined,
+ * the answer is no.
  */
 export async function isOwnProcess({ localPort = 0, remotePort = 0 }: Pick<Socket, 'localPort' | 'remotePort'>): Promise<boolean> {
   for (let look = 1; look <= LOOKS; look++) {
@@ -23,7 +23,7 @@ export async function isOwnProcess({ localPort = 0, remotePort = 0 }: Pick<Socke
   return false;
 }
 
-/** Null when nobody is found who holds the connection. */
+/** Returns null if no process is found that holds the connection. */
 async function lookFor(serverPort: number, clientPort: number): Promise<boolean | null> {
   const peer = await clientSide(serverPort, clientPort);
   if (!peer) return null;
@@ -39,7 +39,7 @@ async function lookFor(serverPort: number, clientPort: number): Promise<boolean 
   return null;
 }
 
-/** The user and the inode of the socket that connected from `clientPort` to `serverPort`. */
+/** Returns the user and the inode of the socket that connected from `clientPort` to `serverPort`. */
 async function clientSide(serverPort: number, clientPort: number): Promise<{ uid: number; inode: string } | null> {
   for (const file of ['/proc/self/net/tcp', '/proc/self/net/tcp6']) {
     for (const row of (await readFile(file, 'utf8').catch(() => '')).split('\n').slice(1)) {

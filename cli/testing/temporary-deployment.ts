@@ -16,13 +16,13 @@ export type TemporaryDeployment = { home: string; env: NodeJS.ProcessEnv; config
 /** The settings of a deployment of its own: a temporary folder, free ports. */
 export async function temporaryDeployment(settings: Record<string, string> = {}): Promise<TemporaryDeployment> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-'));
-  // These tests are about other things than isolation: they run also where bubblewrap does not work.
+  // These tests do not test isolation, so they also run where bubblewrap does not work.
   const own = { TRIALGATE_HOME: home, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0', TRIALGATE_UNSANDBOXED: 'true' };
   const env = { PATH: process.env['PATH'], HOME: home, LANG: 'C.UTF-8', ...ON_SHARED_CORES, ...own, ...settings };
   return { home, env, config: resolveConfig({ env, cwd: home }).config, remove: () => removeHome(home) };
 }
 
-/** Removes a deployment's folder, and what PostgreSQL, which is another user where we are root, has outside of it. */
+/** Removes a deployment's folder. As root, it also removes the data outside the folder that belongs to PostgreSQL's user. */
 async function removeHome(home: string): Promise<void> {
   await Promise.all([home, folderElsewhere(home)].map((folder) => rm(folder, { recursive: true, force: true })));
 }

@@ -1,4 +1,4 @@
-"""From the rewards of trials to their advantages."""
+"""Computes the advantages of trials from their rewards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _weighted(rewards: dict[str, float], weights: dict[str, float] | None) -> fl
 
 
 def trial_rewards(samples: list[Sample], weights: dict[str, float] | None) -> dict[str, float]:
-    """A trial's reward: the weighted sum of its named rewards; a name without a weight counts 1."""
+    """Returns a trial's reward: the weighted sum of its named rewards. A name without a weight counts 1."""
     rewards: dict[str, float] = {}
     for sample in samples:
         reward = _weighted(sample.rewards, weights)
@@ -29,7 +29,7 @@ def trial_rewards(samples: list[Sample], weights: dict[str, float] | None) -> di
 
 
 def companion_rewards(samples: list[Sample], weights: dict[str, float] | None) -> dict[str, list[float]]:
-    """By group, the rewards of its scored trials that have no sample in this batch."""
+    """Returns, by group, the rewards of its scored trials that have no sample in this batch."""
     companions: dict[str, list[float]] = {}
     for sample in samples:
         found = [_weighted(companion, weights) for companion in sample.companions]
@@ -43,7 +43,7 @@ def companion_rewards(samples: list[Sample], weights: dict[str, float] | None) -
 def advantages(
     samples: list[Sample], rewards: dict[str, float], companions: dict[str, list[float]], settings: TrainerSettings
 ) -> np.ndarray:
-    """[samples]. A trial has one advantage, whatever its number of samples; companions count in the baseline.
+    """Returns [samples]. A trial has one advantage, whatever its number of samples. Companions count in the baseline.
 
     Raises `NotFiniteError` when an advantage is no finite float32, in which the loss is computed.
     """
@@ -57,7 +57,7 @@ def advantages(
         with np.errstate(over="ignore", invalid="ignore"):
             found = OBJECTIVES[settings.objective].advantages(values, settings)
             finite = np.isfinite(values) & np.isfinite(found.astype(np.float32))
-        # A deviation that overflowed makes advantages of 0 where the rewards differ.
+        # A deviation that overflowed gives advantages of 0 although the rewards differ.
         if not finite.all() or (values.max() != values.min() and not found.any()):
             raise NotFiniteError(f"a reward or advantage of group {group} is not finite or too large")
         advantage |= {(group, trial): float(a) for trial, a in zip(trials, found[: len(trials)], strict=True)}

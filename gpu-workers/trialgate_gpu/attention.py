@@ -101,7 +101,7 @@ def make_plan(
 
 @dataclass(frozen=True)
 class Variant:
-    """How a layer's attention differs from the plain one.
+    """The difference between a layer's attention and plain attention.
 
     `sinks` [heads]: a logit a head that takes part in the softmax and has no value (gpt-oss).
     """
@@ -113,7 +113,7 @@ class Variant:
 
     @property
     def is_fused(self) -> bool:
-        """Whether PyTorch's fused kernel can compute it."""
+        """Returns whether PyTorch's fused kernel can compute it."""
         return self.softcap is None and self.sinks is None
 
 

@@ -24,7 +24,7 @@ COLUMNS = (
     "group_id",
     "trial_id",
 )
-# Absent from batches of releases before 0.4.
+# Batches of releases before 0.4 do not have this.
 SAMPLING_MASK = "sampling_mask"
 NO_VERSION = -1
 

@@ -49,7 +49,7 @@ def canary_token_ids(model_folder: Path, vocab_size: int) -> list[int]:
 
 
 def measure_canary(policy: Policy, token_ids: list[int]) -> Canary:
-    """One forward pass through the compute weights. Raises `NotFiniteError` unless every value is finite."""
+    """Runs one forward pass through the compute weights. Raises `NotFiniteError` unless every value is finite."""
     ids = np.array(token_ids)
     trained = np.arange(len(ids)) > 0
     (pack,) = make_packs([chain(0, ids, trained, np.zeros(len(ids), np.float32), 1.0)], len(ids))

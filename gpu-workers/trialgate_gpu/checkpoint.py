@@ -123,14 +123,14 @@ def copy_side_files(source: Path, target: Path) -> None:
 
 
 def require_complete(policy: Policy, parent: Path) -> None:
-    """Raises `BadModel` when the model has a weight that `parent`'s files lack: transformers made it up."""
+    """Raises `BadModel` when the model has a weight that `parent`'s files lack, because transformers invented it."""
     if lost := sorted(set(policy.weights()) - set(stored_tensors(parent)) - policy.tied_names()):
         what = f"the files of model {parent} have no tensor {lost[0]!r}, which its configuration asks for"
         raise GpuWorkerError("BadModel", f"{what}: they are cut short, or of another model")
 
 
 def engine_tensors(policy: Policy, parent: Path) -> Tensors:
-    """What an engine loads: the tensors that `parent` has, by its names.
+    """Returns the tensors that an engine loads: those that `parent` has, by its names.
 
     Tensors that transformers does not load, such as those of layers for speculative decoding, are the parent's.
     """

@@ -24,12 +24,12 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """PyTorch raises a plain `RuntimeError` when a CPU's memory ends."""
+    """Returns whether memory ran out. PyTorch raises a plain `RuntimeError` when a CPU runs out of memory."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or CPU_OUT_OF_MEMORY in str(error)
 
 
 def out_of_memory(error: Exception, pack_tokens: int) -> GpuWorkerError:
-    """Not retried: the same step needs the same memory again."""
+    """This error is not retried, because the same step needs the same memory again."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     first = next(iter(str(error).splitlines()), type(error).__name__)

@@ -13,7 +13,7 @@ class GpuWorkerError(Exception):
 
 
 class NotFiniteError(Exception):
-    """A number of a step is NaN or infinite. The step makes no update; the message says which number it is."""
+    """A value of a step is NaN or infinite. The step makes no update, and the message names the value."""
 
 
 class Cancelled(Exception):

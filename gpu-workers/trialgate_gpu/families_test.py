@@ -1,4 +1,4 @@
-"""Tiny random models of the families that can be trained, and of those that are refused, each by name and reason."""
+"""Tests tiny random models of the families that can be trained, and refused models, each by name and reason."""
 
 import os
 import shutil
@@ -140,7 +140,7 @@ def test_a_checkpoint_has_the_tensors_of_its_base_and_says_the_same_as_the_train
     model = AutoModelForCausalLM.from_pretrained(made["checkpoint"], dtype=torch.float32)
     logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)[torch.arange(len(ids) - 1), ids[1:]]
     assert (logprobs - torch.tensor(made["canary"]["logprobs"])).abs().mean() < 0.1
-    # What the next step starts from is what this one ended with, whether it stayed in memory or was loaded.
+    # The next step starts from this step's final state, whether they stayed in memory or were loaded.
     two = [
         t.train_step(run.request(made["checkpoint"], two_groups()[1:], version), Progress())
         for t, version in ((trainer, 2), (fresh(), 2))

@@ -1,4 +1,4 @@
-"""A number that is not finite never becomes weights: the step is skipped, or the run is blocked by name."""
+"""Tests that a value that is not finite never becomes weights: the step is skipped, or the run is blocked by name."""
 
 import json
 import math
@@ -26,7 +26,7 @@ INF, NAN = float("inf"), float("nan")
 
 
 def poison(monkeypatch, where):
-    """Makes one number of the step NaN, at the place that its name says."""
+    """Makes one value of the step NaN, at the named place."""
     if where == "loss":
 
         def poisoned(*arguments):

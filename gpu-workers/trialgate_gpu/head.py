@@ -15,7 +15,7 @@ CHUNK_ROWS = 512
 
 
 class HeadGradient(NamedTuple):
-    """Where the gradient of the head's weight [vocabulary, width] and bias [vocabulary] is added up."""
+    """The place where the gradient of the head's weight [vocabulary, width] and bias [vocabulary] is added up."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None = None
@@ -38,7 +38,7 @@ def _chunks(pack: Pack, device: torch.device):
 
 
 def _kept(pack: Pack, start: int, stop: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor] | None:
-    """(row within the chunk, id) of everything that could be sampled in the rows that have a sampling mask."""
+    """Returns (row within the chunk, id) of every id that could be sampled in the rows that have a sampling mask."""
     masks = [(row - start, ids) for row, ids in pack.row_masks.items() if start <= row < stop]
     if not masks:
         return None
@@ -53,7 +53,7 @@ def _scaled_logits(
     temperatures: torch.Tensor,
     kept: tuple[torch.Tensor, torch.Tensor] | None,
 ) -> torch.Tensor:
-    """[rows, vocabulary], float32, divided by the temperature as the engine does before it samples.
+    """Returns [rows, vocabulary], float32, divided by the temperature as the engine does before it samples.
 
     Ids outside a row's sampling mask become -inf, so that the softmax is over the ids that could be sampled
     (DeepSeek-V3.2, arXiv:2512.02556, "Keep Sampling Mask").
@@ -86,7 +86,7 @@ def backward_through_head(
     *,
     by_sequence: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The gradient by `hidden` [nodes, width] of a loss, and the entropy at each trained token [tokens].
+    """Returns a loss's gradient by `hidden` [nodes, width], and the entropy at each trained token [tokens].
 
     `slopes(tokens, logprobs)` gives the loss's derivative by each log-probability. As a policy-gradient loss is a sum
     over tokens, a token's derivative is known as soon as its log-probability is, so one pass over the logits does

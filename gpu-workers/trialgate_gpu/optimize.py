@@ -1,4 +1,4 @@
-"""The optimisation of one step: mini-batches of trials, packs within them, one AdamW update each."""
+"""Optimises one step: mini-batches of trials, packs within them, and one AdamW update for each mini-batch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Tally:
 def optimize(
     state: TrainerState, prepared: Prepared, settings: TrainerSettings, pack_tokens: int, seed: int, progress: Progress
 ) -> dict[str, float]:
-    """Changes `state`. A mini-batch whose every advantage is 0 makes no update. `seed` is the step's own.
+    """Changes `state`. A mini-batch whose every advantage is 0 makes no update. `seed` belongs to this step.
 
     Raises `NotFiniteError` when a loss, gradient or weight is not finite; `state` is then of no more use.
     """
@@ -108,7 +108,7 @@ def optimize(
 
 
 def gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettings) -> dict[str, float]:
-    """How far the engine's log-probabilities are from the trainer's, over the trained tokens of `chains`."""
+    """Measures how far the engine's log-probabilities are from the trainer's, over the trained tokens of `chains`."""
     counts = torch.tensor([len(c.targets) for c in chains])
     sequence = torch.repeat_interleave(torch.arange(len(chains)), counts)
     start = proximal.of_samples([c.sample for c in chains])

@@ -12,7 +12,7 @@ from .settings import TrainerSettings, parse_settings
 
 
 def forked_rows(forks):
-    """Two groups of four trials; the second trial of each forked into so many samples."""
+    """Returns two groups of four trials. The second trial of each group is forked into this number of samples."""
     rows = []
     for number, whole in enumerate(two_groups()):
         rows += [whole] * (forks if number % 4 == 1 else 1)

@@ -22,7 +22,7 @@ LEAST_PREFIX = 8
 # prompts often share a system prompt.
 LEAST_PART = 0.8
 
-# For each token the ids that could be sampled, ascending; None: all ids.
+# For each token, the ids that could be sampled, in ascending order. None means all ids.
 SamplingMask = list[np.ndarray | None]
 
 
@@ -72,7 +72,7 @@ class Pack:
 
     @property
     def is_chain(self) -> bool:
-        """Whether its tokens are one sequence from its beginning."""
+        """Returns whether its tokens are one sequence from its beginning."""
         return self.prefix is None and bool(self.depths[-1] == len(self.depths) - 1)
 
     @cached_property
@@ -84,7 +84,7 @@ class Pack:
 
     @cached_property
     def _mask_numbers(self) -> np.ndarray:
-        """[tokens], equal where the sampling masks are; 0: none."""
+        """Returns [tokens]. Values are equal where the sampling masks are equal, and 0 means no mask."""
         numbers: dict[bytes, int] = {}
         masks = self.sampling_mask or [None] * len(self.targets)
         return np.array(
@@ -93,7 +93,7 @@ class Pack:
 
     @cached_property
     def row_masks(self) -> dict[int, np.ndarray]:
-        """The sampling mask of each row that has one."""
+        """Returns the sampling mask of each row that has one."""
         rows = self.rows[2].tolist()
         return {row: ids for row, ids in zip(rows, self.sampling_mask or [], strict=False) if ids is not None}
 
@@ -106,7 +106,7 @@ def chain(
     temperature: float,
     sampling_mask: SamplingMask | None = None,
 ) -> Chain:
-    """Cuts what comes after the last trained token: nothing there is trained. All arguments have an entry a token."""
+    """Cuts everything after the last trained token: nothing there is trained. Every argument has one entry per token."""
     trained = np.flatnonzero(loss_mask)
     masks = None if sampling_mask is None else [sampling_mask[i] for i in trained]
     inputs = token_ids[: trained[-1]]
@@ -149,7 +149,7 @@ def _families(chains: list[Chain]) -> list[Family]:
 
 
 def make_packs(chains: list[Chain], max_tokens: int) -> Iterator[Pack]:
-    """Greedy in sorted order. A pack exceeds `max_tokens` only if a single sequence does, its prefix not counted."""
+    """Works greedily in sorted order. A pack exceeds `max_tokens` only if a single sequence without its prefix does."""
     waiting: list[tuple[Chain, int]] = []
     size = 0
     for family in _families(chains):
@@ -183,13 +183,13 @@ def _split(family: Family, max_tokens: int) -> Iterator[Pack]:
 
 
 def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -> Pack:
-    """`members`: chains with what they share with the one before, of which the prefix is a part."""
+    """`members` has each chain with the number of tokens it shares with the one before, including the prefix."""
     before = 0 if prefix is None else len(prefix)
     tokens: list[np.ndarray] = []
     depths: list[np.ndarray] = []
     blocks: list[Block] = []
     trained: list[tuple[np.ndarray, Chain]] = []
-    # The keys from the root to the newest token; those of the prefix stay.
+    # The keys are those from the root to the newest token. The prefix's keys stay.
     path = np.arange(before)
     count = 0
     for item, in_common in members:
@@ -218,7 +218,7 @@ def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -
 
 
 def untrained_pack(tokens: np.ndarray) -> Pack:
-    """A pack of one sequence that predicts nothing."""
+    """Returns a pack of one sequence that predicts nothing."""
     nothing = np.empty(0, np.int64)
     return _build([(Chain(0, tokens, nothing, nothing, np.empty(0, np.float32), 1.0), 0)])
 

@@ -104,7 +104,7 @@ def _numbered(samples, seen):
 
 
 def group(prompt, members=8, turns=5, seed=0):
-    """A group of trials with one prompt of so many tokens, each of turns of 64 observed and 64 sampled tokens."""
+    """Returns a group of trials with one prompt of this length. Each turn has 64 observed and 64 sampled tokens."""
     draw = np.random.default_rng(seed)
     start = draw.integers(0, 50_000, prompt)
     tail = np.concatenate([np.zeros(prompt), np.tile(np.repeat([0, 1], 64), turns)]).astype(bool)
@@ -116,7 +116,7 @@ def group(prompt, members=8, turns=5, seed=0):
 
 
 def computed_and_distinct(sequences, max_tokens):
-    """Tokens that the packs compute, each prefix once, and tokens that differ in themselves or in what is before."""
+    """Returns the tokens that the packs compute, with each prefix once, and the tokens that differ in id or context."""
     made = [chain(n, ids, mask, np.zeros(len(ids), np.float32), 1.0) for n, (ids, mask) in enumerate(sequences)]
     packs = list(make_packs(made, max_tokens))
     prefixes = {id(p.prefix): len(p.prefix) for p in packs if p.prefix is not None}

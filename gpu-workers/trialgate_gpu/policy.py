@@ -34,7 +34,7 @@ class Policy:
         config = AutoConfig.from_pretrained(folder)
         require_supported(config, folder)
         self.device = device
-        # In eval mode there is no dropout: the log-probabilities are those that an engine computes.
+        # In eval mode there is no dropout, so the log-probabilities are those that an engine computes.
         source = _load(folder).eval()
         self.names = [name for name, _ in source.named_parameters()]
         shapes = [p.shape for p in source.parameters()]
@@ -68,7 +68,7 @@ class Policy:
         return {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
 
     def decayed(self) -> list[torch.Tensor]:
-        """The master weights to which weight decay applies: matrices, not norms and biases."""
+        """Returns the master weights to which weight decay applies: matrices, not norms and biases."""
         return [view for view in self._views(self.master).values() if view.dim() > 1]
 
     def refresh(self) -> None:
@@ -99,7 +99,7 @@ class Policy:
         return self.model.get_output_embeddings()
 
     def head_gradient(self) -> HeadGradient:
-        """Where the head's gradient goes: the weight's is the embedding's when they are tied."""
+        """Returns the tensors for the head's gradient. When the weights are tied, the embedding's gradient has both."""
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         bias = self.head.bias
         return HeadGradient(
@@ -108,7 +108,7 @@ class Policy:
         )
 
     def hidden(self, pack: Pack, prefixes: Prefixes | None = None) -> torch.Tensor:
-        """Last hidden states [nodes, width], each node as if alone in its own sequence.
+        """Returns last hidden states [nodes, width], with each node as if it were alone in its own sequence.
 
         `prefixes` keeps a prefix from one pack to the next; without it the pack's prefix is computed for it alone.
         """
@@ -137,14 +137,14 @@ class Policy:
         return self.hidden(pack, prefixes)
 
     def weights(self) -> dict[str, torch.Tensor]:
-        """Compute weights and persistent buffers, named and laid out as in the base model's files.
+        """Returns compute weights and persistent buffers, named and laid out as in the base model's files.
 
         transformers fuses the experts of a mixture into one tensor when it loads a model; this undoes it.
         """
         return revert_weight_conversion(self.model, self.model.state_dict())
 
     def tied_names(self) -> set[str]:
-        """Names of parameters that are another one's: a base model's files may leave them out."""
+        """Returns the names of parameters that are tied to another one. A base model's files may leave them out."""
         return set(self.model.state_dict()) - set(self.names) - {name for name, _ in self.model.named_buffers()}
 
 

@@ -1,4 +1,4 @@
-"""A prompt that many packs share is computed once, and its gradient once.
+"""Computes a prompt that many packs share once, and its gradient once.
 
 The keys and values of its tokens are kept, a pair a layer. A pack's tokens attend to them as to constants; what its
 backward pass says of them is added up, and one backward pass through the prompt's own graph ends the family. This is
@@ -16,7 +16,7 @@ KeysValues = tuple[torch.Tensor, torch.Tensor]
 
 
 class PrefixStates:
-    """Keys and values of a prefix, [1, kv heads, prefix, dim] each, by attention layer."""
+    """The keys and values of a prefix, [1, kv heads, prefix, dim] each, by attention layer."""
 
     def __init__(self) -> None:
         self._made: dict[nn.Module, KeysValues] = {}
@@ -24,7 +24,7 @@ class PrefixStates:
         self._sums: dict[nn.Module, KeysValues] = {}
 
     def keep(self, layer: nn.Module, key: torch.Tensor, value: torch.Tensor) -> None:
-        """Called by the attention of the prefix's own pass."""
+        """The attention of the prefix's own pass calls this."""
         self._made[layer] = (key, value)
         self._leaves[layer] = tuple(each.detach().requires_grad_(each.requires_grad) for each in (key, value))
 
@@ -32,7 +32,7 @@ class PrefixStates:
         return self._leaves[layer]
 
     def collect(self) -> None:
-        """Adds up, in float32, what the backward pass of one pack left."""
+        """Adds up, in float32, the gradients that one pack's backward pass left."""
         for layer, leaves in self._leaves.items():
             if layer not in self._sums:
                 self._sums[layer] = tuple(torch.zeros_like(leaf, dtype=torch.float32) for leaf in leaves)
@@ -48,7 +48,7 @@ class PrefixStates:
 
 
 class Prefixes:
-    """The prefix of the pack at hand: computed when a pack has another one than the pack before."""
+    """Holds the prefix of the current pack. It is computed when a pack's prefix differs from the one before."""
 
     def __init__(self) -> None:
         self._tokens: np.ndarray | None = None
@@ -63,7 +63,7 @@ class Prefixes:
         self.computed += 0 if tokens is None else len(tokens)
 
     def end(self) -> None:
-        """Lets go of a prefix; its packs' backward passes, if there were any, go on through it."""
+        """Releases a prefix. If its packs had backward passes, they continue through the prefix."""
         if self.states is not None and torch.is_grad_enabled():
             self.states.backward()
         self._tokens = self.states = None

@@ -1,4 +1,4 @@
-"""Log-probabilities of the trained tokens under the step's starting weights (pi_prox).
+"""Computes log-probabilities of the trained tokens under the step's starting weights (pi_prox).
 
 The first update starts from these very weights, so its own forward pass gives those of its samples; only what later
 updates train needs a pass of its own.
@@ -46,5 +46,5 @@ class Proximal:
         return self.of_samples(pack.samples[starts].tolist())
 
     def of_samples(self, samples: list[int]) -> torch.Tensor:
-        """[trained tokens of `samples`, one sample after the other], on the CPU"""
+        """Returns [trained tokens of `samples`, one sample after the other], on the CPU."""
         return torch.from_numpy(np.concatenate([self._of_sample[s] for s in samples]))

@@ -211,7 +211,7 @@ def test_one_token_that_the_engine_saw_otherwise_does_not_own_a_step(
     base = run.base(trainer)["checkpoint"]
     rows = resampled(tmp_path, two_groups(), tiny_model, 0)
     clean = trainer.train_step(run.request(base, rows, **settings), Progress())["metrics"]
-    # The worst trial of its group: a negative advantage, on which PPO's clip sets no bound above.
+    # This is the worst trial of its group. Its advantage is negative, where PPO's clip sets no upper bound.
     rows[0]["logprobs"][-2] = recorded
     outlier = trainer.train_step(run.request(base, rows, **settings), Progress())["metrics"]
     assert outlier["actor/grad_norm"] <= 4 * clean["actor/grad_norm"]

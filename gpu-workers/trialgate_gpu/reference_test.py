@@ -1,4 +1,4 @@
-"""Every update of a step against a plain PyTorch one: no packs, no prefix, one sample at a time, autograd alone."""
+"""Compares every update of a step with plain PyTorch: no packs, no prefix, one sample at a time, only autograd."""
 
 import copy
 import itertools
@@ -30,7 +30,7 @@ SEED, PACK_TOKENS = 5, 40
 
 
 def rows():
-    """Two groups: shared prefixes, several turns, a trial forked into three samples, three temperatures, companions."""
+    """Returns two groups: shared prefixes, several turns, a trial forked into three samples, temperatures, companions."""
     generator = np.random.default_rng(3)
     made = []
     for group, size in (("g", 3), ("h", 2)):
@@ -51,7 +51,7 @@ def rows():
 
 @pytest.fixture(scope="module")
 def start(tiny_model, tmp_path_factory):
-    """The samples, as if an engine near the trainer's weights had sampled them."""
+    """Returns the samples, as if an engine near the trainer's weights had sampled them."""
     policy = Policy(tiny_model, torch.device("cpu"), torch.float32)
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     samples = read_batch(*write_batch(tmp_path_factory.mktemp("batch"), rows()), 0)
@@ -86,7 +86,7 @@ def plain_advantages(samples, objective):
 
 
 def plain_loss(model, samples, advantages, starts, members, settings):
-    """The loss of a mini-batch, and each token's weight written out trial by trial."""
+    """Returns the loss of a mini-batch, and each token's weight, computed trial by trial."""
     tokens = {}
     for i in members:
         trial = samples[i].trial_id
@@ -156,7 +156,7 @@ def test_loss_and_gradient_of_every_update_are_the_plain_ones(start, monkeypatch
     starts = [plain_logprobs(plain, s).detach() for s in samples]
     for epoch in range(settings.ppo_epochs):
         for members in mini_batches(prepared, settings, [settings.seed, SEED, epoch]):
-            # AdamW would make a difference of rounding in one update a larger one in the next.
+            # AdamW would turn a rounding difference in one update into a larger one in the next.
             weights, found = updates_made[len(losses)]
             torch.nn.utils.vector_to_parameters(weights, plain.parameters())
             plain.zero_grad()

@@ -1,4 +1,4 @@
-"""Corrects for the difference between what sampled a token and the weights that a step starts from.
+"""Corrects for the difference between the engine that sampled a token and the weights that a step starts from.
 
 An objective's clip bounds how far a step goes from its starting weights (`start`). That other weights or another
 implementation sampled the token (`recorded`) is a matter of importance sampling: decoupled PPO (arXiv 2110.00641),
@@ -24,7 +24,7 @@ def needs_sequences(settings: TrainerSettings) -> bool:
 
 
 def importance_weight(tokens: Tokens, recorded: torch.Tensor, settings: TrainerSettings) -> torch.Tensor:
-    """[tokens], at most the threshold; exactly 1 where trainer and engine agree."""
+    """Returns [tokens], at most the threshold, and exactly 1 where trainer and engine agree."""
     log_ratio = tokens.start - recorded
     if settings.rollout_is == "none":
         return torch.ones_like(log_ratio)
@@ -34,7 +34,7 @@ def importance_weight(tokens: Tokens, recorded: torch.Tensor, settings: TrainerS
 
 
 def kept(tokens: Tokens, recorded: torch.Tensor, settings: TrainerSettings) -> torch.Tensor:
-    """[tokens], bool: whether `rollout_rs` keeps the token."""
+    """Returns [tokens], bool: whether `rollout_rs` keeps the token."""
     log_ratio = tokens.start - recorded
     if settings.rollout_rs is None:
         return torch.ones_like(log_ratio, dtype=torch.bool)
@@ -46,12 +46,12 @@ def kept(tokens: Tokens, recorded: torch.Tensor, settings: TrainerSettings) -> t
 
 
 def correction(tokens: Tokens, recorded: torch.Tensor, settings: TrainerSettings) -> torch.Tensor:
-    """[tokens]: what each token's loss is multiplied by. It has no gradient."""
+    """Returns [tokens]: the factor of each token's loss. It has no gradient."""
     return importance_weight(tokens, recorded, settings) * kept(tokens, recorded, settings)
 
 
 def correction_metrics(tokens: Tokens, recorded: torch.Tensor, settings: TrainerSettings) -> dict[str, float]:
-    """The gap between engine and trainer over whole sequences.
+    """Returns the gap between engine and trainer over whole sequences.
 
     `kl` (k1) and `k3_kl` estimate KL(recorded || start); `log_ratio_max` is the largest distance; the fractions are
     the tokens whose ratio is above the threshold or below its inverse.

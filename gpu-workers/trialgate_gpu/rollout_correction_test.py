@@ -31,7 +31,7 @@ def test_weight_is_truncated_above_and_exactly_one_where_nothing_differs():
         ({"rollout_is": "none"}, [1.0, 1.0, 1.0, 1.0]),
         ({"rollout_rs": "token_k1"}, [1.5, 0.5, 1.0, 0.0]),
         ({"rollout_rs": "token_k1", "rollout_rs_threshold": (0.6, 10.0)}, [1.5, 0.0, 1.0, 2.0]),
-        # Geometric means: 0.87 and 3.
+        # The geometric means are 0.87 and 3.
         ({"rollout_rs": "seq_mean_k1"}, [1.5, 0.5, 0.0, 0.0]),
         ({"rollout_rs": "seq_mean_k1", "rollout_is": "none", "rollout_rs_threshold": (0.9, 5.0)}, [0.0, 0.0, 1.0, 1.0]),
     ],

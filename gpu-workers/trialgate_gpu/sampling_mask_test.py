@@ -21,7 +21,7 @@ def float_policy(tiny_model):
 
 @torch.no_grad()
 def next_logits(policy, ids):
-    """[vocabulary]"""
+    """Returns [vocabulary]."""
     trained = np.arange(len(ids) + 1) == len(ids)
     (pack,) = make_packs([chain(0, np.array([*ids, 0]), trained, np.zeros(len(ids) + 1, np.float32), 1.0)], 10_000)
     return policy.head(policy.infer(pack)[pack.nodes[-1]])
@@ -29,7 +29,7 @@ def next_logits(policy, ids):
 
 @torch.no_grad()
 def sample_top_p(policy, top_p, temperature, length, generator):
-    """(ids, log-probabilities over the nucleus, nucleus) of a reply, as an engine samples and returns them."""
+    """Returns (ids, log-probabilities over the nucleus, nucleus) of a reply, as an engine samples and returns them."""
     ids, logprobs, masks = list(PROMPT), [], []
     for _ in range(length):
         logits = next_logits(policy, ids) / temperature
@@ -44,7 +44,7 @@ def sample_top_p(policy, top_p, temperature, length, generator):
 
 
 def sampled_chains(policy, masked):
-    """Replies at two temperatures that share a prompt, and the first of them again without masks."""
+    """Returns replies at two temperatures that share a prompt, and the first of them again without masks."""
     generator = torch.Generator().manual_seed(0)
     chains = []
     for index in range(6):
@@ -97,7 +97,7 @@ def test_the_gradient_under_a_sampling_mask_is_autograds(tiny_model):
 
 
 def plain(masked):
-    """The arguments of a chain like `masked` without its masks."""
+    """Returns the arguments of a chain like `masked` without its masks."""
     ids = np.append(masked.inputs, masked.targets[-1])
     trained = np.isin(np.arange(len(ids)), masked.predictors + 1)
     return ids, trained, np.zeros(len(ids), np.float32), masked.temperature

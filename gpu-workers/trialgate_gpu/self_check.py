@@ -18,13 +18,13 @@ from .pack import Chain, chain, make_packs
 from .policy import Policy
 from .prefix import Prefixes
 
-# Nats, the largest of all tokens. Sound models differ by rounding alone, below 1e-3; what is wrong differs by tenths.
+# The largest allowed difference of any token, in nats. Rounding in sound models is below 1e-3; errors are tenths.
 TOLERANCE = 1e-2
 PREFIX, BRANCH, LONG = 48, 24, 512
 
 
 def check_model(policy: Policy, folder: Path) -> dict[str, float]:
-    """The largest differences, as metrics; raises `BadModel` when one is above `TOLERANCE`."""
+    """Returns the largest differences, as metrics. Raises `BadModel` when one is above `TOLERANCE`."""
     sequences = _sequences(policy.model.config.get_text_config().vocab_size)
     try:
         with policy.in_float32():
@@ -61,7 +61,7 @@ def _refused(policy: Policy, folder: Path, why: str) -> GpuWorkerError:
 
 
 def _sequences(vocab_size: int) -> list[np.ndarray]:
-    """Branches off one prefix, a branch off a branch, a sequence of its own, and a long one with a late branch."""
+    """Returns branches off one prefix, a branch off a branch, a separate sequence, and one with a late branch."""
     draw = np.random.default_rng(0)
 
     def tokens(count: int) -> np.ndarray:
@@ -74,7 +74,7 @@ def _sequences(vocab_size: int) -> list[np.ndarray]:
 
 
 def _chains(sequences: list[np.ndarray], untrained: int) -> list[Chain]:
-    """Every token after the first and `untrained` more is predicted."""
+    """Returns chains that predict every token after the first and `untrained` more."""
     return [
         chain(number, ids, np.arange(len(ids)) > untrained, np.zeros(len(ids), np.float32), 1.0)
         for number, ids in enumerate(sequences)
@@ -108,5 +108,5 @@ def _eager(policy: Policy, sequences: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _largest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """NaN if there is one."""
+    """Returns the largest difference, or NaN if there is one."""
     return float(np.max([np.abs(a - b).max() for a, b in zip(found, expected, strict=True)]))

@@ -64,7 +64,7 @@ def _known(cls: type, given: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def parse_settings(given: dict[str, Any]) -> TrainerSettings:
-    """What a run file leaves open (null) is as the objective's paper has it. Raises `BadSettings` naming the key."""
+    """A setting that a run file leaves open (null) has the paper's value. Raises `BadSettings` naming the key."""
     optim = dict(_known(Optim, given.get("optim") or {}, "trainer.optim"))
     if "betas" in optim:
         optim["betas"] = tuple(float(b) for b in optim["betas"])
@@ -78,7 +78,7 @@ def parse_settings(given: dict[str, Any]) -> TrainerSettings:
     _one_of("loss_agg_mode", settings.loss_agg_mode, LOSS_AGG_MODES)
     _one_of("rollout_is", settings.rollout_is, ROLLOUT_IS)
     _one_of("rollout_rs", settings.rollout_rs, ROLLOUT_RS)
-    # Below 1 the cap would also weaken what the starting weights themselves sampled.
+    # Below 1, the cap would also weaken tokens that the starting weights themselves sampled.
     _at_least("rollout_is_threshold", settings.rollout_is_threshold, 1)
     _at_least("clip_ratio_c", settings.clip_ratio_c, 1 + settings.clip_ratio_high if objective != "cispo" else 1)
     low, high = settings.rollout_rs_threshold

@@ -1,4 +1,4 @@
-"""Refuses models that this trainer would train wrong, by the part of their configuration that says so."""
+"""Refuses models that this trainer would train wrongly, by the part of their configuration that shows it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transformers import PretrainedConfig
 
 from .errors import GpuWorkerError
 
-# What scales or caps the logits behind the head, which the head's own gradient leaves out.
+# These settings scale or cap the logits after the head, and the head's own gradient leaves that out.
 HEAD_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 ATTENTION_LAYERS = ("full_attention", "sliding_attention", "attention")
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -37,7 +37,7 @@ def _rope_types(config: PretrainedConfig) -> list[str]:
 
 
 def require_supported(config: PretrainedConfig, folder: Path) -> None:
-    """Raises `BadModel` with the model's kind and the reason. `self_check.py` finds what no configuration says."""
+    """Raises `BadModel` with the model's kind and the reason. `self_check.py` finds what no configuration shows."""
     if why := why_unsupported(config):
         raise GpuWorkerError(
             "BadModel", f"model {folder} ({config.model_type}) cannot be trained: {why}; choose another model"

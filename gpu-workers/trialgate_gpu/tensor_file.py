@@ -29,13 +29,13 @@ DTYPES = {
 
 
 def as_written(tensor: torch.Tensor) -> tuple[str, tuple[int, ...], np.ndarray]:
-    """A tensor as `write_tensors` takes it: its bytes, since numpy has no bfloat16."""
+    """Returns a tensor in the form that `write_tensors` takes. It has bytes, since numpy has no bfloat16."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return DTYPES[tensor.dtype], tuple(tensor.shape), flat.view(torch.uint8).numpy()
 
 
 def stored_tensors(folder: Path) -> dict[str, Path]:
-    """The file of each tensor that a model folder holds."""
+    """Returns the file of each tensor that a model folder holds."""
     found: dict[str, Path] = {}
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as file:

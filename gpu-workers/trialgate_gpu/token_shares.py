@@ -1,4 +1,4 @@
-"""How the losses of tokens become the loss of a mini-batch: by trial, whatever the number of a trial's samples."""
+"""Combines the losses of tokens into a mini-batch's loss: by trial, whatever the number of a trial's samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LOSS_AGG_MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 
 
 def token_shares(samples: list[Sample], mode: str, scale: float | None) -> np.ndarray:
-    """[samples]: what one trained token of each sample counts in the loss of the mini-batch that `samples` are.
+    """Returns [samples]: the weight of one trained token of each sample in the loss of the mini-batch `samples`.
 
     The loss is a plain weighted sum over tokens, so that packs can be summed one by one and samples without an
     advantage left out, while the normaliser is still that of the whole mini-batch. A trial's "sequence" is all that was

@@ -45,7 +45,7 @@ async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
     name = activity.info().activity_type
     try:
         result = await asyncio.shield(task)
-        # Python writes NaN into JSON, which JavaScript cannot parse: such a result would stop the workflow for good.
+        # Python writes NaN into JSON, which JavaScript cannot parse. Such a result would stop the workflow for good.
         json.dumps(result, allow_nan=False)
         return result
     except asyncio.CancelledError:

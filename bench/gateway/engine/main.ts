@@ -40,7 +40,7 @@ function answer(socket: Socket, { path, body }: EngineRequest): void {
     return void socket.write(kept(`chat ${tokens} ${messages}`, () => wholeChat(tokens, messages)));
   }
   if (path === '/inference/v1/generate') {
-    // What the gateway asks it with, to learn whether this engine returns sampling masks.
+    // The gateway sends this request to learn whether this engine returns sampling masks.
     if (body.includes('"top_k":1}')) return void socket.write(NO_MASK);
     counts.generated += 1;
     if (isStream(body)) return stream(socket, `ids ${tokens}`, () => streamedGenerated(tokens));

@@ -27,12 +27,12 @@ export type BenchGateway = AsyncDisposable & {
   recorded: () => Promise<Recorded>;
   /** Bytes of the table of calls with all that belongs to it. */
   stored: () => Promise<number>;
-  /** Bytes of one trial's rows, as PostgreSQL stores them. */
+  /** The size of one trial's rows in bytes, as PostgreSQL stores them. */
   storedOf: (trialId: string) => Promise<number>;
   tail: () => string;
 };
 
-/** `repository`: where the gateway's code is; absent: here. */
+/** `repository` is the folder of the gateway's code. If it is absent, this repository is used. */
 type Options = { postgres: BenchPostgres; engine: string; processes?: number; repository?: string; profileTo?: (profile: string) => void; signal: AbortSignal };
 
 export const BENCH_ADMIN_KEY = 'benchmark';

@@ -43,13 +43,13 @@ export function postgresHome(home: string): PostgresHome {
   return { data: ownData, binaries: ownBinaries, user: NOBODY, note };
 }
 
-/** Where PostgreSQL's data is when its user cannot enter the deployment's folder: as root, always but for folders that others share. */
+/** Returns the folder of PostgreSQL's data when its user cannot enter the deployment's folder. As root, that is always so unless others share the folder. */
 export function folderElsewhere(home: string): string {
   const digest = createHash('sha256').update(home).digest('hex').slice(0, 16);
   return path.join(writable('/var/lib') && reaches('/var/lib') ? '/var/lib' : os.tmpdir(), `trialgate-${digest}`);
 }
 
-/** Data of an older release, which kept it in the deployment's folder, goes where its user can reach it. */
+/** Moves data of an older release from the deployment's folder to a folder that PostgreSQL's user can reach. */
 function move(data: string, target: string): void {
   if (existsSync(target)) return;
   const { status, stderr } = spawnSync('mv', ['--no-target-directory', data, target], { encoding: 'utf8' });

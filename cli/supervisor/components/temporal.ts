@@ -17,7 +17,7 @@ const run = promisify(execFile);
 const GUARD = fileURLToPath(new URL('../../temporal/guard.ts', import.meta.url));
 
 /**
- * Our own Temporal: its development server with a file behind it. Where bubblewrap works it runs in a network of its
+ * Starts our own Temporal: its development server with a file as storage. Where bubblewrap works, it runs in a network of its
  * own, behind a guard that lets no sandbox through.
  */
 export function temporal(plan: Plan): Component {

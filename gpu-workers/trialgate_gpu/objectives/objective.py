@@ -1,4 +1,4 @@
-"""What an objective is: the advantages of a group's trials, and a loss for each trained token.
+"""Defines an objective: the advantages of a group's trials, and a loss for each trained token.
 
 An objective only states its loss; the slope of each log-probability is autograd's. The trainer multiplies each token's
 loss by the token's share in the mini-batch (`token_shares.py`) and by the correction for what the engine sampled
@@ -22,7 +22,7 @@ MAX_LOG_RATIO = 20.0
 
 @dataclass(frozen=True)
 class Tokens:
-    """Trained tokens; all tensors are [tokens].
+    """The trained tokens. All tensors are [tokens].
 
     `start`: log-probability under the step's starting weights. `sequence`: the number of the token's sequence, which is
     whole here only for objectives that work `by_sequence`.
@@ -33,7 +33,7 @@ class Tokens:
     sequence: torch.Tensor
 
     def sum_over_sequence(self, values: torch.Tensor) -> torch.Tensor:
-        """[tokens]: for each token the sum of `values` over its sequence."""
+        """Returns [tokens]: for each token, the sum of `values` over its sequence."""
         count = int(self.sequence.max()) + 1
         total = torch.zeros(count, dtype=values.dtype, device=values.device).index_add(0, self.sequence, values)
         return total[self.sequence]
@@ -43,7 +43,7 @@ class Tokens:
 
 
 class TokenLosses(NamedTuple):
-    """[tokens] each: the loss, and whether a clip removed the token's gradient."""
+    """Returns the loss and whether a clip removed the token's gradient, both [tokens]."""
 
     loss: torch.Tensor
     clipped: torch.Tensor
@@ -51,7 +51,7 @@ class TokenLosses(NamedTuple):
 
 @dataclass(frozen=True)
 class Objective:
-    """`defaults` are the settings that a run file leaves open, as the paper has them.
+    """`defaults` has the paper's values for the settings that a run file leaves open.
 
     `advantages(rewards of a group's trials [trials], settings)` gives one advantage a trial;
     `losses(logprob [tokens], tokens, settings)` gives a loss a token.
@@ -65,12 +65,12 @@ class Objective:
 
 
 def ratio_of(log_ratio: torch.Tensor) -> torch.Tensor:
-    """exp(log_ratio) without overflow; beyond the bound it is constant and has no slope."""
+    """Returns exp(log_ratio) without overflow. Beyond the bound it is constant and has no slope."""
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
 def clipped_losses(ratio: torch.Tensor, advantage: torch.Tensor, settings: TrainerSettings) -> TokenLosses:
-    """max(-A r, -A clip(r, 1 - low, 1 + high)), for A < 0 at most -A c: PPO's clip and dual clip.
+    """Returns max(-A r, -A clip(r, 1 - low, 1 + high)), for A < 0 at most -A c: PPO's clip and dual clip.
 
     References: PPO (arXiv 1707.06347, eq. 7); dual clip (arXiv 1912.09729, eq. 5): verl's `clip_ratio_c`, TRL's
     `delta`.

@@ -1,4 +1,4 @@
-"""Losses and gradients against TRL 1.16's own, recorded by `bench/trl_losses.py`."""
+"""Compares losses and gradients with TRL 1.16's own, recorded by `bench/trl_losses.py`."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ from .objective import Tokens
 
 RECORDED = json.loads((Path(__file__).parent / "trl-losses.json").read_text())
 INPUTS = {name: torch.tensor(values) for name, values in RECORDED["inputs"].items()}
-# TRL's loss types as settings of this trainer.
+# TRL's loss types, expressed as settings of this trainer.
 SETTINGS = {
     "grpo": {"objective": "grpo", "loss_agg_mode": "seq-mean-token-mean", "clip_ratio_high": 0.28},
     "dapo": {"objective": "grpo", "loss_agg_mode": "token-mean", "clip_ratio_high": 0.28},
