@@ -3,12 +3,12 @@ import { Failure } from './failure.ts';
 
 /** A trial's place among the open calls. */
 export type Place = {
-  /** Counts bytes of its body in, which stay counted until it leaves. Throws where they are too many. */
+  /** Adds bytes of the body to the count; they stay counted until the call leaves. Throws when there are too many. */
   hold: (bytes: number) => void;
   leave: () => void;
 };
 
-/** Counts a trial's request in, before its body is read, until its reply has ended. */
+/** Counts a trial's request as open before its body is read, until its reply has ended. */
 export function admit({ openCalls, openBodies, settings: { maxCallsInFlight, maxBodyBytesInFlight } }: GatewayDeps, trialId: string, { headers }: Request): Place {
   if (openCalls.count(trialId) >= maxCallsInFlight) {
     throw new Failure(429, 'too_many_calls', `the trial has ${maxCallsInFlight} calls open, which is all it may have at once`, { headers: { 'retry-after': '1' } });

@@ -17,7 +17,7 @@ import { sessionRoutes } from './routes/sessions.ts';
 
 /** The gateway, for any runtime with web-standard requests. */
 export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
-  // A slash at a path's end changes nothing.
+  // A slash at the end of a path is ignored.
   const app = new Hono<GatewayEnv>({ strict: false });
   for (const path of ['/sessions', '/sessions/*', '/health', '/metrics', '/openapi.json', '/docs', '/docs/*']) app.use(path, withRequestId);
   app.route('/', healthRoutes(deps));
@@ -48,5 +48,5 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
 
 const noRoute = (method: string, path: string) => new Failure(404, 'not_found', `${method} ${path} is no route of this gateway`);
 
-/** A client that speaks WebSockets falls back to HTTP at once by this status, and by others only after several tries. */
+/** A client that speaks WebSockets falls back to HTTP at once on this status. On other statuses it first tries several times. */
 const noWebSocket = () => new Failure(426, 'upgrade_required', 'this gateway speaks no WebSocket: send the request by HTTP', { retryable: false, headers: { upgrade: 'HTTP/1.1' } });

@@ -1,10 +1,10 @@
 import type { AttemptCount } from '../store/queries/count-attempts.ts';
 
-/** So that a run of many tasks and steps does not make a page without end. */
+/** Limits the length of the metrics page of a run with many tasks and steps. */
 const MOST_TASKS = 100;
 const MOST_VERSIONS = 50;
 
-/** Ended attempts and infrastructure errors of the runs under way: of the newest policy versions, and of the tasks with the most errors. */
+/** Returns the ended attempts and infrastructure errors of the active runs, for the newest policy versions and for the tasks with the most errors. */
 export function attemptMetrics(counts: readonly AttemptCount[]): string {
   const versions = sumBy(counts, ({ runId, policyVersion }) => labels({ run: runId, policy_version: String(policyVersion ?? '') }), ({ policyVersion }) => policyVersion ?? -1);
   const tasks = sumBy(counts, ({ runId, task }) => labels({ run: runId, task }), () => 0);
@@ -34,5 +34,5 @@ function sumBy(counts: readonly AttemptCount[], labelsOf: (count: AttemptCount) 
 const family = (name: string, help: string, sums: readonly Sum[], what: 'ended' | 'infraErrors'): string[] =>
   [`# HELP ${name} ${help}`, `# TYPE ${name} counter`, ...sums.map((sum) => `${name}{${sum.labels}} ${sum[what]}`)];
 
-/** Prometheus escapes what JSON escapes of it: quotes, backslashes and line breaks. */
+/** Prometheus uses JSON's escapes for quotes, backslashes and line breaks. */
 const labels = (pairs: Record<string, string>): string => Object.entries(pairs).map(([name, value]) => `${name}=${JSON.stringify(value)}`).join(',');

@@ -4,7 +4,7 @@ import { Failure } from './failure.ts';
 type Issue = { readonly path: PropertyKey[]; readonly message: string };
 type Found = Issue & { readonly expected: readonly string[] };
 
-/** A 400 that names the first field at fault by its path. Where a value may have several forms, that is the field in the form which it fits best. */
+/** Builds a 400 that names the path of the first invalid field. When a value may have several forms, it takes the field from the form that the value fits best. */
 export function badFields({ issues }: z.ZodError): Failure {
   const [issue] = issues;
   const { path, message } = issue ? deepest(issue) : { path: [], message: 'is not valid' };
@@ -27,5 +27,5 @@ function deepest(issue: z.core.$ZodIssue): Found {
   return { path: [...path, ...first.path], message: said, expected };
 }
 
-/** What zod says of a union that has no message of its own. */
+/** The message that zod gives a union that has no message of its own. */
 const UNSAID = 'Invalid input';

@@ -12,17 +12,17 @@ export class Counters {
   waiting = 0;
   /** Of those that completed and were not their trial's first, by how they go on from an earlier one. */
   readonly continuations: Record<Continuation, number> = { clean: 0, realigned: 0, forked: 0 };
-  /** Blocks, items and tools that a prompt was made without, by their type. Each is counted once in its trial. */
+  /** The blocks, items and tools, by type, that were left out of a prompt. Each is counted once per trial. */
   readonly leftOut = new NamedCounts();
-  /** Requests that were refused before they became calls, by the code of the refusal. */
+  /** The requests that were refused before they became calls, by the code of the refusal. */
   readonly refused = new NamedCounts();
-  /** Calls whose request holds the reply to a form, by the field and what became of it. */
+  /** The calls whose request holds the reply to a form, by what the gateway did (`enforce` or `hint`) and by the field. */
   readonly constrained = { enforce: new NamedCounts(), hint: new NamedCounts() };
-  /** Trials of which the log says that such calls of theirs are not trained. */
+  /** The trials for which the log already says that such calls are not trained. */
   readonly #told = new Set<string>();
   readonly conversations = new ConversationCounts();
 
-  /** Its counts and another thread's, together. */
+  /** Returns the sum of these counts and another thread's. */
   plus(other: Counted): Counters {
     const sum = new Counters();
     for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained, conversations } of [this, other]) {
@@ -42,7 +42,7 @@ export class Counters {
     return sum;
   }
 
-  /** Whether nothing was said of this trial yet. The oldest are forgotten. */
+  /** Returns whether nothing was logged for this trial yet. Forgets the oldest trials. */
   isFirstTold(trialId: string): boolean {
     if (this.#told.has(trialId)) return false;
     const [oldest] = this.#told;
@@ -57,7 +57,7 @@ const CONVERSATION_COUNTS = ['bytes', 'readsOfTrials', 'readsOfTurns', 'released
 const MOST_NAMES = 50;
 const MOST_TOLD = 10_000;
 
-/** Counts by names that agents choose: only so many plain ones are told apart. */
+/** Counts by names that agents choose. Counts only a limited number of plain names separately. */
 export class NamedCounts extends Map<string, number> {
   add(name: string): void {
     const key = /^[a-z0-9_]{1,60}$/.test(name) && (this.has(name) || this.size < MOST_NAMES) ? name : 'other';
@@ -69,17 +69,17 @@ export class NamedCounts extends Map<string, number> {
   }
 }
 
-/** The counts alone: what a copy for another thread has. */
+/** The counts alone, which a copy for another thread contains. */
 type Counted = Pick<Counters, 'accepted' | 'completed' | 'failed' | 'cancelled' | 'inFlight' | 'waiting' | 'continuations' | 'conversations'> & {
   leftOut: ReadonlyMap<string, number>;
   refused: ReadonlyMap<string, number>;
   constrained: Record<'enforce' | 'hint', ReadonlyMap<string, number>>;
 };
 
-/** What one thread has counted, as it is sent to another. */
+/** The counts of one thread, in the form in which it sends them to another. */
 export type Snapshot = { counters: Counted; engines: readonly EngineLoad[] };
 
-/** The loads that two threads put on the same engines. */
+/** Returns the sums of the loads that two threads put on the same engines. */
 export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad[]): EngineLoad[] {
   const sums = new Map<string, EngineLoad>();
   for (const { engine, inFlight, escapes } of [...own, ...others]) {

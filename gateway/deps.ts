@@ -31,7 +31,7 @@ export type GatewayDeps = {
   settings: GatewaySettings;
   /** One line a failure. */
   log: (line: string) => void;
-  /** What another thread of this process has counted. */
+  /** Returns the counts of another thread of this process. */
   otherThread?: () => Promise<Snapshot | null>;
   /** A file of Swagger UI, whose page shows the API; null where there is none. */
   docsFile: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
@@ -40,13 +40,13 @@ export type GatewayDeps = {
 };
 
 /**
- * What a runtime gives each request. `cut` breaks its connection, where an unfinished body does not do that by itself. `handOver`
- * gives the request to the thread for heavy ones, with its body where that was read, and returns what its handler returns then.
- * `delivered` resolves, when the reply has ended, to whether its agent got all of it.
+ * The functions that a runtime gives each request. `cut` breaks its connection, for a runtime in which an unfinished body does not.
+ * `handOver` gives the request to the thread for heavy ones, with its body if that was read, and returns that thread's result. `delivered`
+ * resolves when the reply has ended, to whether the agent received all of it.
  */
 export type GatewayEnv = {
   Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response>; delivered?: () => Promise<boolean> };
-  /** What is known of a request while it is answered, for who keeps it should it be refused. */
+  /** The facts known about a request while it is answered. A refusal is recorded with them. */
   Variables: { trial?: { id: string; attempt: number }; body?: { size: number; digest: Uint8Array } };
 };
 
@@ -65,16 +65,16 @@ export type GatewaySettings = {
   keepAliveMs: number;
   /** How long a request waits for the database. */
   storeWaitMs: number;
-  /** Of one request, once it is decoded. */
+  /** The limit of one request's body, after decoding. */
   maxBodyBytes: number;
-  /** Values and keys of one request's JSON, and its levels: `gateway/json-bounds.ts`. */
+  /** The limits of one request's JSON: its values and keys, and its levels (`gateway/json-bounds.ts`). */
   maxBodyNodes: number;
   maxBodyDepth: number;
-  /** Of all calls that are open in one thread, decoded. One trial may hold a quarter, and one call at least. */
+  /** The limit of all open calls' decoded bodies in one thread. One trial may hold a quarter of it, and at least one call. */
   maxBodyBytesInFlight: number;
   /** Of one trial, in this process. */
   maxCallsInFlight: number;
-  /** What may be held of what open trials have said; the rest is read back. */
+  /** The limit of the memory for the content of open trials' calls. The gateway reads the rest back from the store. */
   conversationMemoryBytes: number;
   /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
   compat: 'none' | 'verl';
@@ -88,7 +88,7 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   idleMs: 600_000,
   keepAliveMs: 15_000,
   storeWaitMs: 10_000,
-  // As much as Anthropic's own API takes.
+  // The same limit as Anthropic's own API.
   maxBodyBytes: 32 * 2 ** 20,
   maxBodyNodes: 500_000,
   maxBodyDepth: MAX_DEPTH,

@@ -14,9 +14,9 @@ export class Failure extends Error {
   readonly beside: Record<string, unknown>;
   /** What the agent is given instead of the usual envelope. */
   readonly body: Record<string, unknown> | null;
-  /** Who caused it, where its code does not say that (`faultOf`). */
+  /** The party that caused the failure, when the code does not say it (`faultOf`). */
   fault: Fault | null;
-  /** The part of the request that is at fault, as a path: `messages.3.content.1`. */
+  /** The path of the invalid part of the request: `messages.3.content.1`. */
   readonly item: string | null;
   constructor(status: number, code: string, message: string, options: FailureOptions = {}) {
     super(message, { cause: options.cause });
@@ -76,7 +76,7 @@ export function errorBody({ status, code, message, body, beside }: Failure): Rec
 
 type Envelope = { name: string; errorBody: (failure: Failure) => Record<string, unknown> };
 
-/** A call that failed gives its reply its id. */
+/** The reply to a failed call carries the call's id. */
 export function errorResponse(failure: Failure, protocol: Envelope | null = null): Response {
   const headers = { ...failure.headers, ...requestIdHeader(protocol, failure.headers['x-trialgate-call']) };
   return jsonReply((protocol?.errorBody ?? errorBody)(failure), headers, failure.status);

@@ -22,7 +22,7 @@ test.each<[EngineFault, string]>([
     const trial = await gateway.trial();
     await (await trial.chat({ ...ASK, stream })).text().catch(() => {});
     expect(await trial.calls()).toMatchObject([{ fault: expected === 'none' ? null : expected }]);
-    // An engine that refused is passed over for a moment.
+    // The gateway does not use an engine for a moment after it refused.
     await new Promise((resolve) => setTimeout(resolve, fault === 'refuse' ? 600 : 0));
   }
 });

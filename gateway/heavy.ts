@@ -1,9 +1,9 @@
-/** Above these a call would keep the event loop from other calls for more than about 2 ms, where most take 0.5 (`bench/attacks/bodies.ts` shows what others notice). */
+/** Above these limits, a call would block the event loop for more than about 2 ms; most calls take 0.5 ms (`bench/attacks/bodies.ts` measures the effect on others). */
 const HEAVY_BYTES = 128 * 2 ** 10;
 const HEAVY_NODES = 3_000;
 
-/** Whether a body is heavy by its headers. One that is compressed, or whose length is not said, may be. */
+/** Returns whether a body may be heavy, from its headers. A compressed body, or one of unknown length, may be. */
 export const isHeavy = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > HEAVY_BYTES;
 
-/** Whether a body that was read is: a small one may hold many values. */
+/** Returns whether a body that was read is heavy. A small body may hold many values. */
 export const hasManyNodes = (nodes: number): boolean => nodes > HEAVY_NODES;

@@ -3,15 +3,16 @@ import { badRequest } from './json.ts';
 
 export type JsonLimits = { maxBodyNodes: number; maxBodyDepth: number };
 
-/** A body of so few bytes is cheap to parse, however many nodes it has. */
+/** A body of at most this many bytes is cheap to parse, however many nodes it has. */
 const SMALL = 32 * 2 ** 10;
 const [QUOTE, COMMA, COLON, BACKSLASH, OPENING, CLOSING] = [0x22, 0x2c, 0x3a, 0x5c, 0x7b, 0x7d];
-/** The bit by which `{` differs from `[`, and `}` from `]`. */
+/** The bit that distinguishes `{` from `[`, and `}` from `]`. */
 const CURLY = 0x20;
 
 /**
- * Counts what a JSON text holds while its bytes come, before anything of it is parsed: memory and time of a parse follow the number
- * of nodes, not of bytes. A bracket, a comma and a colon outside of texts are a node each. It does not judge whether this is JSON.
+ * Counts the nodes of a JSON text while its bytes arrive, before any of it is parsed, because the memory and time of a parse depend on the
+ * number of nodes, not of bytes. Each bracket, comma and colon outside of strings counts as a node. It does not check that the text is
+ * valid JSON.
  */
 export class JsonBounds {
   readonly #limits: JsonLimits;
@@ -58,7 +59,7 @@ export class JsonBounds {
   }
 }
 
-/** How many nodes a whole body has; 0 where it is too small to have many. Throws as `JsonBounds` does. */
+/** Returns the number of nodes of a whole body; 0 when the body is too small to have many. Throws as `JsonBounds` does. */
 export function checkBounds(body: Uint8Array, limits: JsonLimits): number {
   if (body.length <= Math.min(SMALL, limits.maxBodyNodes) && !hasBrackets(body, limits.maxBodyDepth)) return 0;
   const bounds = new JsonBounds(limits);

@@ -17,7 +17,7 @@ export function parseObject(text: string): JsonObject | null {
   }
 }
 
-/** Fields that the gateway itself reads as numbers. */
+/** The fields that the gateway itself reads as numbers. */
 const NUMBERS = [
   'n', 'best_of', 'max_tokens', 'max_completion_tokens', 'max_output_tokens', 'min_tokens', 'temperature', 'top_p', 'top_k', 'min_p',
   'presence_penalty', 'frequency_penalty', 'repetition_penalty', 'logprobs', 'top_logprobs',
@@ -28,10 +28,10 @@ function withNumbers(request: JsonObject): JsonObject {
   return request;
 }
 
-/** A model's request. What of it is not the gateway's passes through as it was written, numbers and the order of keys too. */
+/** A model's request. The parts that the gateway does not use pass through exactly as written, including numbers and the order of keys. */
 export const parseModelRequest = (bytes: Uint8Array): JsonObject => withNumbers(parseBody(bytes, parseExact));
 
-/** The JSON object that a request's body holds. */
+/** Returns the JSON object that a request's body holds. */
 export function parseBody(bytes: Uint8Array, parse: (text: string) => unknown = JSON.parse): JsonObject {
   let text: string;
   let value: unknown;

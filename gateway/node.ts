@@ -50,9 +50,9 @@ export type NodeGatewayOptions = {
   drainMs?: number;
   /** How long a request's headers may take. */
   headersTimeoutMs?: number;
-  /** The module that runs the thread for heavy requests; absent: the gateway's modules one by one. */
+  /** The module that runs the thread for heavy requests. When absent, the thread loads the gateway's modules one by one. */
   heavyThread?: URL;
-  /** Set on that thread: it answers the other thread alone, and leaves preparing the store to it. */
+  /** Set on that thread, which answers only the other thread and does not prepare the store. */
   lane?: LaneEnd;
 };
 
@@ -70,7 +70,7 @@ export type NodeGateway = {
 const SESSION = '-c plan_cache_mode=force_generic_plan -c synchronous_commit=on';
 
 const START_WAIT_MS = 10_000;
-/** A reply that was delivered is taken for undelivered for that long, should this process die then. */
+/** If this process dies, the store counts a reply that was delivered within this time before as undelivered. */
 const DELIVERIES_MS = 100;
 const REFUSALS_MS = 500;
 

@@ -5,7 +5,7 @@ import type { Protocol } from './protocols/protocol.ts';
 
 const MOST_CHARACTERS = 300;
 
-/** Counts a request of a model's routes that was refused before it became a call, and keeps it with its trial where its key proved one. */
+/** Counts a request to a model's route that was refused before it became a call. Records it with its trial when its key proved one. */
 export function noteRefusal({ counters, refusals }: GatewayDeps, c: Context<GatewayEnv>, failure: Failure, protocol: Protocol | null): void {
   const { status, code, message, item, headers } = failure;
   const isCall = 'x-trialgate-call' in headers;
@@ -27,7 +27,7 @@ export function noteRefusal({ counters, refusals }: GatewayDeps, c: Context<Gate
   });
 }
 
-/** How long the sender said its body is. */
+/** Returns the length of the body that the sender announced. */
 function announced(c: Context): number | null {
   const length = Number(c.req.header('content-length') ?? NaN);
   return Number.isFinite(length) ? length : null;

@@ -1,22 +1,22 @@
 import { Failure } from './failure.ts';
 
-/** Of all bytes, one trial's share: with a few calls it must not keep others' from being read. */
+/** One trial's share of all bytes. It prevents a few calls of one trial from blocking the bodies of others. */
 const SHARE = 1 / 4;
 
-/** How many bytes the bodies of open calls hold, together and by trial: a call keeps its body, or what was made of it, until its reply has ended. */
+/** Counts the bytes that the bodies of open calls hold, in total and by trial. A call keeps its body, or its parsed form, until its reply has ended. */
 export class OpenBodies {
   readonly #byTrial = new Map<string, number>();
   #total = 0;
 
   /**
-   * Lets a body in, of which `announced` bytes are to come. A trial's share counts what is announced, so that of several bodies the
-   * first ones are read to their end; all together count what has come, so that who sends nothing takes nothing from others.
+   * Admits a body of which `announced` bytes are to come. The share of a trial counts announced bytes, so that the first of several bodies
+   * are read to their end. The total counts received bytes, so that a sender that sends nothing takes nothing from others.
    */
   enter(trialId: string, { announced, maxBytes }: { announced: number; maxBytes: number }): { hold: (bytes: number) => void; leave: () => void } {
     let [held, claimed] = [0, 0];
     const claim = (bytes: number): void => {
       const ofTrial = this.#byTrial.get(trialId) ?? 0;
-      // One body is let in however large: `max_body_bytes` bounds that.
+      // One body is always admitted, whatever its size: `max_body_bytes` limits that.
       if (bytes > claimed && ofTrial > claimed && ofTrial - claimed + bytes > maxBytes * SHARE) throw tooMany(429, "the bodies of the trial's open calls hold all that one trial's may");
       this.#byTrial.set(trialId, ofTrial - claimed + bytes);
       if (ofTrial - claimed + bytes === 0) this.#byTrial.delete(trialId);

@@ -1,20 +1,20 @@
 import { codingOf, decodeBody, tooLarge } from './decode-body.ts';
 import { checkBounds, JsonBounds, type JsonLimits } from './json-bounds.ts';
 
-/** `nodes`: as `JsonBounds` counts them; 0 for a small body, which is not counted. */
+/** `nodes`: the number that `JsonBounds` counts; 0 for a small body, which is not counted. */
 export type Body = { bytes: Uint8Array<ArrayBuffer>; nodes: number };
-/** Is told of bytes before they are kept; throws where they are too many. */
+/** Receives the number of bytes before they are kept; throws when there are too many. */
 export type Hold = (bytes: number) => void;
 export type BodyLimits = JsonLimits & { maxBodyBytes: number };
 
 const LARGE = 2 ** 20;
-/** What a value or key counts beside its bytes. It takes some 600 bytes of memory while its call is prepared, and less afterwards. */
+/** The bytes that each value or key counts in addition to its own. It takes some 600 bytes of memory while its call is prepared, and less afterwards. */
 const NODE_BYTES = 128;
 
-/** Whether a body is worth a question before it is read, or does not say how long it is, decoded. */
+/** Returns whether a body is large enough to check first, or does not announce its decoded length. */
 export const isLarge = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > LARGE;
 
-/** A request's body, decoded, as long as it is within the limits. What has too many nodes or levels is refused before it is parsed. */
+/** Reads and decodes a request's body, within the limits. Refuses a body with too many nodes or levels before it is parsed. */
 export async function readBody(request: Request, limits: BodyLimits, hold: Hold = () => {}): Promise<Body> {
   const { maxBodyBytes } = limits;
   const coding = codingOf(request);
@@ -40,13 +40,13 @@ async function readUnannounced(request: Request, maxBodyBytes: number, hold: Hol
   return joined(parts);
 }
 
-/** Counts each part as it comes: no single count keeps other requests waiting, and what is too much is not kept. */
+/** Counts each part as it arrives, so that no single count delays other requests and no excess bytes are kept. */
 async function readLarge(request: Request, limits: BodyLimits, hold: Hold): Promise<Body> {
   const bounds = new JsonBounds(limits);
   let parts: Uint8Array<ArrayBuffer>[] = [];
   let refusal: unknown = null;
   for await (const part of within(request, limits.maxBodyBytes)) {
-    // The rest is read all the same: many clients do not read a reply before they have sent all.
+    // The gateway still reads the rest, because many clients do not read a reply before they have sent everything.
     if (refusal) continue;
     try {
       const before = bounds.nodes;

@@ -4,17 +4,17 @@ import type { Refusal } from '../store/schema.ts';
 type Options = {
   write: (trialId: string, refused: Refused) => Promise<void>;
   log: (line: string) => void;
-  /** How long refusals are gathered before they are written; null: until `close`, for a runtime whose requests share nothing. */
+  /** How long refusals are gathered before they are written. Null: until `close`, for a runtime whose requests share nothing. */
   everyMs: number | null;
 };
 
 const MOST_KNOWN = 10_000;
 
-/** Keeps the requests that were refused with their trial. Nobody waits for it, and a trial that sends many costs one write at a time. */
+/** Records refused requests with their trial. No request waits for it, and a trial with many refusals costs one write at a time. */
 export class Refusals {
   readonly #options: Options;
   readonly #pending = new Map<string, Refused>();
-  /** How often each trial was refused for each reason, so that the log stays readable. */
+  /** The number of refusals of each trial for each reason. It keeps the log readable. */
   readonly #said = new Map<string, number>();
   #timer: ReturnType<typeof setTimeout> | null = null;
   #writing: Promise<void> = Promise.resolve();
@@ -44,7 +44,7 @@ export class Refusals {
     this.#writing = this.#write(this.#writing, pending);
   }
 
-  /** A trial's row is written by one statement at a time. */
+  /** Only one statement at a time writes a trial's row. */
   async #write(before: Promise<void>, pending: [string, Refused][]): Promise<void> {
     await before;
     const { write, log } = this.#options;

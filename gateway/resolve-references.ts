@@ -7,14 +7,14 @@ import { isObject } from './json.ts';
 import { patiently } from './patiently.ts';
 import { onlyChoice } from './protocols/said.ts';
 
-/** The request with what it only names of the attempt's recorded calls, whichever process recorded them. */
+/** Returns the request with the content of the recorded calls that it names by id, whichever process recorded them. */
 export async function resolveReferences<R extends ModelRequest>(deps: GatewayDeps, { id: trialId, attempt }: TrialNow, request: R): Promise<R> {
   const { fromRecord } = request;
   if (!fromRecord) return request;
   const resolved = await fromRecord({
     call: async (id) => {
       const call = await patiently(deps, () => readCall(deps.db, { trialId, attempt, id }));
-      // A spent budget's empty reply was an answer too, and it is recorded as failed.
+      // The empty reply of a spent budget is also an answer, and it is recorded as failed.
       const message = call?.httpStatus === 200 ? onlyChoice(call.response ?? {}).message : null;
       return call && isObject(message) ? { request: call.request, message } : null;
     },

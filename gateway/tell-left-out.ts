@@ -1,7 +1,7 @@
 import type { GatewayDeps } from './deps.ts';
 import type { LeftOut } from './protocols/unserved.ts';
 
-/** Counts and logs what a trial's request brings for the first time and the model is not shown. */
+/** Counts and logs the parts that a trial's request contains for the first time and that the model is not shown. */
 export function tellLeftOut({ counters, log }: GatewayDeps, trialId: string, fresh: readonly LeftOut[]): void {
   for (const { value } of fresh) counters.leftOut.add(typeof value.type === 'string' ? value.type : 'other');
   if (fresh.length === 0) return;

@@ -6,9 +6,9 @@ declare global {
 }
 
 /**
- * JSON that passes through unchanged: numbers as they were written (`1.0`, `12345678901234567890`), and the order of keys, also of
- * those that JavaScript moves to the front (`{"10":…,"2":…}`). Such a number is a `JSON.rawJSON` value, which is no number to code that
- * reads it; such a key has a mark before it, which `stringifyExact` takes away again.
+ * Parses JSON that must pass through unchanged: numbers as written (`1.0`, `12345678901234567890`), and the order of keys, including keys
+ * that JavaScript moves to the front (`{"10":…,"2":…}`). Such a number becomes a `JSON.rawJSON` value, which is not a number to code that
+ * reads it. Such a key gets a mark before it, which `stringifyExact` removes.
  */
 export function parseExact(text: string): unknown {
   const marked = INDEX_KEY.test(text) ? text.replace(INDEX_KEYS, `"${MARK}$1"`) : text;
@@ -16,25 +16,25 @@ export function parseExact(text: string): unknown {
 }
 
 export function stringifyExact(value: unknown): string {
-  // Undefined for what has no JSON, whatever its type says.
+  // Returns undefined for a value that has no JSON, whatever its type says.
   const text = JSON.stringify(value) ?? 'null';
   return text.includes(MARK) ? text.replace(MARKED_KEYS, '"$1":') : text;
 }
 
 export const isRawNumber = (value: unknown): boolean => JSON.isRawJSON(value);
 
-/** A number that was kept as it was written, as a number; anything else as it is. */
+/** Returns a number that was kept as written as a number, and any other value unchanged. */
 export const asNumber = (value: unknown): unknown => (JSON.isRawJSON(value) ? Number(JSON.stringify(value)) : value);
 
-/** Of the characters that are nobody's. A key that begins with it gets one more. */
+/** A character of Unicode's private use area. A key that already begins with it gets one more. */
 const MARK = '\uE000';
 const DIGITS = String.raw`(${MARK}*(?:[0-9]|\\u003[0-9])+)`;
-// Within a text a quotation mark has a backslash before it: none of these can be found there.
+// Within a JSON string, a quotation mark has a backslash before it, so these patterns cannot match there.
 const INDEX_KEY = new RegExp(String.raw`[{,\s]"${DIGITS}"\s*:`);
 const INDEX_KEYS = new RegExp(String.raw`(?<=[{,\s])"${DIGITS}"(?=\s*:)`, 'g');
 const MARKED_KEYS = new RegExp(`(?<=[{,])"${MARK}(${MARK}*[0-9]+)":`, 'g');
 
-/** Whether there may be a number that JavaScript would write otherwise: long ones, a zero at the end of a fraction, exponents, `-0`. */
+/** Matches a number that JavaScript would write in another form: long numbers, a zero at the end of a fraction, exponents, `-0`. */
 const LOSSY = /[[:,\s]-?(?:\d{16,}|0(?<=-0)|\d+\.\d*0|\d+\.\d{16,}|\d+(?:\.\d+)?[eE][-+]?\d+)\s*[,}\]]/;
 
 function keepSource(_key: string, value: unknown, context?: { source?: string }): unknown {

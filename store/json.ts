@@ -10,5 +10,5 @@ export function toStorable(value: unknown): string {
   return json.includes('\\u') ? json.replace(/(\\\\)|\\u(?:0000|d[89a-f]..)/g, (_, backslash?: string) => backslash ?? '\uFFFD') : json;
 }
 
-/** A text as PostgreSQL can hold it. */
+/** Returns the text in a form that PostgreSQL can store. */
 export const toStorableText = (text: string): string => text.replaceAll('\0', '\uFFFD').toWellFormed();

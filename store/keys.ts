@@ -32,7 +32,7 @@ export function sameText(a: string, b: string): boolean {
   return x.length === y.length && timingSafeEqual(x, y);
 }
 
-/** Tells one secret from another without giving it away: a keyed hash, as no attempt's proof can be (those have two lines). */
+/** Returns a keyed hash that identifies a secret without revealing it. It cannot equal an attempt's proof, which hashes two lines. */
 export const fingerprintOf = (secret: string): string => createHmac('sha256', secret).update('the deployment of this secret').digest('base64url');
 
 const named = (trialId: string, attempt: number, proof: string): string => `tg-${attempt}-${Buffer.from(trialId).toString('base64url')}-${proof}`;

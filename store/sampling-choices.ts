@@ -15,7 +15,7 @@ export const samplingChoices = z
     repetition_penalty: choice(z.number().gt(0)),
     max_tokens: choice(z.int().min(1)),
     seed: choice(z.int()),
-    /** What holds a reply to a form (a forced tool, a schema): the engine's grammar, or words in the prompt, so that all tokens can be sampled. */
+    /** The means that hold a reply to a form (a forced tool, a schema): the engine's grammar, or words in the prompt, which leave all tokens possible. */
     constrained_decoding: z.enum(['enforce', 'hint']),
   })
   .partial();

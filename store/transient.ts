@@ -1,4 +1,4 @@
-/** SQLSTATE classes and codes that a second try can mend: connection lost, read-only (a standby before it is promoted), deadlock, out of slots, shutting down. */
+/** SQLSTATE classes and codes that a second try can resolve: connection lost, read-only (a standby before it is promoted), deadlock, out of slots, shutting down. */
 const TRANSIENT = /^(08|25006|40|53|57P0)/;
 
 /**

@@ -1,9 +1,9 @@
 import type { Budgets } from './tables/trials.ts';
 
-/** What a trial may store that names no budget of bytes: some twenty times as much as long trials of coding agents. */
+/** The storage limit of a trial that sets no budget of bytes: about twenty times as much as long trials of coding agents. */
 export const DEFAULT_TRIAL_BYTES = 256 * 2 ** 20;
 
-/** What a row takes beside its requests, replies and ids, with its part of the indexes; about. */
+/** The approximate size of a row beyond its requests, replies and ids, including its part of the indexes. */
 export const ROW_BYTES = 1024;
 
 export const bytesBudgetOf = ({ bytes }: Budgets): number => bytes ?? DEFAULT_TRIAL_BYTES;

@@ -1,4 +1,4 @@
-/** Ids of other programs hold slashes, colons and at signs: those are percent-encoded where the id stands in a path. */
+/** Ids of other programs may contain slashes, colons and at signs, which are percent-encoded in a path. */
 export const TRIAL_ID = /^[A-Za-z0-9][A-Za-z0-9._:@/-]{0,254}$/;
 
 /** Whether it can be a trial's id. PostgreSQL refuses to look for some others at all (`\u0000`). */

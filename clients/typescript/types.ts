@@ -24,7 +24,7 @@ type Standing = {
   /** The agent's own, outside any run. */
   reported_reward: number | null;
   reason: string | null;
-  /** What its client opened it with. */
+  /** The metadata that the client gave when it opened the trial. */
   metadata: Record<string, unknown> | null;
   created_at: number;
 };
@@ -88,7 +88,7 @@ export type Turn = {
 export type Session = Standing & {
   turns: Turn[];
   unfinished: Turn[];
-  /** Requests that were refused before they became calls: how many, and the latest ones. */
+  /** The requests that were refused before they became calls: their number, and the latest ones. */
   refusals: { count: number; latest: Refusal[] };
   completed: boolean;
   current_attempt: number;
@@ -97,12 +97,12 @@ export type Session = Standing & {
   usage: { calls: number; tokens: number; bytes: number };
 };
 
-/** One trainable sequence: its lists are equally long, but for `call_ids`. */
+/** One trainable sequence. All its lists except `call_ids` have the same length. */
 export type Sample = {
   token_ids: number[];
   loss_mask: number[];
   logprobs: number[];
-  /** The ids over which each log-probability is normalised, where sampling was truncated and the engine returns its mask. */
+  /** The ids over which each log-probability is normalised. Present where sampling was truncated and the engine returns its mask. */
   sampling_mask?: (number[] | null)[];
   policy_versions: (number | null)[];
   call_ids: string[];

@@ -13,7 +13,7 @@ const object = z.record(z.string(), z.unknown());
 const budgets = z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), bytes: count, prompt_tokens: count }).partial();
 
 const MOST_METADATA = 16_384;
-/** PostgreSQL has no NUL in its texts. */
+/** PostgreSQL cannot store NUL in a text. */
 const isStorable = (metadata: object): boolean => {
   const text = JSON.stringify(metadata);
   return text.length <= MOST_METADATA && !/\\u(0000|d[89a-f])/.test(text);
@@ -55,7 +55,7 @@ export const exporting = filter.extend({ samples: z.enum(['true', 'false']).opti
 
 export const attemptQuery = z.strictObject({ attempt: z.string().regex(/^[1-9]\d{0,8}$/, 'a number from 1').optional() });
 
-/** `since`: calls that ended later; `limit`: the first of those, in the order of their commits. */
+/** `since`: returns the calls that ended later than this; `limit`: returns at most this many of them, in the order of their commits. */
 export const recordQuery = attemptQuery.extend({
   since: z.string().regex(/^\d{1,12}(\.\d{1,9})?$/, 'seconds since the epoch').optional(),
   limit: z.string().regex(/^[1-9]\d{0,5}$/, 'a number from 1').optional(),

@@ -29,7 +29,7 @@ test('the counters, the record, the engine’s log and what agents saw end diffe
   const trial = await gateway.trial();
   /** Each request's name, and whether its agent saw it end. */
   const asked = new Map<string, boolean>();
-  /** By the digest of the request: of one that the engine refused the record has no more. */
+  /** The requests' names by the digest of the request, because the record of a request that the engine refused keeps little more. */
   const names = new Map<string, string>();
   const ask = async (user: string, stream: boolean, signal?: AbortSignal): Promise<void> => {
     asked.set(user, false);

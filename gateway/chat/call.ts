@@ -23,7 +23,7 @@ import { EngineFailed } from './rejection.ts';
 import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
 
-/** `size`: of the request's body, in bytes. `client`: what sent it, by its own words (`User-Agent`). */
+/** `size`: the bytes of the request's body. `client`: the `User-Agent` that the client sent. */
 export type PlacedRequest = ModelRequest & { size: number; client: string | null; outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
 
 type Recorded = Pick<Ended, 'ending' | 'status' | 'httpStatus'> & Partial<Ended>;
@@ -36,9 +36,9 @@ export class Call {
   /** The request's fields with the run's sampling in force. */
   readonly sampled: Record<string, unknown>;
   readonly #reservation: Reservation | null;
-  /** What of `sampled` the engine was told: it differs where that returns sampling masks. */
+  /** The settings of `sampled` as the engine received them. They differ from `sampled` when the engine returns sampling masks. */
   inForce: Record<string, unknown>;
-  /** Which tool calls its engine holds to their schema, by strict tools' own wish where that is not known. */
+  /** The tool calls that the engine holds to their schema. When that is unknown, only the calls of strict tools are assumed to be held. */
   bindsTools: BindsTools = 'strict';
   lease: Lease | null = null;
   /** What is known of the reply so far: it goes into the record, however the call ends. */
@@ -178,14 +178,14 @@ export class Call {
     if (refused) throw refused;
   }
 
-  /** Ends a call of which the record says enough already. */
+  /** Ends a call whose record already says enough. */
   drop(): void {
     this.#end('failed');
   }
 
   /**
-   * Its attempt has ended; or this process was out of touch with the store for so long that another call has what this one had
-   * reserved; or its trial has stored as many bytes as it may.
+   * Returns the reason for which the record was refused. The attempt has ended; or this process had no contact with the store for so
+   * long that another call has taken this call's reservation; or the trial has stored as many bytes as it may.
    */
   async #whyRefused(): Promise<Failure> {
     const { id, attempt } = this.trial;
@@ -195,7 +195,7 @@ export class Call {
     return new BytesUsedUp(now);
   }
 
-  /** An error that an engine told of in the middle of a reply cannot be provoked a second time: a healthy engine's is the request's. */
+  /** An error that an engine reports in the middle of a reply cannot be provoked a second time. When the engine is healthy, the request is at fault. */
   async #faultOf(failure: Failure): Promise<Fault> {
     const isUndecided = failure instanceof EngineFailed && failure.isAnswer && failure.fault === null;
     if (!isUndecided || !this.lease) return faultOf(failure);
@@ -249,7 +249,7 @@ export class Call {
     return verdict;
   }
 
-  /** Null once it is recorded; else why it was refused. */
+  /** Returns null once the call is recorded; otherwise the reason for which the record was refused. */
   #record(end: Recorded): Promise<Failure | null> {
     const recording = this.#recordOrSayWhy(end);
     this.#deps.recorder.keep(recording);
@@ -268,7 +268,7 @@ export class Call {
       if (verdict === 'recorded' && record.status === 'completed' && record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
       if (verdict === 'recorded') return null;
       const why = await this.#whyRefused();
-      // Without this record its agent could sample tokens that nothing counts, again and again.
+      // Without this record, the agent could sample uncounted tokens again and again.
       if (why instanceof BytesUsedUp && !end.fillsBytes) await this.#record({ ending: NOTHING, status: 'failed', httpStatus: why.status, reason: reasonOf(why), fault: faultOf(why), fillsBytes: true });
       return why;
     } catch (error) {

@@ -17,8 +17,8 @@ import type { Chunk } from './token-chunk.ts';
 /**
  * Gives the call to a replica, and returns when its reply is there, or a stream's first chunks are. Until then nothing of the call
  * was seen, and another may have it: one that is lost is passed over for a moment, one that answered with a 5xx is not asked again,
- * and what it said stands if there is no other. One such answer alone does not tell whether the request or the engine caused it: where
- * no other engine is left, the same one is asked a second time. What healthy engines answer twice is the request's own fault.
+ * and its answer stands if there is no other. One such answer alone does not show whether the request or the engine caused it: when
+ * no other engine is left, the same one is asked a second time. When healthy engines answer so twice, the request is at fault.
  */
 export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
   const { holdMs } = deps.settings;
@@ -63,7 +63,7 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   const { replica, label, model } = lease;
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
-  // An engine that is slow to answer is waited for; one whose routes fail may still answer by its ordinary one.
+  // The gateway waits for an engine that answers slowly. An engine whose id routes fail may still answer on its ordinary route.
   const traits = deps.settings.tokenIn ? await unlessAborted(replica.traits(model).catch(() => null), call.signal) : null;
   call.bindsTools = traits?.bindsTools ?? 'strict';
   call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;

@@ -1,4 +1,4 @@
-/** What a framework's user sets, by the field that it makes of it; and what to use instead to have calls that train without the engine's mask. */
+/** The framework settings that produce each request field, and the setting to use instead so that calls train without the engine's mask. */
 type Framework = { name: string; agent: RegExp; modes: Record<string, string>; instead: string };
 
 const FRAMEWORKS: readonly Framework[] = [
@@ -17,14 +17,14 @@ const FRAMEWORKS: readonly Framework[] = [
   { name: 'AI SDK', agent: /ai-sdk/i, modes: { tool_choice: 'toolChoice', response_format: 'Output.object' }, instead: 'toolChoice auto and no output' },
 ];
 
-/** Most frameworks call by OpenAI's or Anthropic's own SDK and do not name themselves. */
+/** Most frameworks use OpenAI's or Anthropic's own SDK and do not name themselves. */
 const OTHERS: Record<string, string> = {
   tool_choice: "such as LangGraph's ToolStrategy, smolagents' ToolCallingAgent or pydantic-ai's output_type",
   response_format: "such as LangGraph's ProviderStrategy, LiteLLM's response_format, smolagents' structured CodeAgent or the SDK's parse",
   strict_tools: "such as the OpenAI Agents SDK's function tools",
 };
 
-/** Names the mode of the framework that asks for these fields, and what its author can do. For people. */
+/** Returns a text for people that names the framework's mode that sends these fields, and what the agent's author can do. */
 export function constrainedAdvice(fields: readonly string[], userAgent: string | null): string {
   const framework = FRAMEWORKS.find(({ agent }) => agent.test(userAgent ?? ''));
   const modes = fields.map((field) => (framework ? framework.modes[field] : OTHERS[field]) ?? 'by its own request');

@@ -4,7 +4,7 @@ import { sampledTokens, type Ending } from './ending.ts';
 
 /** Measured in V8's heap: a token's id with its log-probability and text, its entry among a reply's log-probabilities, and one of that entry's alternatives. */
 const [TOKEN, ENTRY, ALTERNATIVE] = [16, 208, 128];
-/** An id of a sampling mask, and the list that holds those of one token. */
+/** An id of a sampling mask, and the list that holds the ids of one token. */
 const [MASK_ID, MASK] = [8, 32];
 
 /** About how many bytes a call holds in memory until it is committed; `size`: of its request's body. */

@@ -27,13 +27,13 @@ export type Ended = {
   status: CallRecord['status'];
   httpStatus: number;
   reason: string | null;
-  /** Who caused it to fail; null when it completed. */
+  /** The party that caused the failure; null when the call completed. */
   fault: Fault | null;
-  /** What is left of the trial's budget of bytes is used up by this record. */
+  /** True when this record uses up the rest of the trial's budget of bytes. */
   fillsBytes: boolean;
   /** New weights came under way, and the engine may not say which tokens are whose. */
   published: boolean;
-  /** Which tool calls the engine holds to their schema. */
+  /** The tool calls that the engine holds to their schema. */
   bindsTools: BindsTools;
   /** Of which distribution its log-probabilities are; null when that is not known. */
   mode: LogprobsMode | null;
@@ -41,7 +41,7 @@ export type Ended = {
   firstTokenAt: Date | null;
 };
 
-/** Builds the database record of a call that has ended. Of a request that was refused, by the engine or here, it keeps digest and size. */
+/** Builds the database record of a finished call. For a request that the engine or the gateway refused, the record keeps the digest and the size. */
 export function recordOf({ id, trial, request, sampled, lease, ending, published, mode, bindsTools, ...end }: Ended): CallRecord {
   const { prompt, choices, reply } = ending;
   const label = lease?.label ?? null;
@@ -77,7 +77,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     isRetryable: request.retry.isPossible,
     requestBytes: request.size,
     request: isRefused ? nothingOfRequest() : request.outline,
-    // What an agent saw of a refused call is a message that the reason has, or the empty reply of a spent budget.
+    // The reply of a refused call need not be stored: it is a message that the reason contains, or the empty reply of a spent budget.
     response: isRefused && end.httpStatus >= 400 ? null : reply,
     promptTokenIds: isRefused || !prompt ? null : new Int32Array(prompt),
     base: isRefused ? null : request.past.base,
@@ -94,7 +94,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
 
 const NOTHING_SAMPLED = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
 
-/** The label of the first tokens, as the engine's reply says it: the one that was read before the call may be older. */
+/** The label of the first tokens, from the engine's reply. The label that was read before the call may be older. */
 const reportedLabel = (choices: readonly ChoiceEnding[]): string | null => choices.find(({ versions }) => versions)?.versions?.[0]?.version.toWellFormed() ?? null;
 
 function knownSpans({ versions, completion }: ChoiceEnding, runId: string | null) {

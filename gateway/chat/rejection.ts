@@ -4,9 +4,9 @@ import { Failure } from '../failure.ts';
 import type { Call } from './call.ts';
 import { isObject, parseObject } from '../json.ts';
 
-/** An engine's failure: while nothing of the reply was seen, another replica may have the call. */
+/** An engine's failure. Another replica may take the call while the agent has seen nothing of the reply. */
 export class EngineFailed extends Failure {
-  /** The engine itself answered this request with an error. Such an answer may be the request's own doing. */
+  /** The engine itself answered this request with an error. The request may be the cause. */
   readonly isAnswer: boolean;
   constructor(message: string, { isAnswer }: { isAnswer: boolean }) {
     super(502, 'engine_error', message);
@@ -17,7 +17,7 @@ export class EngineFailed extends Failure {
 /** A dead engine core; a queue that is full, in vLLM's own words "try a different instance"; what a proxy says of either. */
 const ITS_OWN = new Set([500, 502, 503, 504]);
 
-/** What vLLM says of a request's field that it knows and does not serve. */
+/** The status that vLLM returns for a request field that it knows but does not serve. */
 const NOT_IMPLEMENTED = 501;
 
 /** An engine's error status. What the request caused (4xx) reaches the agent as the engine put it. */

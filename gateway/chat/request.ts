@@ -26,7 +26,7 @@ export type ModelRequest = {
   asked?: JsonObject;
   /** What of it is stored beside the body. */
   kept?: JsonObject;
-  /** What the model is not shown: it is recorded all the same. */
+  /** The parts that the model is not shown. They are recorded all the same. */
   leftOut?: readonly LeftOut[];
   /** Completes a request that names recorded calls instead of repeating them. */
   fromRecord?: (recorded: RecordedCalls) => Promise<ModelRequest>;
@@ -40,11 +40,11 @@ export type ModelRequest = {
 };
 /** A recorded call: its messages, and what was answered. */
 export type Earlier = { request: JsonObject; message: JsonObject };
-/** The calls of the trial's attempt. */
+/** Reads the calls of the trial's attempt. */
 export type RecordedCalls = {
-  /** Null when there is no such call, or it was not answered. */
+  /** Null when there is no such call, or it has no answer. */
   call: (id: string) => Promise<Earlier | null>;
-  /** Replies by call; absent are those that there are not. */
+  /** The replies by call. Calls that do not exist are absent. */
   replies: (ids: readonly string[]) => Promise<ReadonlyMap<string, JsonObject>>;
 };
 export type Wants = { logprobs: boolean; tokenIds: boolean; usage: boolean };

@@ -11,8 +11,8 @@ const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_
  * The request's fields with the trial's own sampling in force: each setting forced, set where the agent leaves it open, or left
  * to it. In a run what the trial does not name is neutral, and the temperature 1 unless the agent names one: the engine's
  * defaults come from the model's folder, and are not known here. An agent's `seed` would give all trials of a group the same
- * replies. Of limits on tokens the smallest holds, and what was reserved of a budget is shared by the replies. What holds a reply to a
- * form becomes a hint where the trial asks for that.
+ * replies. The smallest limit on tokens applies, and the replies share the tokens that were reserved of a budget. A constraint
+ * on the form of a reply becomes a hint when the trial asks for that.
  */
 export function sampledBody(
   { body, maxTokens, n }: Pick<ModelRequest, 'body' | 'maxTokens' | 'n'>,
@@ -30,7 +30,7 @@ export function sampledBody(
   return isRelaxed(body, trial) ? relaxed(sampled) : sampled;
 }
 
-/** Whether what holds the reply to a form is said in the prompt instead. */
+/** Returns whether the prompt asks for the form of the reply, in place of a constraint on the engine. */
 export const isRelaxed = (body: JsonObject, { sampling }: { sampling: Sampling }): boolean => sampling.constrained_decoding === 'hint' && canRelax(body);
 
 /** How many tokens `n` replies may have together by their request and the run's settings; null without a limit. */
@@ -52,12 +52,12 @@ export function samplingOf(body: Record<string, unknown>): Record<string, number
   return numbers;
 }
 
-/** Settings that exclude ids and leave the ratios between the others as they are, besides those that hold a reply to a form. */
+/** Settings that exclude ids and leave the ratios between the other ids unchanged, except those that hold a reply to a form. */
 const EXCLUSIONS = ['bad_words', 'allowed_token_ids', 'min_tokens'];
-/** Settings that change the ratios. */
+/** Settings that change the ratios between the ids. */
 const CHANGES = ['logit_bias', 'logits_processors', 'use_beam_search', 'vllm_xargs'];
 
-/** What the probabilities of a call are a softmax of, at its temperature: all ids, the ids of its sampling mask, or nothing that the trainer can compute. */
+/** The ids over which a call's probabilities are a softmax, at its temperature: all ids, the ids of its sampling mask, or a set that the trainer cannot compute. */
 export type SampledFrom = 'all' | 'mask' | 'unknown';
 
 export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | null, bindsTools: BindsTools): SampledFrom {
@@ -67,7 +67,7 @@ export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | 
     is('frequency_penalty', 0) &&
     is('repetition_penalty', 1) &&
     body.temperature !== 0 &&
-    // The log-probabilities of before the temperature are those of what was sampled from at temperature 1 alone.
+    // The log-probabilities before the temperature equal those of the sampled distribution only at temperature 1.
     (mode === 'processed_logprobs' || is('temperature', 1)) &&
     !CHANGES.some((key) => isSet(body[key]));
   if (!isSoftmax) return 'unknown';
@@ -78,14 +78,14 @@ export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | 
     !EXCLUSIONS.some((key) => isSet(body[key])) &&
     constraintsOf(body, bindsTools).length === 0;
   if (isWhole) return 'all';
-  // One possible id has no gradient: greedy decoding trains nothing, and would only dilute the means over tokens.
+  // A single possible id has no gradient: greedy decoding trains nothing and would only dilute the means over tokens.
   return mode === 'processed_logprobs' && body.top_k !== 1 ? 'mask' : 'unknown';
 }
 
-/** Bounds a sampling mask where neither the run nor the agent does: vLLM refuses to return masks without a `top_k`. */
+/** The bound of a sampling mask when neither the run nor the agent sets one: vLLM refuses to return masks without a `top_k`. */
 const MASK_TOP_K = 100;
 
-/** The request's fields as an engine that returns sampling masks takes them. It has no temperature 0: of one possible id the choice is as certain. */
+/** Returns the request's fields in the form that an engine with sampling masks accepts. Such an engine does not accept temperature 0; a single possible id makes the choice equally certain. */
 export function boundedForMask(sampled: Record<string, unknown>): Record<string, unknown> {
   if (sampled.temperature === 0) return { ...sampled, temperature: 1, top_k: 1 };
   return typeof sampled.top_k === 'number' && sampled.top_k > 0 ? sampled : { ...sampled, top_k: MASK_TOP_K };

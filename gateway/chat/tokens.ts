@@ -2,8 +2,8 @@ import { isObject, type JsonObject } from '../json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 
 /**
- * What was sampled of one reply. Null: the engine did not say, or not in a form that can be trusted.
- * `mask`: the ids that could be sampled at each token (vLLM's `sampling_mask`).
+ * The sampled tokens of one reply. Null when the engine did not return them, or returned them in a form that cannot be trusted. `mask`: the
+ * ids that could be sampled at each token (vLLM's `sampling_mask`).
  */
 export type Sampled = { completion: number[] | null; logprobs: number[] | null; mask: number[][] | null };
 
@@ -63,7 +63,7 @@ function maskIn(value: unknown): number[][] | null {
   return mask.length === value.length ? mask : null;
 }
 
-/** Whether there is a mask for every sampled token, and each holds the token that was sampled. */
+/** Returns whether every sampled token has a mask that contains it. */
 export function isMasked({ completion, mask }: Sampled): boolean {
   return completion !== null && mask?.length === completion.length && completion.every((id, i) => mask[i]?.includes(id));
 }

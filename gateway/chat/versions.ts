@@ -8,8 +8,8 @@ export function versionOf(label: string | null): number | null {
 }
 
 /**
- * The versions behind an engine's labels, one span after the other over all tokens; null when they do not cover them. A label that
- * is not one of the run is `foreign`; without a run all must be of the one that the first label names.
+ * Returns the versions behind an engine's labels, as consecutive spans over all tokens; null when the labels do not cover the tokens. A
+ * label that is not one of the run's is `foreign`. Without a run, all labels must belong to the version that the first label names.
  */
 export function versionSpans(spans: readonly LabelSpan[], runId: string | null, tokens: number): VersionSpan[] | 'foreign' | null {
   const known: VersionSpan[] = [];

@@ -16,7 +16,7 @@ const LS_ONCE = [calling({ name: 'ls', arguments: { path: '.' } })];
 const ONE_TEXT = ['I saw it.'];
 const CODE = (code: string): string => `Thought: I use Python.\n<code>\n${code}\n</code>`;
 
-/** What a run sets in every sandbox: most clients need nothing else. */
+/** The variables that a run sets in every sandbox. Most clients need nothing else. */
 export const sandboxVariables = ({ trialUrl, key }: Pick<Place, 'trialUrl' | 'key'>): Record<string, string> => ({
   OPENAI_BASE_URL: `${trialUrl}/v1`,
   OPENAI_API_KEY: key,
@@ -29,7 +29,7 @@ type StartOf = Client['start'];
 
 const pythonScript = (script: string): StartOf => (place, modes) => ({ ...inPython(place.folder, join(place.scripts, script), [...modes]), env: sandboxVariables(place) });
 const nodeScript = (script: string): StartOf => (place, modes) => ({ file: process.execPath, args: [join(place.scripts, script), ...modes], env: sandboxVariables(place) });
-/** A script beside packages that are not this repository's: it runs from the client's own folder, as in a project. */
+/** A script whose packages are not this repository's. It runs from the client's own folder, as in a project. */
 const projectScript = (script: string): StartOf => (place, modes) => ({
   file: process.execPath,
   args: [join(place.work, script), ...modes],
@@ -63,7 +63,7 @@ const ANTHROPIC_MODES: readonly Mode[] = [
   { name: 'tool_choice any', says: LS_ONCE, constrained: 1 },
   { name: RETRY, says: ONE_TEXT },
 ];
-/** A program that is started once for each mode. */
+/** A program that the tests start once for each mode. */
 const TASKS: readonly Mode[] = [{ name: 'task' }, { name: RETRY }];
 
 export const CLIENTS: readonly Client[] = [

@@ -14,7 +14,7 @@ const OWN = CLIENTS.filter(({ install: from, besideVllm }) => 'own' in from && b
 let postgres: TestPostgres;
 let engine: TokenEngine;
 let gateways: NodeGateway[] = [];
-/** A client's session before the toy engine: the same requests whoever asks again. */
+/** Each client's session with the toy engine, kept so that all tests send the same requests. */
 const sessions = new Map<string, Promise<Played>>();
 
 /** In vLLM's place stands a gateway that asks for no key: the toy engine itself speaks chat alone. */

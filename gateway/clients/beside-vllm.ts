@@ -37,7 +37,7 @@ export async function clientBesideVllm(client: Client, { folder, gateway, vllm, 
   }
 }
 
-/** Asks the gateway and vLLM itself for each request of a client's session before the toy engine. */
+/** Sends each request of a client's session with the toy engine to the gateway and to vLLM itself. */
 export async function sessionBesideVllm(client: Client, played: Played, { gateway, vllm, signal }: Omit<Where, 'folder' | 'limitMs'>): Promise<Omit<Beside, 'ran'>> {
   const plain = plainModes(client);
   const asked = played.heard.filter((each) => isModelCall(each) && plain.includes(modeIn(client, JSON.stringify(each.body))?.name ?? plain[0] ?? ''));
@@ -47,7 +47,7 @@ export async function sessionBesideVllm(client: Client, played: Played, { gatewa
   return { recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, through, direct) };
 }
 
-/** A small model follows no schema and calls no tool; and what is tried again is asked twice. */
+/** Leaves out the modes with a schema or a forced tool, which a small model does not follow, and the retry mode, which sends a request twice. */
 const plainModes = ({ modes }: Client): string[] => modes.flatMap(({ name, constrained }) => (constrained || name === RETRY ? [] : [name]));
 
 /** vLLM itself is asked for what the trial's sampling makes of each request. */

@@ -20,41 +20,41 @@ export type Start = {
   env?: Record<string, string>;
   /** What its home has to hold, by path. */
   files?: Record<string, string>;
-  /** Where its working folder finds packages: a link to this `node_modules`. */
+  /** The `node_modules` in which its working folder finds packages, through a link. */
   packages?: string;
 };
 
-/** One way to use a client. Its prompt holds the name in parentheses, so that its calls are told from others. */
+/** One way to use a client. Its prompt contains the name in parentheses, which identifies its calls. */
 export type Mode = {
   name: string;
-  /** What a model that follows says at each turn; without it the client's `says`. */
+  /** The replies at each turn of a model that follows instructions; the client's `says` when absent. */
   says?: readonly string[];
-  /** How many of its calls a grammar or a forced tool makes useless for training; none where it is absent. */
+  /** The number of its calls that a grammar or a forced tool makes useless for training; zero when absent. */
   constrained?: number;
 };
 
-/** A lock of `python/`, several packages of npm in a folder of that name, one of this repository's own packages, or a program of the machine. */
+/** The source of the client: a lock of `python/`, a folder of npm packages with that name, one of this repository's own packages, or a program of the machine. */
 export type Install = { python: 'sdks' | 'litellm' | 'aider' } | { npm: readonly string[]; folder: string } | { own: string } | { program: string; why: string };
 
 /** A program of others that talks to a model. */
 export type Client = {
   name: string;
-  /** Absent where a package or the machine's own program says it. */
+  /** The version. Absent when a package or the machine's own program reports it. */
   version?: string;
   protocol: ProtocolName;
   install: Install;
-  /** Runs these modes, one after the other. */
+  /** Runs these modes one after the other. */
   start: (place: Place, modes: readonly string[]) => Start;
   modes: readonly Mode[];
-  /** It runs one mode at a time. */
+  /** True when it runs one mode at a time. */
   oneMode?: boolean;
-  /** It sends HTTP in forms that a proxy would change. */
+  /** True when it sends HTTP in forms that a proxy would change. */
   direct?: boolean;
-  /** The tests ask vLLM itself for what it asks. */
+  /** True when the tests also send its requests to vLLM itself. */
   besideVllm?: boolean;
   /** Whether what it asks without tools is beside its conversation. */
   bringsTools: boolean;
-  /** Each of its calls is a branch: it writes its history anew at each turn, or asks once. */
+  /** True when each of its calls is a branch: it rewrites its history at each turn, or asks only once. */
   branches?: boolean;
   /** Whether it ends by an error where the model's reply is a few tokens that call nothing. */
   givesUp?: boolean;
@@ -62,10 +62,10 @@ export type Client = {
   says: readonly string[];
 };
 
-/** The mode in which the connection breaks once before a reply: a client that tries again sends the request a second time. */
+/** The mode in which the connection breaks once before a reply. A client that retries sends the request a second time. */
 export const RETRY = 'retry';
 
 export const asking = (mode: string): string => `Look into the folder (${mode}), then say what you saw.`;
 
-/** The mode that a request belongs to. */
+/** Returns the mode that a request belongs to. */
 export const modeIn = ({ modes }: Pick<Client, 'modes'>, request: string): Mode | null => modes.find(({ name }) => request.includes(`(${name})`)) ?? null;

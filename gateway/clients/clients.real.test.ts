@@ -12,7 +12,7 @@ const ADMIN_KEY = 'the admin key';
 const SIDE_BY_SIDE = 3;
 const BESIDE_VLLM = CLIENTS.filter(({ besideVllm }) => besideVllm);
 
-/** What a client did, the error of its run, or why it does not install. */
+/** The result of a client: its session, the error of its run, or the reason for which it does not install. */
 type Result<T> = T | Error | string;
 type BesideVllm = { alone: Beside; session: Omit<Beside, 'ran'> };
 const played = new Map<string, Promise<Result<Played>>>();
@@ -94,7 +94,7 @@ test.for(RETRYING)('$name sends a request again whose connection broke', async (
   expect(found(await played.get(client.name), client, skip).tries).toBe(2);
 });
 
-/** What the gateway and vLLM itself answered to the same requests: equal, all recorded; and of no use for training, being greedy. */
+/** Expects the same answers from the gateway and from vLLM itself, all recorded. They are useless for training, because they are greedy. */
 function expectEqual({ compared, recorded }: Omit<Beside, 'ran'>): void {
   expect(compared.filter(differs).map(firstDifference)).toEqual([]);
   const calls = compared.filter(isAnswered).length;

@@ -9,13 +9,13 @@ import type { Install } from './client.ts';
 
 const LOG = join(INSTALLS.root, 'logs/clients.log');
 
-/** Installs all clients that come this way, one after another. What does not install is left out. */
+/** Installs all clients that use this installer, one after another. Leaves out a client that does not install. */
 export async function installClients(how: 'npm' | 'pip', signal: AbortSignal): Promise<void> {
   const kind = how === 'npm' ? 'npm' : 'python';
   for (const { install: from } of CLIENTS.filter((client) => kind in client.install)) await install(from, signal).catch(() => null);
 }
 
-/** Returns the folder of a client's environment, and makes it where it is missing. Clients with the same packages share one. Rejects with the reason where it cannot be made. */
+/** Returns the folder of a client's environment, and makes it when it is missing. Clients with the same packages share a folder. Rejects with the reason when the folder cannot be made. */
 export async function install(from: Install, signal: AbortSignal): Promise<string> {
   if ('own' in from) return REPOSITORY;
   if ('program' in from) return folderOf(from);
@@ -38,7 +38,7 @@ export async function install(from: Install, signal: AbortSignal): Promise<strin
 
 const lockOf = (name: string): string => join(import.meta.dirname, `python/requirements-${name}.txt`);
 
-/** The folder of a program that the machine has. */
+/** Returns the folder of a program that is on the machine. */
 async function folderOf({ program, why }: { program: string; why: string }): Promise<string> {
   for (const folder of (process.env['PATH'] ?? '').split(delimiter)) {
     if (await access(join(folder, program)).then(() => true, () => false)) return folder;
@@ -47,13 +47,13 @@ async function folderOf({ program, why }: { program: string; why: string }): Pro
 }
 
 async function npm(folder: string, wanted: readonly string[], signal: AbortSignal): Promise<void> {
-  // The packages' own steps after the install put their programs into place.
+  // The packages' own install steps put their programs into place.
   const allowScripts = Object.fromEntries(wanted.map((each) => [each.replace(/@[^@]*$/, ''), true]));
   await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, allowScripts }));
   await mustRun(`installing ${wanted.join(' ')}`, LOG, ['npm', 'install', '--no-audit', '--no-fund', '--prefix', folder, ...wanted], { signal });
 }
 
-/** The lock names every package. What a client imports is compiled when it first does. */
+/** The lock names every package. Python compiles a client's imports when the client first runs. */
 async function python(folder: string, lock: string, signal: AbortSignal): Promise<void> {
   const uv = await pythonTool('uv', LOG, signal);
   await mustRun('making an environment', LOG, [uv, 'venv', '--quiet', '--allow-existing', '--python', INSTALLS.python, folder], { signal });

@@ -4,7 +4,7 @@ import type { Client, Place } from './client.ts';
 
 const PLACE: Place = { trialUrl: 'http://HOST:8700/TRIAL', key: 'KEY', home: '~', work: '.', folder: '.', scripts: '.' };
 
-/** How a person starts a program as the tests do: its variables beside those that a sandbox has, its command, and the files of its home. */
+/** Describes how a person starts a program as the tests do: its variables in addition to the sandbox's, its command, and the files of its home. */
 export function setupOf(client: Client): string[] {
   const { file, args, env = {}, files = {} } = client.start(PLACE, ['task']);
   const given = sandboxVariables(PLACE);
@@ -15,7 +15,7 @@ export function setupOf(client: Client): string[] {
   return [...inHome, fenced('sh', shell)];
 }
 
-/** One mode of a client as the benchmark found it. `hinted`: trainable calls with `constrained_decoding: hint`. */
+/** The benchmark's results for one mode of a client. `hinted`: the trainable calls with `constrained_decoding: hint`. */
 export type ModeRow = { client: string; mode: string; calls: string; trainable: string; hinted: string };
 
 export const MODE_HEAD = ['client', 'mode', 'calls', 'trainable', 'with hint', 'clean', 'why not'];
@@ -32,7 +32,7 @@ export function modeRowsIn(results: string): ModeRow[] {
   });
 }
 
-/** A page whose table of modes holds these rows. The page of an index names the client too. */
+/** Returns the page with these rows in its table of modes. The page of an index also names the client. */
 export function withModes(page: string, rows: readonly ModeRow[], isIndex = false): string {
   const head = [...(isIndex ? ['client'] : []), 'mode', 'calls', 'trainable', 'with `hint`'];
   const cells = rows.map(({ client, mode, calls, trainable, hinted }) => [...(isIndex ? [`[${client}](${client}.md)`] : []), mode, calls, trainable, hinted]);

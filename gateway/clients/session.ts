@@ -13,9 +13,9 @@ const session = z.object({ turns: z.array(turn), unfinished: z.array(turn) });
 const sampled = z.object({ samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })) });
 type Turn = z.output<typeof turn>;
 
-/** What a trial's record says of its calls, in figures. `trained`: tokens that its samples train; `trainable`: those of its trainable calls. */
+/** The figures of a trial's record. `trained`: the tokens that its samples train; `trainable`: the tokens of its trainable calls. */
 export type Recorded = { calls: number; unfinished: number; protocols: string[]; clean: number; realigned: number; forked: number; untrainable: number; samples: number; trained: number; trainable: number; tokens: number };
-/** The same of one mode's calls. `reasons`: why calls of it are not trained. */
+/** The figures of one mode's calls. `reasons`: the reasons for which calls are not trained. */
 export type ModeRecord = { mode: string; calls: number; clean: number; forked: number; untrainable: number; reasons: string[] };
 
 export function recordedOf(sessionBody: unknown, samplesBody: unknown): Recorded {
@@ -50,8 +50,8 @@ export function modesOf(client: Client, sessionBody: unknown): ModeRecord[] {
 }
 
 /**
- * Where the record differs from what the client heard or from what the engine gave. Each reply that a client got whole is one recorded
- * turn's, whose ids say the same; each turn is what the engine sampled. Empty: nowhere.
+ * Lists the differences between the record and what the client received or the engine sampled; empty when there are none. Each reply that a
+ * client received whole matches one recorded turn, whose ids say the same. Each turn is what the engine sampled.
  */
 export function suiteFaults(sessionBody: unknown, { heard, took }: { heard: readonly Exchange[]; took: Took }): string[] {
   const { turns } = session.parse(sessionBody);

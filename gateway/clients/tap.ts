@@ -3,7 +3,7 @@ import { text } from 'node:stream/consumers';
 import { parseObject, type JsonObject } from '../json.ts';
 import { EngineServer } from '../testing/engine-server.ts';
 
-/** A request of a client and its reply, as the client got it. `cut`: the client's connection broke before it got any of it. */
+/** A client's request, and its reply as the client received it. `cut`: the client's connection broke before any of the reply arrived. */
 export type Exchange = { path: string; body: JsonObject; status: number; reply: string; cut: boolean };
 
 /** What belongs to one connection. */
@@ -12,7 +12,7 @@ const HOP = /^(host|connection|keep-alive|transfer-encoding|content-length|accep
 /** Stands between a client and the gateway, and keeps what passes. */
 export class Tap extends EngineServer {
   readonly heard: Exchange[] = [];
-  /** Whether the client's connection breaks when the reply to this request is there. */
+  /** Returns whether to break the client's connection when the reply to this request is ready. */
   cuts: (body: string) => boolean = () => false;
   readonly #gateway: string;
 

@@ -15,15 +15,15 @@ import { play } from './toy.ts';
 const ADMIN_KEY = 'the admin key';
 
 /**
- * `recorded`: what the gateway has of it, and `generated`: what the engine says it sampled. `tries`: how often the request was sent whose
- * reply was cut. `faults`: where record, engine and what the client heard differ.
+ * `recorded`: the gateway's record; `generated`: what the engine reports as sampled. `tries`: how many times the client sent the request
+ * whose reply was cut. `faults`: the differences between the record, the engine and what the client received.
  */
 export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; generated: TokenEngine['generated']; heard: Exchange[]; tries: number; faults: string[] };
 
-/** `databaseUrl`: a PostgreSQL in which each session makes a database of its own, for gateways of one database share their engines. */
+/** `databaseUrl`: a PostgreSQL in which each session makes its own database, because gateways of one database share their engines. */
 type Options = { folder: string; databaseUrl: string; limitMs: number; sampling?: Record<string, unknown> };
 
-/** What a client asks in sessions of several turns with its tools: before the toy engine, which says what it needs to hear to go on. */
+/** Runs a client's sessions of several turns with tools against the toy engine, which gives the replies that the client needs to go on. */
 export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {} }: Options): Promise<Played> {
   const database = await ownDatabase(databaseUrl);
   const engine = await new TokenEngine().start();
@@ -56,7 +56,7 @@ export async function toySession(client: Client, { folder, databaseUrl, limitMs,
   }
 }
 
-/** An empty database with Trialgate's tables in a PostgreSQL that runs. */
+/** Makes an empty database with Trialgate's tables in a running PostgreSQL. */
 async function ownDatabase(postgresUrl: string): Promise<{ url: string; drop: () => Promise<void> }> {
   const name = `client_${randomUUID().replaceAll('-', '')}`;
   const url = new URL(postgresUrl);
@@ -72,5 +72,5 @@ async function command(url: string, statement: string): Promise<void> {
   await client.query(statement).finally(() => client.end());
 }
 
-/** Counting tokens samples none. */
+/** Counting tokens samples no tokens. */
 export const isModelCall = ({ path }: Pick<Exchange, 'path'>): boolean => protocolOf(path) !== null && !path.includes('count_tokens');

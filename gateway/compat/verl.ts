@@ -27,7 +27,7 @@ export async function opensByUrl(deps: GatewayDeps, request: Request): Promise<b
   return !trial || trial.runId === null;
 }
 
-/** Undefined where it is no percent-encoding. */
+/** Returns undefined when the text is not a valid percent-encoding. */
 function decoded(segment: string | undefined): string | undefined {
   try {
     return segment && decodeURIComponent(segment);

@@ -2,29 +2,29 @@ import { isObject, type JsonObject } from '../json.ts';
 import type { EngineConnection } from './connection.ts';
 import type { Replica } from './replica.ts';
 
-/** A grey square. */
+/** An image of a grey square. */
 const IMAGE = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC';
 const said = (role: string, content: unknown): JsonObject => ({ role, content });
 const call = { id: 'call', type: 'function', function: { name: 'f', arguments: '{}' } };
 
 /**
- * What messages may hold that not every engine's model or chat template takes. `probe`: a conversation that holds it. `without`: the
- * same messages, as many of them, without it.
+ * The message features that not every engine's model or chat template accepts. `probe`: a conversation that uses the feature. `without`:
+ * the same number of messages without the feature.
  */
 const FEATURES = {
-  // A late system message stays where it stands, as a user's: put in front of all, it would change the prompt of each turn from its start.
+  // A late system message stays in its place as a user's message. At the front, it would change the prompt of each turn from its start.
   late_system: {
     probe: ['system', 'user', 'system', 'user'].map((role) => said(role, 'x')),
     holds: (message: JsonObject, place: number) => place > 0 && isSystem(message),
     without: (message: JsonObject) => ({ ...message, role: 'user' }),
   },
-  // An image cannot be shown to a model of text.
+  // A text model cannot read an image.
   image: {
     probe: [said('user', [{ type: 'text', text: 'x' }, { type: 'image_url', image_url: { url: IMAGE } }])],
     holds: (message: JsonObject) => parts(message).some(isImage),
     without: (message: JsonObject) => ({ ...message, content: inWords(parts(message).filter((part) => !isImage(part))) }),
   },
-  // A template that does not expand tools which a search found is told their names.
+  // A template that does not expand the tools that a search found receives their names.
   tool_reference: {
     probe: [said('user', 'x'), { ...said('assistant', ''), tool_calls: [call] }, { ...said('tool', 'x'), tool_call_id: 'call' }, { ...said('tool', [{ type: 'tool_reference', name: 'f' }]), tool_call_id: 'call' }],
     holds: (message: JsonObject) => parts(message).some(isToolReference),
@@ -40,7 +40,7 @@ const FEATURES = {
 export type Feature = keyof typeof FEATURES;
 const NAMES: readonly Feature[] = ['late_system', 'image', 'tool_reference', 'file'];
 
-/** Whether the engine's model and chat template take messages that hold this. */
+/** Returns whether the engine's model and chat template accept messages with this feature. */
 export async function readTakes(feature: Feature, connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<boolean> {
   const body = JSON.stringify({ ...(model === null ? {} : { model }), messages: FEATURES[feature].probe });
   const reply = await connection.ask({ method: 'POST', path: '/tokenize', body, signal });
@@ -48,10 +48,10 @@ export async function readTakes(feature: Feature, connection: EngineConnection, 
   return reply.status !== 400;
 }
 
-/** `leftOut`: messages that lost a part, by which feature. */
+/** `leftOut`: the messages that lost a part, each with the feature. */
 export type Adapted = { body: JsonObject; leftOut: { feature: Feature; place: number }[] };
 
-/** The body with what this replica's model and template take of its messages. The record keeps them as they came. */
+/** Returns the body with only the message parts that this replica's model and template accept. The record keeps the messages as they came. */
 export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: string | null, body: JsonObject): Promise<Adapted> {
   const leftOut: Adapted['leftOut'] = [];
   if (!Array.isArray(body.messages)) return { body, leftOut };
@@ -69,7 +69,7 @@ export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: stri
   return { body: messages === body.messages ? body : { ...body, messages }, leftOut };
 }
 
-/** Whether a message holds what a prompt of token ids cannot. */
+/** Returns whether a message contains something that a prompt of token ids cannot carry. */
 export const hasMedia = (messages: readonly unknown[]): boolean =>
   messages.some((message) => isObject(message) && parts(message).some(({ type }) => !TEXTS.has(String(type)) && type !== 'tool_reference'));
 
@@ -77,7 +77,7 @@ const TEXTS = new Set(['text', 'refusal', 'thinking']);
 
 const parts = ({ content }: JsonObject): JsonObject[] => (Array.isArray(content) ? content.filter(isObject) : []);
 
-/** Parts that are all text as one, which every template takes. */
+/** Joins parts that are all text into one text, which every template accepts. */
 const inWords = (left: JsonObject[]): JsonObject[] | string => (left.every(({ type }) => type === 'text') ? left.map(({ text }) => String(text)).join('\n') : left);
 
 const isSystem = ({ role }: JsonObject): boolean => role === 'system' || role === 'developer';

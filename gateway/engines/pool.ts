@@ -184,7 +184,7 @@ export class EnginePool {
   }
 }
 
-/** Nothing tells the gateway that an engine outside of any run has new weights; what its replies say of their versions wins over this label. */
+/** The gateway cannot learn that an engine outside of any run has new weights. The versions in the engine's replies take precedence over this label. */
 const LABEL_MS = 1_000;
 
 /** The model to ask a replica for, and its label: the base's, or where an adapter has the expected name, that. */

@@ -64,8 +64,8 @@ export class Replica {
   }
 
   /**
-   * Its label, read no earlier than its last lost or new connection, and at most `maxAgeMs` ago. Null when it has no such route.
-   * Rejects when it is away.
+   * Returns the engine's label. The label was read after the last lost or new connection, and at most `maxAgeMs` ago. Null when the engine
+   * has no such route. Rejects when the engine does not respond.
    */
   async label(maxAgeMs = Infinity): Promise<string | null> {
     const { epoch } = this.connection;
@@ -117,7 +117,7 @@ export class Replica {
     return traits;
   }
 
-  /** Whether its model and chat template take such messages. True where it cannot be asked: then a call shows. */
+  /** Returns whether the engine's model and chat template accept such messages. Returns true when it cannot be asked; a call then shows the answer. */
   takes(feature: Feature, model: string | null): Promise<boolean> {
     const known = this.#takes.get(feature);
     if (known) return known;

@@ -10,18 +10,18 @@ import { isDelivered } from './is-delivered.ts';
 
 export type ThreadOptions = { options: Omit<NodeGatewayOptions, 'log' | 'heavyThread'>; token: string };
 
-/** By this header the thread knows that a request comes from this process's other thread. */
+/** This header tells the thread that a request comes from this process's other thread. */
 export const LANE_HEADER = 'x-trialgate-lane';
-/** Past this the thread dies alone, instead of the process. */
+/** Above this limit, the thread dies alone instead of the whole process. */
 const HEAP_MIB = 2048;
-/** Of one connection, not of the request; `expect` was answered here. */
+/** Headers that belong to one connection, not to the request. The gateway has already answered `expect`. */
 const OF_CONNECTION = new Set(['connection', 'keep-alive', 'transfer-encoding', 'upgrade', 'expect', 'proxy-connection', 'te', 'trailer', LANE_HEADER]);
 
 const ANSWERS_WITHIN_MS = 1_000;
 
 type Thread = { worker: Worker; port: Promise<number> };
 
-/** Answers heavy requests on a thread with its own event loop and heap, so that parsing and hashing them delays no other call, and running out of memory ends no other. */
+/** Answers heavy requests on a thread with its own event loop and heap. Parsing and hashing them delays no other call, and running out of memory ends no other call. */
 export class HeavyLane {
   readonly #options: Omit<NodeGatewayOptions, 'log'>;
   readonly #log: (line: string) => void;
@@ -37,7 +37,7 @@ export class HeavyLane {
     this.#log = log;
   }
 
-  /** Passes a request on, and its reply back, byte by byte. `body`: what was read of it already, which is all. Throws where the thread cannot be reached. */
+  /** Passes a request to the thread and its reply back, byte by byte. `body`: the whole body, when it was already read. Throws when the thread cannot be reached. */
   async handOver(incoming: IncomingMessage, outgoing: ServerResponse, body: Uint8Array | null): Promise<void> {
     if (this.#closing) throw shuttingDown();
     const thread = (this.#thread ??= this.#start());
@@ -48,15 +48,15 @@ export class HeavyLane {
     const length = body ? { 'content-length': body.byteLength } : {};
     const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: `${this.#token} ${id}` };
     const passed = Promise.withResolvers<void>();
-    // A connection for each: one that is kept may be closed by the thread at the moment at which it is used again.
+    // Uses a new connection for each request, because the thread may close a kept connection at the moment of its next use.
     const passing = request({ agent: false, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
     passing.on('error', (error) => (outgoing.headersSent ? outgoing.socket?.destroySoon() : passed.reject(unavailable(error))));
     passing.on('response', (reply) => {
       outgoing.writeHead(reply.statusCode ?? 502, kept(reply.rawHeaders, false));
       reply.pipe(outgoing);
-      // What came before it broke off goes out; the end stays unwritten.
+      // The part before the break is sent; the end stays unwritten.
       reply.on('error', () => outgoing.socket?.destroySoon());
-      // A refusal may come before the body is sent: the rest of it is nobody's.
+      // A refusal may come before the body is sent. Nobody reads the rest of the body.
       reply.on('end', () => incoming.unpipe(passing));
       passed.resolve();
     });
@@ -70,7 +70,7 @@ export class HeavyLane {
     await passed.promise;
   }
 
-  /** What the thread has counted; null while there is none. A thread at work may not answer at once: then what it said last. */
+  /** Returns the thread's counts; null when there is no thread. A busy thread may not answer at once; this then returns its last counts. */
   async snapshot(): Promise<Snapshot | null> {
     const thread = this.#thread;
     if (!thread) return null;
@@ -81,7 +81,7 @@ export class HeavyLane {
     return Promise.race([promise, sleep(ANSWERS_WITHIN_MS).then(() => this.#last)]);
   }
 
-  /** Resolves when the thread has let its calls end, as the gateway's own drain does. */
+  /** Resolves when the thread has drained its calls, as the gateway's own drain does. */
   async close(): Promise<void> {
     this.#closing = true;
     const thread = this.#thread;
@@ -128,7 +128,7 @@ export class HeavyLane {
   }
 }
 
-/** Raw headers of a request or reply that hold for the next connection too. Several of one name stay several. */
+/** Returns the raw headers of a request or reply that also apply to the next connection. Repeated headers stay repeated. */
 function kept(raw: readonly string[], isNewBody: boolean): OutgoingHttpHeaders {
   const headers: Record<string, string[]> = {};
   for (let i = 0; i < raw.length; i += 2) {

@@ -5,19 +5,19 @@ import type { Snapshot } from '../counters.ts';
 import type { ThreadOptions } from './heavy-lane.ts';
 import { LaneEnd } from './lane-end.ts';
 
-/** To the thread. */
+/** A message to the thread. */
 export type Order = { counters: number } | { delivered: string; isWhole: boolean } | { close: true };
-/** From the thread. `log`: one line a failure. */
+/** A message from the thread. `log`: one line for each failure. */
 export type Report = { port: number } | { log: string } | { counters: number; snapshot: Snapshot };
 
-/** Lower than the thread that answers everybody else. */
+/** A lower priority than the thread that answers all other requests. */
 const NICE = 10;
 
-/** Serves heavy requests until it is told to close: a gateway of its own, that only the other thread of this process can ask. */
+/** Serves heavy requests until it is told to close. It is a separate gateway that only this process's other thread can reach. */
 export async function runHeavyThread(): Promise<void> {
   const { options, token }: ThreadOptions = workerData;
   const report = (what: Report) => parentPort?.postMessage(what);
-  // On Linux this is the calling thread's priority alone.
+  // On Linux, this sets only the priority of the calling thread.
   setPriority(0, NICE);
   const end = new LaneEnd(token);
   const gateway = await startGateway({ ...options, host: '127.0.0.1', port: 0, lane: end, log: (log) => report({ log }) });

@@ -1,10 +1,10 @@
 /** A request that the other thread has handed over. */
 export type Handed = {
-  /** `sent`: whether this thread has given all of the reply to the other one, which then says whether the agent got it. */
+  /** `sent`: whether this thread gave all of the reply to the other one, which then reports whether the agent received it. */
   isDelivered: (sent: Promise<boolean>) => Promise<boolean>;
 };
 
-/** The heavy thread's end of the lane: knows requests of the other thread by their header, and hears how their delivery ended. */
+/** The heavy thread's end of the lane. It recognises requests of the other thread by their header, and learns how their delivery ended. */
 export class LaneEnd {
   readonly #token: string;
   readonly #waiting = new Map<string, (isWhole: boolean) => void>();
@@ -13,13 +13,13 @@ export class LaneEnd {
     this.#token = token;
   }
 
-  /** Null for a header that the other thread did not write. */
+  /** Returns null for a header that the other thread did not write. */
   read(header: string | string[] | undefined): Handed | null {
     const [token, id] = typeof header === 'string' ? header.split(' ') : [];
     if (token !== this.#token || id === undefined) return null;
     return {
       isDelivered: async (sent) => {
-        // The other thread may tell before this one sees that it has sent all.
+        // The other thread may report before this one sees that it has sent all.
         const { promise, resolve } = Promise.withResolvers<boolean>();
         this.#waiting.set(id, resolve);
         try {

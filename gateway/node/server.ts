@@ -37,7 +37,7 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, la
   });
 }
 
-/** Tells the Node server of Hono that the reply is written already. It looks for the header in responses of the platform's own class. */
+/** Tells Hono's Node server that the reply is already written. Hono looks for the header in responses of the platform's own class. */
 function answered(): Response {
   const response = new Response(null, { headers: { 'x-hono-already-sent': 'true' } });
   return response.body === null ? response : new Response();

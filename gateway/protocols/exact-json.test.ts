@@ -13,7 +13,7 @@ const post = async (trial: Trial, path: string, body: string) => {
   expect(reply.status, text).toBe(200);
   return text;
 };
-/** What the engine's routes were sent. */
+/** Collects the bodies that the engine's routes receive. */
 function listen() {
   const sent: string[] = [];
   gateway.toy.onBody = (path, text) => void (path.startsWith('/v1/chat/completions') && sent.push(text));
@@ -62,7 +62,7 @@ test('a whole Messages reply has the arguments that the engine gave, and its ech
   const asked = (messages: string) => `{"model":"m","max_tokens":50,"tools":[{"name":"f","input_schema":{}}],"messages":[${messages}]}`;
   const reply = await post(trial, 'messages', asked('{"role":"user","content":"x"}'));
   expect(reply).toContain(`"input":${GIVEN}`);
-  // JavaScript's clients write the numbers otherwise: the same call all the same.
+  // JavaScript clients write the numbers in another form, and the call is still the same.
   const echo = JSON.stringify(JSON.parse(GIVEN));
   await post(trial, 'messages', asked(`{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":${echo}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"ok"}]}`));
   const calls = await trial.calls();

@@ -45,7 +45,7 @@ test.each([false, true])('a request may name recorded items by their ids instead
     const whole = stream ? (await readEvents(reply)).events.at(-1)?.response : await gateway.json(reply);
     return (whole as { output: JsonObject[] }).output;
   };
-  // What the AI SDK's `createOpenAI()` sends from its second step on.
+  // Builds the item references that the AI SDK's `createOpenAI()` sends from its second step on.
   const named = (output: JsonObject[]) => output.map(({ id }) => ({ type: 'item_reference', id }));
   const first = await ask([user('look')]);
   expect(first.map(({ type }) => type)).toEqual(['reasoning', 'message', 'function_call', 'function_call']);

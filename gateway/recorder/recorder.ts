@@ -7,8 +7,8 @@ export interface Recorder {
    * Rejects when it could not be committed in time; it then does not count as completed, even if the commit succeeds later.
    */
   record(call: CallRecord): Promise<'recorded' | 'refused'>;
-  /** Has `close` wait for work that may record more: a refused record is followed by one that says why. */
+  /** Makes `close` wait for work that may record more: after a refused record comes one that gives the reason. */
   keep(work: Promise<unknown>): void;
-  /** Waits for what is queued, and for what is kept. */
+  /** Waits for the queued records, and for the work that `close` waits for. */
   close(): Promise<void>;
 }

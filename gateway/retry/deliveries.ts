@@ -3,14 +3,14 @@ import { isTransient } from '../../store/transient.ts';
 
 type Options = {
   settle: (delivered: Delivered) => Promise<void>;
-  /** How long what is known may wait for more, so that one statement says it of many calls. */
+  /** How long a delivery waits for more, so that one statement writes many. */
   waitMs: number;
   log: (line: string) => void;
 };
 
 /**
- * Tells the store how replies reached their agents, some moments after they did: no call waits for that. Until then, and for ever if
- * this process dies, the store has a reply down as undelivered.
+ * Tells the store how replies were delivered, some moments afterwards, so that no call waits for it. Until then, the store holds a reply as
+ * undelivered. If this process dies first, it stays so.
  */
 export class Deliveries {
   readonly #options: Options;
@@ -24,7 +24,7 @@ export class Deliveries {
     this.#options = options;
   }
 
-  /** `delivered` resolves to whether the agent got the whole reply; to null when no reply was recorded. */
+  /** `delivered` resolves to whether the agent received the whole reply; to null when no reply was recorded. */
   track(callId: string, delivered: Promise<boolean | null>): Promise<void> {
     const tracked = this.#learn(callId, delivered);
     this.#tracked.add(tracked);
@@ -43,13 +43,13 @@ export class Deliveries {
     this.#timer ??= setTimeout(() => void this.flush().catch(() => {}), ms);
   }
 
-  /** Resolves when the store knows all that this process does. */
+  /** Resolves when the store has every delivery that this process knows. */
   flush(): Promise<void> {
     this.#telling = this.#telling.then(() => this.#tell(), () => this.#tell());
     return this.#telling;
   }
 
-  /** Waits for replies under way. */
+  /** Waits for replies that are still being sent. */
   async close(): Promise<void> {
     await Promise.all(this.#tracked);
     await this.flush().catch(() => {});

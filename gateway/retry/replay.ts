@@ -4,7 +4,7 @@ import type { ModelRequest } from '../chat/request.ts';
 import { wholeReply } from '../chat/whole-reply.ts';
 import type { JsonObject } from '../json.ts';
 
-/** Answers with the reply of a call that completed: no other call is made or recorded. */
+/** Answers with the reply of a completed call. Makes and records no other call. */
 export const replay = (done: Replay, request: ModelRequest): Response =>
   wholeReply(done.id, request.wants.tokenIds ? withIds(done, request) : done.reply, request, { 'x-trialgate-replay': 'true' });
 

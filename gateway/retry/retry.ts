@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 
-/** What a request says of tries before it and after it (rule 4). */
+/** The request's information about earlier and later tries (rule 4). */
 export type Retry = {
-  /** Its client says that it may have tried before. */
+  /** True when the client says that it may have tried before. */
   isRetry: boolean;
-  /** Its client is one that says so when it tries again. */
+  /** True when this client marks its retries as such. */
   isPossible: boolean;
   /** Of the body's bytes: SHA-256. */
   digest: Uint8Array;

@@ -6,7 +6,7 @@ import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 const MAX = 100_000;
-/** Random, so that no two calls have anything in common. */
+/** Random text, so that no two calls share content. */
 const sized = (bytes: number, more: object = {}) => ({ ...ASK, ...more, messages: [{ role: 'user', content: Array.from({ length: bytes / 10 }, () => Math.random().toFixed(8)).join('') }] });
 const endOf = async (reply: Response): Promise<unknown> => (reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status);
 const session = async (id: string): Promise<unknown> => (await gateway.admin('GET', `/sessions/${id}`)).json();

@@ -6,7 +6,7 @@ import { addLoads, asMetrics } from '../counters.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { sleep } from '../sleep.ts';
 
-/** Whoever scrapes more often is given what was counted last, and a database that does not answer is not waited for. */
+/** A scraper that asks more often receives the last counts. The route does not wait for a database that does not answer. */
 const COUNTED_MS = 15_000;
 const WAIT_MS = 2_000;
 
@@ -26,7 +26,7 @@ export function healthRoutes(deps: GatewayDeps): Hono {
     .get('/metrics', async (c) => {
       const other = await otherThread?.();
       const calls = other ? asMetrics(counters.plus(other.counters), addLoads(engines.loads, other.engines)) : asMetrics(counters, engines.loads);
-      // How trials end is no business of the agents, which can reach this route too.
+      // Agents can also reach this route, and must not learn how trials end.
       const attempts = holdsAdminKey(deps, c.req.raw.headers) ? await countedAttempts() : '';
       return c.text(calls + attempts, 200, { 'content-type': 'text/plain; version=0.0.4' });
     });

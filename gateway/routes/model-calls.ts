@@ -77,7 +77,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     });
   }
 
-  /** Answers a client's second try with what the first one did not get whole (rule 4). */
+  /** Answers a client's second try with the reply that the first try did not receive whole (rule 4). */
   async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
     const { digest, key, isRetry, isPossible } = request.retry;
     if (!isPossible) return begin(trial, request, agent, leaveOpen, null);
@@ -164,14 +164,14 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   return app;
 }
 
-/** Whether the agent got the reply whole; null when none was recorded. */
+/** Resolves to whether the agent received the whole reply; to null when no reply was recorded. */
 async function outcomeOf(ended: Promise<CallStatus>, delivered: Promise<boolean>): Promise<boolean | null> {
   return (await ended) === 'completed' ? delivered : null;
 }
 
 const CLAIM_POLL_MS = 100;
 
-/** Characters of a client's name that are recorded. */
+/** The maximum recorded length of a client's name, in characters. */
 const LONGEST_CLIENT = 200;
 
 /** What is longer would end at once; such a budget is checked when the next call comes. */

@@ -8,7 +8,7 @@ import { requestIdHeader } from '../request-id.ts';
 import { askEngine } from './ask-engine.ts';
 import { apiPaths } from './paths.ts';
 
-/** The trial's policy as OpenAI lists models, with the fields that Anthropic's clients read. What an engine adds about its machine (paths) stays out. */
+/** Lists the trial's policy in OpenAI's form, with the fields that Anthropic's clients read. Leaves out what an engine adds about its machine (paths). */
 export function modelRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
   const modelsOf = (trial: TrialNow, signal: AbortSignal) => askEngine(deps, trial, signal, ({ replica }) => replica.models());
@@ -19,7 +19,7 @@ export function modelRoutes(deps: GatewayDeps): Hono {
     return c.json({ object: 'list', data, has_more: false, first_id: data[0]?.id ?? null, last_id: data.at(-1)?.id ?? null }, 200, requestIdHeader(null));
   });
 
-  // A model's name may hold slashes.
+  // A model's name may contain slashes.
   app.on('GET', apiPaths('/v1/models/:model{.+}'), async (c) => {
     const trial = await openTrialOf(deps, c.req.param('trial'), c.req.raw.headers);
     const asked = c.req.param('model') ?? '';

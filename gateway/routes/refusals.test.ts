@@ -28,7 +28,7 @@ test('requests that are refused are counted, logged and kept with their trial, w
   expect(await gateway.metrics()).toMatchObject({
     'trialgate_refused_total{code="invalid_request"}': 3, 'trialgate_refused_total{code="request_too_large"}': 1, 'trialgate_refused_total{code="invalid_api_key"}': 1,
   });
-  // A call that the engine refused is a call: it is not among them.
+  // A call that the engine refused is still a call, so the refusals do not include it.
   gateway.engine.fault = 'bad_request';
   expect((await trial.chat(ASK)).status).toBe(400);
   expect((await refusalsOf(trial.id)).count).toBe(4);

@@ -36,7 +36,7 @@ export class FakeEngine extends EngineServer {
   /** LoRA adapters that it has loaded, by name. */
   adapters: string[] = [];
   fault: Fault = 'none';
-  /** What its health check says. */
+  /** The answer of its health check. */
   isHealthy = true;
   logprobsMode: LogprobsMode = 'processed_logprobs';
   /** The message of its error event. */

@@ -13,7 +13,7 @@ export type Audit = {
   drifted: number;
   /** Replies that an agent saw end, and that are not recorded as it saw them. */
   lost: string[];
-  /** Requests that are recorded as completed more than once, other than after a replay that was cut too: each reply has one. */
+  /** The requests that are recorded as completed more than once, except after a replay that was also cut: each reply has one. */
   twice: string[];
   /** Completed calls that no engine sent whole, or with other ids than it sampled. */
   unsampled: string[];

@@ -47,13 +47,13 @@ export class TokenEngine extends EngineServer {
   fault: (path: string) => number | 'cut' | null = () => null;
   /** The log-probability of a sampled token. */
   logprob: (id: number) => number = (id) => -((id % 7) + 1) / 4;
-  /** Which ids could have been sampled where this one was; null: it returns no sampling masks. */
+  /** Returns the ids that could have been sampled in place of this one. Null: the engine returns no sampling masks. */
   mask: ((id: number) => number[]) | null = null;
-  /** Which tool calls it holds to their schema by a grammar. */
+  /** The tool calls that it holds to their schema by a grammar. */
   bindsTools: BindsTools = 'never';
   /** Routes that it has besides, or instead; undefined: its own one answers. */
   route: (method: string, path: string, body: Record<string, unknown>) => unknown = () => undefined;
-  /** Gets each request's body as it came. */
+  /** Receives each request's body as it came. */
   onBody: (path: string, text: string) => void = () => {};
   /** What runs before a route answers; it may change what was asked. */
   before: (asked: Asked) => Promise<void> | void = () => {};

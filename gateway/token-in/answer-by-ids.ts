@@ -14,9 +14,9 @@ import { continuePrompt } from './prompt.ts';
 const RENDER = '/v1/chat/completions/render';
 
 /**
- * Answers a request by the engine's routes for ids. One that goes on from a recorded turn: the engine renders it, the recorded ids
- * take the place of what it made of the history, and it generates from ids (rule 3). Any other one only where the engine returns
- * sampling masks, which its ordinary routes do not. Null where neither holds: the ordinary route is asked then.
+ * Answers a request by the engine's routes for ids. When the request continues a recorded turn, the engine renders it, the recorded ids
+ * replace the rendered history, and the engine generates from ids (rule 3). Any other request is answered here only when the engine returns
+ * sampling masks, which its ordinary routes do not. Returns null when neither holds; the caller then uses the ordinary route.
  */
 export async function answerByIds(call: Call, replica: Replica, traits: EngineTraits | null, body: JsonObject): Promise<Answer | null> {
   const { past, route } = call.request;
@@ -46,7 +46,7 @@ async function continueChat(call: Call, replica: Replica, { traits, parent, body
   ]);
   const [fullIds, historyIds] = [idsOf(full), idsOf(history)];
   if (!full || !fullIds || !historyIds || isObject(full.features)) return null;
-  // A history that the recorded ids do not fit is drift: it is generated from ids only where the mask would be lost otherwise.
+  // A history that the recorded ids do not fit is drift. It is generated from ids only when the mask would be lost otherwise.
   const continued = continuePrompt({ recorded: parent.tokenIds, history: historyIds, full: fullIds, closing: traits.closing });
   const prompt = continued ?? (traits.masks ? fullIds : null);
   if (!prompt) return null;

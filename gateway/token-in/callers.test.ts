@@ -9,7 +9,7 @@ const TURNS = 8;
 
 const counted = z.object({ scans: z.coerce.number(), rows: z.coerce.number() });
 
-/** How often an attempt's calls were read, and how many rows that brought. PostgreSQL counts what a connection did when that has ended. */
+/** Counts the reads of an attempt's calls and the rows that they returned. PostgreSQL adds a connection's counts when the connection has ended. */
 async function readsOfAttempts() {
   await gateway.restart();
   const { rows } = await gateway.db.execute(sql`select idx_scan as scans, idx_tup_read as rows from pg_stat_user_indexes where indexrelname = 'calls_by_trial'`);
@@ -27,7 +27,7 @@ async function converse(trial: Awaited<ReturnType<typeof gateway.trial>>, caller
   return statuses;
 }
 
-// In workerd requests share no promises: each reads for itself what is newer than the isolate's memory.
+// In workerd, requests share no promises, so each one reads what is newer than the isolate's memory.
 test.skipIf(IN_WORKERD)('a trial of many callers at one gateway never reads its calls back', async () => {
   const before = await readsOfAttempts();
   const trial = await gateway.trial();
@@ -36,6 +36,6 @@ test.skipIf(IN_WORKERD)('a trial of many callers at one gateway never reads its 
   expect(await readsOfAttempts()).toEqual(before);
   const calls = await trial.calls();
   expect(calls).toHaveLength(CALLERS * TURNS);
-  // Each caller's first call forks or is the trial's first; every other goes on from the one before.
+  // Each caller's first call forks or is the trial's first; every other call continues the one before.
   expect(calls.filter((call) => call.parentId === null)).toHaveLength(CALLERS);
 });

@@ -1,34 +1,34 @@
 import type { Base } from '../../store/calls/shorten.ts';
 import type { PrefixIndex } from './prefix-index.ts';
 
-/** A list's items by their keys. Turns that go on from one another share the array, each with a length of its own. */
+/** A list's items by their keys. Consecutive turns share the array, and each turn has its own length. */
 export type SharedList = { items: string[]; length: number };
 
 /** A recorded call. */
 export type Remembered = {
   callId: string;
   lists: Record<string, SharedList>;
-  /** Where a text completion was cut: the stop string, and how long the reply is. */
+  /** The stop of a text completion: the stop string, and the length of the reply. */
   stopped: { by: string; characters: number; tokens: number } | null;
-  /** Its ids and text, while they are held; the store has them. */
+  /** The ids and text of the turn, while they are held. The store has them too. */
   held: Pick<Base, 'tokenIds' | 'text'> | null;
   heldBytes: number;
-  /** The turn before it, when that one's ids are a view of this one's. */
+  /** The previous turn, when its ids are a view of this turn's ids. */
   sharing: Remembered | null;
 };
 
-/** A place in the conversations of a trial. */
+/** A node in the conversations of a trial. */
 export type Node = { id: number; turn: Remembered | null; through: Remembered };
 
-/** What a message or the fields of a request mean for a conversation, by the digest of their content. */
+/** The meaning of a message, or of the fields of a request, for a conversation. The key is the digest of the content. */
 export type Meaning = { key: string | null; fields: FieldsMeaning | null };
-/** `context`: of the template's fields that say something. `continues`: whether its messages can be continued by ids. */
+/** `context`: the digest of the template's fields that are not empty. `continues`: whether its messages can be continued by ids. */
 export type FieldsMeaning = { context: Record<string, string>; continues: boolean; hasPromptIds: boolean };
 
-/** A text completion. `said`: its reply is not empty. `length`: of its prompt and reply. */
+/** A text completion. `said`: whether its reply is not empty. `length`: the length of its prompt and reply. */
 export type Prompted = { turn: Remembered; said: boolean; length: number };
 
-/** One attempt. Texts are here as digests alone. */
+/** One attempt. Texts are held only as digests. */
 export type Trial = {
   key: string;
   turns: Map<string, Remembered>;
@@ -36,10 +36,10 @@ export type Trial = {
   contents: Map<string, Meaning>;
   byText: PrefixIndex<Prompted>;
   byIds: PrefixIndex<Prompted>;
-  /** Text completions that were not put into these yet. */
+  /** The text completions that are not in these indexes yet. */
   unindexed: Omit<Prompted, 'length'>[];
   last: Remembered | null;
-  /** Up to which row the store was read, and the calls of this process that it had not read then. */
+  /** The last row that was read from the store, and the calls of this process that the read did not include. */
   readTo: number;
   unread: Set<string>;
   bytes: number;
@@ -48,20 +48,20 @@ export type Trial = {
   isForgotten: boolean;
 };
 
-/** What a memory holds and did since its process started. */
+/** The contents of a memory, and its work since its process started. */
 export class ConversationCounts {
   bytes = 0;
-  /** Reads of calls that other processes recorded, or that were forgotten; and of one call's ids and text, which had been let go. */
+  /** The reads of calls that other processes recorded or that were forgotten, and the reads of one call's ids and text that had been released. */
   readsOfTrials = 0;
   readsOfTurns = 0;
-  /** Trials whose ids and texts were let go, and trials that were forgotten. */
+  /** The trials whose ids and texts were released, and the trials that were forgotten. */
   released = 0;
   forgotten = 0;
 }
 
 /**
- * Values alone, which the requests of a process share. What was not used for longest goes first: ids and texts, of which one call's
- * can be read back; then whole trials.
+ * Holds only values, which the requests of a process share. It removes the least recently used first: ids and texts, which can be read back
+ * for one call, and then whole trials.
  */
 export class ConversationMemory {
   readonly maxBytes: number;
@@ -74,7 +74,7 @@ export class ConversationMemory {
     this.counts = counts;
   }
 
-  /** A trial of which nothing is known is empty. */
+  /** Returns the trial, or an empty one when nothing is known of it. */
   use(key: string, open: () => Trial): Trial {
     const trial = this.#trials.get(key) ?? open();
     this.#trials.delete(key);
@@ -99,7 +99,7 @@ export class ConversationMemory {
     this.#shrink(trial);
   }
 
-  /** `turn` begins with all of `before`, whose ids become a view of its own. What had been a view of those is let go. */
+  /** Makes the ids of `before` a view of those of `turn`, which begins with all of `before`. Releases what had been a view of `before`. */
   share(trial: Trial, before: Remembered, turn: Remembered): void {
     if (!before.held || !turn.held) return;
     if (before.sharing) this.#release(trial, before.sharing);

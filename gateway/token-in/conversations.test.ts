@@ -18,7 +18,7 @@ function add(conversations: Conversations, trialId: string, messages: unknown[],
   return record.id;
 }
 
-/** Conversations over a store that is empty but for ids, and what was read of it. */
+/** Returns conversations over a store that holds only ids, and the reads from that store. */
 function overStore(maxBytes?: number) {
   const reads: string[] = [];
   const conversations = new Conversations({

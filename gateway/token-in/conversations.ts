@@ -30,7 +30,7 @@ export type Past = {
 type At = { trialId: string; attempt: number };
 /** `memory`: what others with the same store have read or written. Values alone. */
 type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
-/** What a call said, by its contents. `conversation`: null where none goes on from it. */
+/** The content of a call, by digests. `conversation`: null when no call can continue it. */
 type Said = { callId: string; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; tokens: number | null };
 
 const NOTHING: KnownContents = new Set<string>();
@@ -39,9 +39,9 @@ const NOTHING: KnownContents = new Set<string>();
 export class Conversations {
   readonly #options: Options;
   readonly memory: ConversationMemory;
-  /** Commits of this process that are not in the memory yet, by trial. */
+  /** The commits of this process that are not in the memory yet, by trial. */
   readonly #committing = new Map<string, Set<Promise<unknown>>>();
-  /** Reads under way, at most one for a trial. */
+  /** The reads in progress, at most one for each trial. */
   readonly #reading = new Map<Trial, Promise<void>>();
 
   constructor(options: Options) {
@@ -62,7 +62,7 @@ export class Conversations {
     return { parent, twins, isEdited: found.isEdited, isFirst, base: parent ?? (nearest && (await this.#load(trial, nearest))), known: trial.contents };
   }
 
-  /** Announces a commit of this process; `recording` settles when the call is in the memory, or will not be. */
+  /** Announces a commit of this process. `recording` settles when the call is in the memory, or when it will not be. */
   expect(at: At, recording: Promise<unknown>): void {
     const key = keyOfTrial(at);
     const own = this.#committing.get(key) ?? new Set();
@@ -96,15 +96,16 @@ export class Conversations {
   }
 
   /**
-   * Makes the trial hold all that the store counted when the request was admitted. The store counts a commit of this process
-   * some moments before this process knows of it: that is waited for. What is missing then is of another process, and is read.
+   * Makes the trial hold all calls that the store had counted when the request was admitted. The store counts a commit of this process some
+   * moments before this process learns of it, so this waits for such commits. Calls that are still missing belong to another process, and
+   * are read.
    */
   async #catchUp(at: At & { recorded: number }, trial: Trial): Promise<void> {
     const isBehind = () => trial.turns.size < at.recorded;
     if (!isBehind()) return;
-    // In the order in which they settle. One reaction each: with a race of all, many callers would cost each other their square.
+    // Handles the commits in the order in which they settle, with one reaction each. A race over all would cost many callers the square of their number.
     for (const recording of [...(this.#committing.get(trial.key) ?? [])]) if (isBehind()) await recording.catch(() => {});
-    // A read that began before may lack what is needed; one that begins now has it, and serves all that wait.
+    // A read that began earlier may lack the needed calls. A read that begins now has them, and serves all waiting requests.
     if (isBehind()) await this.#reading.get(trial)?.catch(() => {});
     if (isBehind()) await (this.#reading.get(trial) ?? this.#read(at, trial));
   }
@@ -118,7 +119,7 @@ export class Conversations {
     return reading;
   }
 
-  /** Takes in a call as it is stored. What its request shares with earlier ones, those have told already. */
+  /** Adds a stored call to the memory. Earlier calls have already added the content that its request shares with them. */
   #addRow(trial: Trial, { id: callId, seq, baseId, status, request, response, tokens }: NewCall): void {
     trial.readTo = Math.max(trial.readTo, seq);
     trial.unread.delete(callId);
@@ -136,7 +137,7 @@ export class Conversations {
     this.#add(trial, { callId, lists: this.#sharedLists(trial, base, keys), conversation, reply: choicesOf(said)[0], tokens: status === 'completed' ? tokens : null });
   }
 
-  /** The key of an item as it stands in a stored list. */
+  /** Returns the key of an item in a stored list. */
   #learnStored(trial: Trial, { is, as, and }: Stored, areFields = false): string {
     const digest = as ?? contentOf(is).digest;
     if (as === undefined) this.#know(trial, digest, is, areFields);
@@ -181,7 +182,7 @@ export class Conversations {
     if (node) node.turn ??= turn;
   }
 
-  /** Turns that go on from one another have one array for their lists. */
+  /** Consecutive turns share one array for their lists. */
   #sharedLists(trial: Trial, base: Remembered | undefined, keys: Record<string, string[]>): Remembered['lists'] {
     const lists: Remembered['lists'] = {};
     for (const [name, items] of Object.entries(keys)) {
@@ -196,7 +197,7 @@ export class Conversations {
     return lists;
   }
 
-  /** A text completion goes on from the longest prompt and reply that it begins with. The same prompt again, after an empty reply, asks anew. */
+  /** A text completion continues the longest earlier prompt and reply that it begins with. The same prompt again, after an empty reply, is a new start. */
   async #findPrompt(trial: Trial, prompt: string | readonly number[]): Promise<Found> {
     for (const each of trial.unindexed.splice(0)) {
       const { tokenIds, text } = await this.#load(trial, each.turn);
@@ -223,7 +224,7 @@ export class Conversations {
     return NOWHERE;
   }
 
-  /** The turn with its ids and text, read back from the store where they were let go. */
+  /** Returns the turn with its ids and text, and reads them back from the store when they were released. */
   async #load(trial: Trial, turn: Remembered): Promise<Turn> {
     const held = turn.held ?? (await this.#options.readTurn(turn.callId)) ?? { tokenIds: new Int32Array(), text: '' };
     if (!turn.held) {
@@ -258,7 +259,7 @@ export class Conversations {
 
 const keyOfTrial = ({ trialId, attempt }: At): string => `${trialId} ${attempt}`;
 
-/** A node by the one before it and what is said from there. */
+/** Returns the name of a node: the id of the node before it, and the key of the message that follows. */
 const nameOf = (before: Node | null, key: string): string => `${before?.id ?? ''}:${key}`;
 
 const sameIds = (a: Int32Array, b: Int32Array): boolean => a.length === b.length && startsWith(a, b);
@@ -281,7 +282,7 @@ function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found 
   return { parent, twins: [], nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
 }
 
-/** The conversation of a stored request, from what its contents mean. Of a text completion only that it is one: its text is read when it is needed. */
+/** Builds the conversation of a stored request from the meaning of its contents. For a text completion it only records that it is one; its text is read when needed. */
 function storedConversation({ contents }: Trial, { is, as, and = {} }: Stored, keys: Record<string, string[]>, hasPrompt: boolean): Conversation | null {
   const fields = contents.get(as ?? contentOf(is).digest)?.fields;
   if (hasPrompt || fields?.hasPromptIds) return { prompt: '' };

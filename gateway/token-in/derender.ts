@@ -14,7 +14,7 @@ export async function derender(
   post: (path: string, body: JsonObject) => Promise<JsonObject>,
 ): Promise<JsonObject> {
   const sampled = choicesOf(generated);
-  // A mask is of no use to the route, and longer than all the rest.
+  // The route does not use a mask, and the mask is longer than everything else.
   const spoken = sampled.map((choice) => ({ ...choice, sampling_mask: undefined, token_ids: spokenIds(choice, traits.closing[0]) }));
   // It refuses a choice without a word.
   const speaking = spoken.filter(({ token_ids }) => token_ids.length > 0);

@@ -10,9 +10,9 @@ export type EngineTraits = {
   closing: number[];
   /** Whether it takes tool calls or reasoning out of the text: then a stream of plain text would not be what it answers. */
   parses: boolean;
-  /** Whether it says which ids could be sampled at each token (vLLM's `--return-sampling-mask`). */
+  /** Whether the engine returns the ids that could be sampled at each token (vLLM's `--return-sampling-mask`). */
   masks: boolean;
-  /** Which tool calls it holds to their schema by a grammar. */
+  /** The tool calls that it holds to their schema by a grammar. */
   bindsTools: BindsTools;
 };
 
@@ -42,14 +42,14 @@ export async function readTraits(connection: EngineConnection, model: string | n
 
 type Post = (path: string, body: JsonObject) => Promise<{ status: number; body: JsonObject | null }>;
 
-/** No route names the setting: one sampled token shows it. */
+/** No route reports the setting, so the gateway samples one token to learn it. */
 async function returnsMasks(post: Post, prompt: number[]): Promise<boolean> {
   const { body } = await post('/inference/v1/generate', { token_ids: prompt, sampling_params: { max_tokens: 1, temperature: 1, top_k: 1 } });
   const choices = body?.choices;
   return Array.isArray(choices) && isObject(choices[0]) && Array.isArray(choices[0].sampling_mask);
 }
 
-/** The engine's own rendering says whether it adds a grammar to a request whose model may call tools or not. One that cannot render tools answers no such request. */
+/** The engine's own rendering shows whether it adds a grammar when the model may choose whether to call tools. An engine that cannot render tools answers no such request. */
 async function readBindsTools(send: Post): Promise<BindsTools> {
   const isBound = async (strict: boolean) => {
     const tool = { type: 'function', function: { name: 'probe', parameters: { type: 'object', properties: {} }, ...(strict ? { strict } : {}) } };

@@ -11,7 +11,7 @@ type Ask = (path: string, body: unknown) => Promise<Response>;
 const through = (url: string, { id, key }: Trial): Ask => async (path, body) =>
   fetch(`${url}/${id}/v1${path}`, { method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' }, body: JSON.stringify(body) });
 
-/** Conversations of one trial that each go on: two chats that share their first message, with tools and without, and a text completion. */
+/** Several conversations of one trial that each continue: two chats that share their first message, with and without tools, and a text completion. */
 function* conversations() {
   const chats = [{ tools: TOOLS, messages: [] as unknown[] }, { chat_template_kwargs: { enable_thinking: false }, messages: [] as unknown[] }];
   const text = { prompt: 'Once' };
@@ -34,7 +34,7 @@ async function converse(...asks: [Ask, ...Ask[]]): Promise<void> {
   }
 }
 
-/** All turns but the first of each conversation go on from recorded ids. */
+/** Expects that all turns except the first of each conversation continue from recorded ids. */
 async function expectExact(trial: Trial): Promise<void> {
   const calls = await trial.calls();
   expect(calls.map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', ...Array(9).fill('clean')]);
@@ -66,7 +66,7 @@ test('a gateway that started anew, or has no memory to spare, goes on from recor
     context.toy.script = [{ text: `answer ${turn}` }];
     const reply = await through(context.gateway.url, trial)(next.path, next.body);
     next.hear((await reply.json()).choices[0]);
-    // Another trial makes the memory let go of this one.
+    // Another trial makes the memory release this one.
     if (turn >= 3) await converse(through(context.gateway.url, await context.trial()));
   }
   expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', 'clean', 'clean', 'clean']);

@@ -5,15 +5,15 @@ import { isObject, type JsonObject } from '../json.ts';
 /** A request's conversation in a form in which what an agent echoes equals what it was given. */
 export type Conversation = ChatConversation | { prompt: string | readonly number[] };
 export type ChatConversation = {
-  /** What else the prompt depends on: tools and the template's settings. A digest. */
+  /** A digest of the other inputs of the prompt: the tools and the template's settings. */
   context: string;
-  /** One a message, by what it says: a digest, with a mark that tells whose it is. */
+  /** One key for each message: a digest of its content, with a mark that shows its role. */
   keys: string[];
 };
 
 const TEMPLATE_FIELDS = ['tools', 'chat_template', 'chat_template_kwargs', 'documents', 'reasoning_effort'];
 
-/** Null when its prompt cannot be continued by ids: it has a message that is none, or that is to be continued itself. */
+/** Returns null when the prompt cannot be continued by ids: a message is invalid, or a message is itself to be continued. */
 export function conversationOf(body: JsonObject): Conversation | null {
   const { messages, prompt } = body;
   if (typeof prompt === 'string') return { prompt };
@@ -26,13 +26,13 @@ export function conversationOf(body: JsonObject): Conversation | null {
 
 const continues = (body: JsonObject): boolean => body.continue_final_message !== true && body.add_generation_prompt !== false;
 
-/** What the fields of a stored request mean for its conversation, without those that say nothing. */
+/** Returns the meaning of a stored request's fields for its conversation, without empty fields. */
 export function meaningOfFields(fields: JsonObject): FieldsMeaning {
   const said = TEMPLATE_FIELDS.filter((field) => fields[field] !== undefined);
   return { context: Object.fromEntries(said.map((field) => [field, contextKey(fields[field])])), continues: continues(fields), hasPromptIds: Array.isArray(fields.prompt) };
 }
 
-/** The context of a stored request: `lists` has the digests of its items, `empty` its fields that say nothing. */
+/** Returns the context of a stored request. `lists` holds the digests of its items, `empty` its fields without a value. */
 export function storedContext(fields: FieldsMeaning, lists: Record<string, string[]>, empty: JsonObject): string {
   return digestOf(TEMPLATE_FIELDS.map((field) => (lists[field] ? listKey(lists[field]) : (fields.context[field] ?? contextKey(empty[field])))));
 }
@@ -46,8 +46,9 @@ function contextKey(value: unknown): string {
 }
 
 /**
- * Role, text and tool calls. Left out: reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop;
- * what is empty means the same as what is absent. What is no text is named by its digest. Null when the message is none.
+ * Reads the role, text and tool calls. Leaves out reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop.
+ * An empty value means the same as an absent one. Content that is not text is named by its digest. Returns null when the message is
+ * invalid.
  */
 export function keyOf(message: unknown): string | null {
   if (!isObject(message)) return null;

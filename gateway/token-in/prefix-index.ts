@@ -5,8 +5,8 @@ export const ofText = (text: string): Sequence => ({ length: text.length, at: (i
 export const ofIds = (ids: ArrayLike<number>): Sequence => ({ length: ids.length, at: (i) => ids[i] ?? 0 });
 
 /**
- * Finds what a sequence begins with, in time that grows with the sequence and not with what is held. It holds hashes alone: whoever
- * asks compares what was found.
+ * Finds the entries that a sequence begins with. The time depends on the length of the sequence and not on the number of entries. The index
+ * holds only hashes, so the caller compares what was found.
  */
 export class PrefixIndex<T> {
   readonly #byLength = new Map<number, Map<string, T[]>>();
@@ -21,7 +21,7 @@ export class PrefixIndex<T> {
     else ofLength.set(hash.key, [value]);
   }
 
-  /** The longest first; those of one length and hash together. */
+  /** Returns the entries, the longest first. Entries with the same length and hash stand together. */
   find(sequence: Sequence): T[][] {
     if (this.#byLength.size === 0) return [];
     const found: T[][] = [];
@@ -35,7 +35,7 @@ export class PrefixIndex<T> {
   }
 }
 
-/** Two hashes of 32 bits over what was pushed so far. */
+/** Two hashes of 32 bits over everything pushed so far. */
 class RollingHash {
   #a = 0x811c9dc5;
   #b = 0x1b873593;

@@ -26,7 +26,7 @@ const LONG_ENOUGH = 400;
 const LS = { type: 'function', function: { name: 'ls', strict: true, parameters: { type: 'object', properties: { path: { type: 'string' } } } } };
 const SCHEMA = { type: 'json_schema', json_schema: { name: 'seen', schema: { type: 'object', properties: { name: { type: 'string' } } } } };
 
-/** How two turns of a trial are recorded that force a tool and then ask for a schema. */
+/** Returns how two turns of a trial are recorded: one forces a tool, the next asks for a schema. */
 async function constrainedTurns(gateway: Place['gateway'], decoding: 'enforce' | 'hint') {
   const trial = await trialOverHttp(gateway, `constrained-${decoding}`, { sampling: { temperature: 1, max_tokens: 16, constrained_decoding: decoding } });
   const messages: unknown[] = [{ role: 'user', content: 'look' }];
@@ -46,7 +46,7 @@ test('a real engine\'s tool calls are recorded otherwise than it gave them, or w
       const conversations = Array.from({ length: 8 }, (_, i) => exactTrial({ ...place, forcing: { ...place.forcing, max_tokens: LONG_ENOUGH } }, `calling-${i}`, { seed: i + 1, steps: 4 }));
       const seen = await Promise.all(conversations);
       expect([...seen.flatMap(({ faults }) => faults), ...place.unheard()]).toEqual([]);
-      // vLLM binds strict tools by a grammar of its own accord; with hints nothing binds.
+      // vLLM constrains strict tools by a grammar on its own; with hints nothing is constrained.
       expect(await constrainedTurns(place.gateway, 'enforce')).toEqual([['sampling_not_reproducible', 'tool_choice'], ['sampling_not_reproducible', 'strict_tools', 'response_format']]);
       expect(await constrainedTurns(place.gateway, 'hint')).toEqual([[null, 'tool_choice'], [null, 'strict_tools', 'response_format']]);
       await place.close();

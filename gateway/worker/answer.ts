@@ -98,7 +98,7 @@ export function answer(request: Request, options: WorkerOptions, isolate: Isolat
 /** workerd's own, beside the standard one. */
 declare const IdentityTransformStream: new () => TransformStream<Uint8Array, Uint8Array>;
 
-/** The same response, and when its body has ended or was left: whether the agent got all of it. */
+/** Returns the same response, and a promise of whether the agent received all of it, which resolves when the body has ended or was abandoned. */
 function withEnd(response: Response, agent: AbortSignal): { response: Response; ended: Promise<boolean> } {
   if (!response.body) return { response, ended: Promise.resolve(true) };
   const { readable, writable } = new IdentityTransformStream();
@@ -108,7 +108,7 @@ function withEnd(response: Response, agent: AbortSignal): { response: Response; 
 const LAST = new TextEncoder().encode('\n');
 
 async function passOn(body: ReadableStreamDefaultReader<Uint8Array>, agent: WritableStreamDefaultWriter<Uint8Array>, signal: AbortSignal): Promise<boolean> {
-  // Nobody reads what is written for an agent that left before its response began: the write would wait for ever.
+  // When the agent leaves before its response begins, nobody reads the body, and the write would wait for ever.
   const leave = () => void agent.abort(signal.reason).catch(() => {});
   if (signal.aborted) leave();
   signal.addEventListener('abort', leave);

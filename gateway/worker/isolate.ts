@@ -17,7 +17,7 @@ export class Isolate {
   readonly conversations = new ConversationMemory(CONVERSATION_BYTES, this.counters.conversations);
   /** Whether its database was seen not to be cached. */
   isUncached = false;
-  /** Whether its secret was seen to be the database's. */
+  /** True once the secret was found to be the database's. */
   isSecretKnown = false;
   readonly pool = new AgingPoolMemory();
 }

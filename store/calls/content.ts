@@ -9,7 +9,7 @@ import { isObject, type JsonObject } from '../json.ts';
  */
 export type Content = { digest: string; core: unknown; empty: JsonObject | null };
 
-/** Of a digest. */
+/** The length of a digest. */
 export const DIGEST_LENGTH = 22;
 
 /** 128 bits of a SHA-256 over the core's JSON, in base64url: unique enough within one trial. */
@@ -26,5 +26,5 @@ export const whole = (core: unknown, empty: JsonObject | null | undefined): unkn
 
 const saysNothing = (value: unknown): boolean => value === null || value === undefined || value === '' || (Array.isArray(value) && value.length === 0);
 
-/** The digest of a value's JSON. */
+/** Returns the digest of a value's JSON. */
 export const digestOf = (value: unknown): string => createHash('sha256').update(value === undefined ? '' : stringifyExact(value)).digest('base64url').slice(0, DIGEST_LENGTH);

@@ -2,7 +2,7 @@ import { isObject, type JsonObject } from '../json.ts';
 import { choicesOf } from './choices.ts';
 import { contentOf, type Content } from './content.ts';
 
-/** A request by its contents: its messages and tools item by item, and its other fields as one. */
+/** The contents of a request: its messages and tools item by item, and its other fields as one value. */
 export type Outline = {
   fields: Content;
   lists: Record<string, Content[]>;
@@ -10,12 +10,12 @@ export type Outline = {
   prompt: string | null;
 };
 
-/** What grows from call to call is stored item by item. Any other list is one value: hashing its items costs its sender nothing, and us much. */
+/** The lists that grow from call to call, which are stored item by item. Any other list is one value: hashing its items would cost its sender nothing and us much. */
 export const LISTS = new Set(['messages', 'tools', 'left_out']);
 
 export function outlineOf(request: JsonObject): Outline {
   const lists: Outline['lists'] = {};
-  // Entries, because an assignment to `__proto__` would lose it.
+  // Uses entries, because an assignment to `__proto__` would lose the field.
   const fields: [string, unknown][] = [];
   let prompt: string | null = null;
   for (const [name, value] of Object.entries(request)) {
@@ -26,7 +26,7 @@ export function outlineOf(request: JsonObject): Outline {
   return { fields: contentOf(Object.fromEntries(fields)), lists, prompt };
 }
 
-/** What is stored of a request that was refused: its digest and size have columns of their own. */
+/** The stored value of a refused request. Its digest and size have their own columns. */
 export const nothingOfRequest = (): Outline => outlineOf({});
 
 /** How an item stands in a list: which content, with which empty fields. */

@@ -25,9 +25,9 @@ const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea fr
 
 /**
  * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
- * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, has those of `$4` down as
- * undelivered, and returns the ids that it inserted. A call whose reservation was lost is refused: another may have its place; so is
- * one that the trial's budget of bytes has no room for. Numbers go in as JSON and bytes as one
+ * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, records those of `$4` as
+ * undelivered, and returns the ids that it inserted. It refuses a call whose reservation was lost, because another call may have its
+ * place, and a call for which the trial's budget of bytes has no room. Numbers go in as JSON and bytes as one
  * block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk it says itself:
  * a pool of connections in between, as Hyperdrive is, keeps no setting of a session.
  */

@@ -46,7 +46,7 @@ export function restorer(): (row: TextRow) => Texts {
     earlier.set(id, { lists, text: (prompt.prompt ?? '') + textOf(response) });
     const fields = valueOf(short.fields);
     const request = { ...(isObject(fields) ? fields : {}), ...lists, ...prompt };
-    // The first release stored other lists item by item too. A later call names the fields as they are stored now.
+    // The first release also stored other lists item by item. A later call names the fields as they are stored now.
     if (Object.keys(lists).some((name) => !LISTS.has(name))) learn(outlineOf(request).fields.core);
     return { request, response };
   };

@@ -1,4 +1,4 @@
-/** The token ids that could be sampled at each position of a completion: vLLM's `sampling_mask`, one list a token. */
+/** The token ids that could be sampled at each position of a completion: vLLM's `sampling_mask`, one list for each token. */
 export type SamplingMask = readonly (readonly number[])[];
 
 const CONTINUES = 0x80;
@@ -24,7 +24,7 @@ export function packMask(mask: SamplingMask): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
-/** The mask that `packMask` packed, its ids ascending. */
+/** Unpacks a sampling mask of `packMask`, with its ids ascending. */
 export function unpackMask(packed: Uint8Array): number[][] {
   let at = 0;
   const read = (): number => {

@@ -26,7 +26,7 @@ export const shortRequest = z.object({
 });
 export type ShortRequest = z.output<typeof shortRequest>;
 
-/** The digests of what earlier calls of the attempt brought. */
+/** The digests of the contents that earlier calls of the attempt stored. */
 export type KnownContents = Pick<ReadonlySet<string>, 'has'>;
 
 export function shorten(outline: Outline, base: Base | null, known: KnownContents): ShortRequest {

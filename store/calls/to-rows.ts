@@ -15,7 +15,7 @@ export type ChoiceRecord = {
   completionTokenIds: Int32Array | null;
   /** In nats. */
   logprobs: Float32Array | null;
-  /** The ids that could be sampled at each token; absent where the engine did not say. */
+  /** The ids that could be sampled at each token; absent when the engine did not return them. */
   samplingMask?: SamplingMask | null;
   finishReason: string | null;
   policyVersion: number | null;
@@ -31,9 +31,9 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   /** SHA-256 of the request's bytes. */
   digest?: Uint8Array | null;
   idempotencyKey?: string | null;
-  /** Whether its client says when it tries again: a completed call counts as undelivered then, until the gateway says otherwise. */
+  /** Whether the client marks its retries. A completed call then counts as undelivered until the gateway reports its delivery. */
   isRetryable?: boolean;
-  /** Of the request's body as it came. */
+  /** The size of the request's body as it came. */
   requestBytes?: number | null;
   request: Outline;
   /** As the agent gets it; its choices are those of the record. */
@@ -45,7 +45,7 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   sampling: JsonObject;
   /** Whether it has reserved its part of the trial's budgets: it is refused when that was lost. */
   reserved?: boolean;
-  /** Uses up what is left of the trial's budget of bytes, instead of being refused where nothing is. Of calls without bodies. */
+  /** Whether the call uses up the rest of the trial's budget of bytes, instead of being refused when nothing is left. Used for calls without bodies. */
   fillsBytes?: boolean;
   /** About how many bytes it holds in memory. */
   size?: number;
@@ -64,7 +64,7 @@ export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; by
   const rows = records.flatMap((record) => {
     const before = block.size;
     const ofCall = rowsOf(record, block);
-    // What the trial stores if this call is let in and all before it, so that its rows are let in together.
+    // The bytes that the trial stores if this call and all before it are admitted, so that its rows are admitted together.
     const bytesSoFar = (stored.get(record.trialId) ?? 0) + block.size - before + ROW_BYTES * ofCall.length;
     stored.set(record.trialId, bytesSoFar);
     for (const row of ofCall) row.bytesSoFar = bytesSoFar;

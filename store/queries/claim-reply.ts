@@ -6,12 +6,12 @@ import type { JsonObject } from '../json.ts';
 import { calls, trials, undeliveredCalls } from '../schema.ts';
 import { readTurn } from './read-turn.ts';
 
-/** `withIds`: the prompt's ids are read too. */
+/** `withIds`: also read the ids of the prompt. */
 export type SameCall = { trialId: string; attempt: number; digest: Uint8Array; idempotencyKey: string | null; withIds?: boolean };
 /** `prompt`, `completions`: the ids of the prompt and of each choice. */
 export type Replay = { id: string; reply: JsonObject; prompt: Int32Array | null; completions: (Int32Array | null)[] };
 
-/** A gateway that has not said for so long that a reply was delivered does not count any more: it may be out of touch. */
+/** After this long without a report of a delivery, a gateway does not count any more: it may have lost its connection to the store. */
 const UNDER_WAY_SECONDS = 30;
 
 const isLost = sql<boolean>`${undeliveredCalls.isCut}
@@ -19,10 +19,10 @@ const isLost = sql<boolean>`${undeliveredCalls.isCut}
   or not exists (select 1 from pg_stat_activity where pid = ${undeliveredCalls.backend})`;
 
 /**
- * Takes the oldest completed reply to the same request, with the same key where the client names one, that did not reach its agent
- * whole: its connection ended early, or its gateway died. `under_way`: there are such replies, and gateways that may still deliver them.
- * A commit that is under way is waited for, also one whose gateway has died, and one that is just taken back. A reply that is taken is
- * never taken a second time, and its call is not taken back.
+ * Takes the oldest completed reply to the same request, with the same key when the client names one, that did not reach its agent whole:
+ * its connection ended early, or its gateway died. `under_way`: such replies exist, and a gateway may still deliver them. Waits for a
+ * commit in progress, including one whose gateway has died or one that is being rolled back. A taken reply is never taken a second time,
+ * and its call is not rolled back.
  */
 export async function claimReply(db: Database, { trialId, attempt, digest, idempotencyKey, withIds = false }: SameCall): Promise<Replay | 'under_way' | undefined> {
   return db.transaction(async (tx) => {

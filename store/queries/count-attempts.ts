@@ -2,10 +2,10 @@ import { and, eq, inArray, isNotNull, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { attempts, runs, trials } from '../schema.ts';
 
-/** Ended attempts of a task under one policy version, and how many of them ended by an infrastructure error. */
+/** The ended attempts of a task under one policy version, and the number of them that ended with an infrastructure error. */
 export type AttemptCount = { runId: string; task: string; policyVersion: number | null; ended: number; infraErrors: number };
 
-/** Counts the attempts of one run; without an id, of all runs that are under way. */
+/** Counts the attempts of one run; without an id, of all active runs. */
 export async function countAttempts(db: Database, runId?: string): Promise<AttemptCount[]> {
   const underWay = db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
   return db

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
 import { calls, type CallStatus } from '../schema.ts';
 
-/** A call as it is stored: its request shortened (`calls/shorten.ts`). `request` is null for one that the reader knows. */
+/** A call as it is stored, with its request shortened (`calls/shorten.ts`). `request` is null for a call that the reader already knows. */
 export type NewCall = {
   id: string;
   seq: number;
@@ -10,13 +10,13 @@ export type NewCall = {
   status: CallStatus;
   request: Uint8Array | null;
   response: Uint8Array | null;
-  /** How many tokens were sampled; null where those or the prompt's ids are not known. */
+  /** The number of sampled tokens; null when these or the prompt's ids are unknown. */
   tokens: number | null;
 };
 type Row = Omit<NewCall, 'seq'> & { seq: string };
 export type After = { trialId: string; attempt: number; after: number; known: readonly string[] };
 
-/** The calls of an attempt that were committed after the one with number `after`, without their ids, in the order of their commits. */
+/** Reads the calls of an attempt that were committed after the one with number `after`, without their ids, in the order of their commits. */
 export async function readNewCalls(db: Database, { trialId, attempt, after, known }: After): Promise<NewCall[]> {
   const isKnown = sql`id = any(${sql.param([...known])}::uuid[])`;
   const { rows } = await db.execute<Row>(sql`

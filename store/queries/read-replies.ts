@@ -4,7 +4,7 @@ import type { Database } from '../database.ts';
 import type { JsonObject } from '../json.ts';
 import { calls } from '../schema.ts';
 
-/** What some calls of an attempt were answered, by call. One that was not answered, or is not the attempt's, is absent. */
+/** Reads the replies to some calls of an attempt, by call. Leaves out a call that has no answer or belongs to another attempt. */
 export async function readReplies(db: Database, { trialId, attempt, ids }: { trialId: string; attempt: number; ids: readonly string[] }): Promise<Map<string, JsonObject>> {
   const named = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt), eq(calls.httpStatus, 200), inArray(calls.id, [...ids]));
   const rows = await db.select({ id: calls.id, response: calls.response }).from(calls).where(named);

@@ -9,10 +9,10 @@ import type { Executor } from './transaction.ts';
 
 type Row = { id: string; baseId: string | null; sharedIds: number; prompt: Buffer | null; completion: Buffer | null; request: Buffer | null; response: Buffer | null };
 
-/** `tokenIds`: prompt and completion, none where the prompt's are not known. `text`: the same of a text completion. */
+/** `tokenIds`: the ids of prompt and completion, empty when the prompt's ids are unknown. `text`: the prompt and completion of a text completion. */
 export type ReadTurn = { prompt: Int32Array | null; tokenIds: Int32Array; text: string };
 
-/** What one call was given and said. Reads the calls that it builds on, and no others of its trial. */
+/** Reads the prompt and reply of one call. Reads only that call and the calls that it builds on. */
 export async function readTurn(db: Executor, callId: string): Promise<ReadTurn | undefined> {
   const { rows } = await db.execute<Row>(sql`
     with recursive line as (
@@ -31,12 +31,12 @@ export async function readTurn(db: Executor, callId: string): Promise<ReadTurn |
   return { prompt, tokenIds: prompt ? concat(prompt, last.completionTokenIds ?? []) : new Int32Array(), text: rows.reduce(textAfter, '') };
 }
 
-/** The prompt and reply of a text completion, from those of the one that it builds on. Chat has none. */
+/** Builds the prompt and reply of a text completion from those of the call that it builds on. Chat has none. */
 function textAfter(before: string, { request, response }: Row): string {
   if (!request) return '';
   const { prompt } = shortRequest.parse(parseStored(request));
   return (prompt ? before.slice(0, prompt[0]) + prompt[1] : '') + textOf(response && parseStored(response));
 }
 
-/** pg hands out slices of a shared buffer at any offset; a typed array needs its own, aligned. */
+/** pg returns slices of a shared buffer at any offset; a typed array needs its own aligned buffer. */
 const idsOf = (raw: Buffer | null): Int32Array | null => raw && new Int32Array(new Uint8Array(raw).buffer);

@@ -3,7 +3,7 @@ import type { Database } from '../database.ts';
 import { toStorable } from '../json.ts';
 import { refusals, type Refusal } from '../schema.ts';
 
-/** How many refusals a trial's row holds. */
+/** The number of refusals that a trial's row holds. */
 export const MOST_REFUSALS = 20;
 
 export type Refused = { count: number; latest: Refusal[] };
@@ -21,7 +21,7 @@ export async function addRefusals(db: Database, trialId: string, { count, latest
     .onConflictDoUpdate({ target: refusals.trialId, set: { count: sql`${refusals.count} + excluded.count`, latest: kept } });
 }
 
-/** Null when no request of the trial was refused. */
+/** Returns null when no request of the trial was refused. */
 export async function readRefusals(db: Database, trialId: string): Promise<Refused | null> {
   const [row] = await db.select({ count: refusals.count, latest: refusals.latest }).from(refusals).where(eq(refusals.trialId, trialId));
   return row ?? null;

@@ -13,7 +13,7 @@ export type Sealing = {
   /** Named rewards between 0 and 1. */
   rewards?: Record<string, number>;
   reason?: string;
-  /** Of an `infra_error`. */
+  /** The evidence for an `infra_error`. */
   evidence?: Evidence;
   /** Seconds by phase. */
   seconds?: Record<string, number>;
@@ -32,7 +32,7 @@ const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
  */
 export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
   const { trialId, outcome, evidence, seconds, host, final = false } = input;
-  // Agents and verifiers choose the characters of both; what PostgreSQL refused would be tried again for an hour.
+  // Agents and verifiers choose the characters of both. The gateway would retry a value that PostgreSQL refuses for an hour.
   const reason = input.reason === undefined ? undefined : toStorableText(input.reason);
   const rewards = input.rewards && Object.fromEntries(Object.entries(input.rewards).map(([name, value]) => [toStorableText(name), value]));
   return db.transaction(async (tx) => {

@@ -1,9 +1,9 @@
 import type { Database } from '../database.ts';
 
-/** Of completed calls: those whose reply the agent got whole, and those whose connection ended before. */
+/** Two lists of completed calls: those whose reply the agent received whole, and those whose connection ended before. */
 export type Delivered = { whole: readonly string[]; cut: readonly string[] };
 
-/** The disk is not waited for: what a crash of the server loses here makes a retry get the reply of a call that was delivered. */
+/** The statement does not wait for the disk. If a crash of the server loses it, a retry receives the reply of a call that was already delivered. */
 const statement = {
   name: 'settle_deliveries',
   text: `
@@ -15,7 +15,7 @@ with brief as materialized (
 update undelivered_calls set is_cut = true from brief where call_id = any($2::uuid[])`,
 };
 
-/** Notes how replies reached their agents, and forgets replies that nobody asked for again within an hour. Repeating it is harmless. */
+/** Records how replies were delivered, and forgets replies that nobody requested again within an hour. Repeating it is harmless. */
 export async function settleDeliveries(db: Database, { whole, cut }: Delivered): Promise<void> {
   await db.$client.query({ ...statement, values: [whole, cut] });
 }

@@ -22,7 +22,7 @@ export type TokenSample = {
   lossMask: Int8Array;
   /** In nats, at `temperature`; 0 where the mask is 0. */
   logprobs: Float32Array;
-  /** The ids over which the log-probability is normalised; null: all ids, or a token that is not trained. */
+  /** The ids over which the log-probability is normalised; null: all ids, or the token is not trained. */
   samplingMask: (readonly number[] | null)[];
   /** Null where the mask is 0. */
   policyVersions: (number | null)[];

@@ -1,7 +1,7 @@
 import { integer, jsonb, pgTable, primaryKey, text, timestamp } from 'drizzle-orm/pg-core';
 import { OUTCOMES, trials } from './trials.ts';
 
-/** What shows that an attempt ended by no fault of its agent: an event of its host, its gateway, the store, or an engine. */
+/** The evidence that an attempt ended without fault of its agent: an event of its host, its gateway, the store, or an engine. */
 export const EVIDENCE = ['host', 'gateway', 'store', 'engine'] as const;
 export type Evidence = (typeof EVIDENCE)[number];
 
@@ -13,7 +13,7 @@ export const attempts = pgTable(
     attempt: integer().notNull(),
     outcome: text({ enum: OUTCOMES }),
     reason: text(),
-    /** Null where nothing showed who caused its end: no infrastructure error of an agent's end is without. */
+    /** Null when nothing showed who caused the end. When an agent's end counts as an infrastructure error, there is always evidence. */
     evidence: text({ enum: EVIDENCE }),
     /** The worker that ran its sandbox. */
     host: text(),

@@ -11,8 +11,8 @@ export const CALL_STATUSES = ['completed', 'failed', 'cancelled'] as const;
 export type CallStatus = (typeof CALL_STATUSES)[number];
 
 /**
- * Who caused a call to fail. `request`: this request alone does, another one would be answered. `engine`: it was lost, was given new
- * weights, or says itself that it is not well. `gateway` and `store`: this deployment's own. `client`: it hung up.
+ * The party that caused a call to fail. `request`: only this request fails; another one would be answered. `engine`: the engine was
+ * lost, received new weights, or reports itself unhealthy. `gateway` and `store`: parts of this deployment. `client`: it hung up.
  */
 export const FAULTS = ['request', 'engine', 'gateway', 'store', 'client'] as const;
 export type Fault = (typeof FAULTS)[number];
@@ -35,7 +35,7 @@ export const calls = pgTable(
     status: text({ enum: CALL_STATUSES }).notNull(),
     /** Why it failed or was cancelled. */
     reason: text(),
-    /** Null where it completed. */
+    /** Null when the call completed. */
     fault: text({ enum: FAULTS }),
     httpStatus: integer('http_status').notNull(),
     /** What the agent spoke; request and reply are stored as the engine's. */
@@ -50,16 +50,16 @@ export const calls = pgTable(
     baseId: uuid('base_id'),
     /** How many ids of the base's prompt and completion this prompt begins with. */
     sharedIds: integer('shared_ids').notNull().default(0),
-    /** How many bytes the request's body had. Null: the call is of a version that did not count. */
+    /** The size of the request's body in bytes. Null when a version that did not count it recorded the call. */
     requestBytes: integer('request_bytes'),
-    /** The agent's request, shortened, and the reply it was given, as JSON bytes. Of a refused request nothing but digest and size is kept. */
+    /** The agent's request, shortened, and the reply that it received, as JSON bytes. For a refused request, only the digest and the size are kept. */
     request: bytes().notNull(),
     response: bytes(),
     /** After the shared ones. */
     promptTokenIds: tokenIds('prompt_token_ids'),
     completionTokenIds: tokenIds('completion_token_ids'),
     logprobs: floats(),
-    /** Which ids could be sampled at each token, packed by `packMask`; null where the engine did not say. */
+    /** The ids that could be sampled at each token, packed by `packMask`; null when the engine did not return them. */
     samplingMask: bytes('sampling_mask'),
     finishReason: text('finish_reason'),
     /** What was in force, after the run's own settings. */

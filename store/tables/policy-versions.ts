@@ -22,7 +22,7 @@ export const policyVersions = pgTable(
     /** Largest difference between an engine's canary and the trainer's that was seen at version 0, in nats. */
     canaryTolerance: real('canary_tolerance'),
     metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
-    /** Why its step made no update: a number of it was not finite, so that the weights are its parent's. */
+    /** The reason for which its step made no update: one of its numbers was not finite, so its weights are its parent's. */
     skipped: text(),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   },

@@ -16,7 +16,7 @@ export type Budgets = {
   /** Sampled ones. */
   tokens?: number;
   seconds?: number;
-  /** Stored in the database: requests, replies and ids, shortened, and about 1 KiB a row. */
+  /** The bytes stored in the database: requests, replies and ids, shortened, and about 1 KiB for each row. */
   bytes?: number;
   /** Of one call's prompt: `max_prompt_length` of a run. */
   prompt_tokens?: number;
@@ -36,7 +36,7 @@ export const trials = pgTable(
     member: integer(),
     task: text(),
     agent: text(),
-    /** What the client that opened it wants to find it by. */
+    /** The values by which the client that opened the trial wants to find it. */
     metadata: jsonb().$type<Record<string, unknown>>(),
     /** The one attempt whose calls are accepted, counted from 1. */
     attempt: integer().notNull().default(1),

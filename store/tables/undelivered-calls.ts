@@ -2,9 +2,9 @@ import { boolean, index, integer, pgTable, text, timestamp, uuid } from 'drizzle
 import { bytes } from './column-types.ts';
 
 /**
- * Completed calls whose reply an agent may not have got whole, and whose client says when it tries again. The statement that records
- * a call adds its row, so that a gateway that dies leaves it behind; the gateway removes it, some moments later and many at once,
- * when the reply was delivered. A retry takes a row away with the reply, so that each reply is replayed at most once (rule 4).
+ * Completed calls whose reply may not have reached the agent whole, and whose client marks its retries. The statement that records a call
+ * adds its row, so that the row remains when a gateway dies. The gateway removes rows in batches some moments after their replies were
+ * delivered. A retry removes a row together with the reply, so that each reply is replayed at most once (rule 4).
  */
 export const undeliveredCalls = pgTable(
   'undelivered_calls',
@@ -12,12 +12,12 @@ export const undeliveredCalls = pgTable(
     callId: uuid('call_id').primaryKey(),
     trialId: text('trial_id').notNull(),
     attempt: integer().notNull(),
-    /** SHA-256 of the request's bytes, and the client's own key: by these a retry is known. */
+    /** The SHA-256 of the request's bytes, and the client's own key. They identify a retry. */
     digest: bytes().notNull(),
     idempotencyKey: text('idempotency_key'),
-    /** PostgreSQL's process that recorded the call: it ends soon after the gateway that it works for. */
+    /** The PostgreSQL process that recorded the call. It ends soon after the gateway that it works for. */
     backend: integer().notNull(),
-    /** The agent's connection ended before the reply did. */
+    /** True when the agent's connection ended before the reply did. */
     isCut: boolean('is_cut').notNull().default(false),
     recordedAt: timestamp('recorded_at', { withTimezone: true }).notNull().defaultNow(),
   },

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes requirements-*.txt from requirements-*.in: every package that the tests' Python clients bring, pinned. Arguments go to uv (`--upgrade`).
+# Makes requirements-*.txt from requirements-*.in: the pinned versions of every package that the tests' Python clients need. Passes its arguments to uv (`--upgrade`).
 set -eu
 cd "$(dirname "$0")"
 for name in sdks litellm aider; do

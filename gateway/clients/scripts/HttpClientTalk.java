@@ -4,7 +4,7 @@ import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.util.stream.Collectors;
 
-/** Java's own HTTP client. OPENAI_BASE_URL and OPENAI_API_KEY come from its environment. Over plain HTTP it first asks to upgrade to HTTP/2. */
+/** Uses Java's own HTTP client, which first asks to upgrade to HTTP/2 over plain HTTP. OPENAI_BASE_URL and OPENAI_API_KEY come from its environment. */
 public class HttpClientTalk {
   static final String ASKED = """
       {"model": "policy", "stream": %s, %s "messages": [{"role": "user", "content": "Look into the folder (%s)."}]}""";

@@ -1,4 +1,4 @@
-/** Vercel's AI SDK over its four ways. It finds OPENAI_BASE_URL, OPENAI_API_KEY and ANTHROPIC_API_KEY in its environment. */
+/** Uses Vercel's AI SDK in four ways. It finds OPENAI_BASE_URL, OPENAI_API_KEY and ANTHROPIC_API_KEY in its environment. */
 import { createAnthropic } from '@ai-sdk/anthropic';
 import { createOpenAI } from '@ai-sdk/openai';
 import { createOpenAICompatible } from '@ai-sdk/openai-compatible';

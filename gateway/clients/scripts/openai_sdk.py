@@ -52,7 +52,7 @@ def responses(mode: str, stream: bool, by_id: bool) -> None:
             with client.responses.stream(input=items, **more) as events:
                 for event in events:
                     pass
-                # The SDK's `get_final_response` does not know a response that was cut by its length.
+                # The SDK's `get_final_response` does not support a response that was cut by its length.
                 response = event.response
         else:
             response = client.responses.create(input=items, **more)

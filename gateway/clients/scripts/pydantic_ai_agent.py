@@ -12,7 +12,7 @@ from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
 CHAT = OpenAIChatModel("policy")
-# It asks for a JSON object in words alone.
+# This model asks for a JSON object only in words.
 PLAIN = OpenAIChatModel("policy", profile=OpenAIModelProfile(supports_json_object_output=False))
 RESPONSES = OpenAIResponsesModel("policy")
 MESSAGES = AnthropicModel("policy", provider=AnthropicProvider(anthropic_client=AsyncAnthropic()))

@@ -1,4 +1,4 @@
-/** HTTP by hand, in forms that clients send: a chunked body, pieces of a few bytes, and several requests at once over one connection. */
+/** Sends HTTP by hand in forms that clients use: a chunked body, pieces of a few bytes, and several requests at once over one connection. */
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { text } from 'node:stream/consumers';
@@ -9,7 +9,7 @@ const bodyOf = (mode: string) => JSON.stringify({ model: 'policy', stream: mode.
 const head = (more: string) => `POST ${pathname}/chat/completions HTTP/1.1\r\nhost: ${hostname}\r\nauthorization: Bearer ${process.env['OPENAI_API_KEY']}\r\ncontent-type: application/json\r\n${more}\r\n\r\n`;
 const whole = (body: string, more = '') => `${head(`content-length: ${Buffer.byteLength(body)}${more}`)}${body}`;
 
-/** The bytes that come back on one connection, which is sent `pieces` one after the other. */
+/** Sends `pieces` one after the other on one connection, and returns the bytes that come back. */
 async function exchange(pieces: string[]): Promise<string> {
   const socket = connect(Number(port), hostname);
   await once(socket, 'connect');

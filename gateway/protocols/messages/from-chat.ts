@@ -22,7 +22,7 @@ export function messageOf(reply: JsonObject, callId: string): JsonObject {
   };
 }
 
-/** A model may write arguments that are no object, or no JSON: those are given as they are, the latter as a text, and none as an empty object. */
+/** A model may write arguments that are not an object or not JSON. Other JSON is returned unchanged, text that is not JSON as a text, and missing arguments as an empty object. */
 function inputOf(given: string): unknown {
   if (given.trim() === '') return {};
   try {

@@ -9,15 +9,15 @@ const source = z.discriminatedUnion('type', [
   z.looseObject({ type: z.literal('url'), url: z.string() }),
 ]);
 const image = z.looseObject({ type: z.literal('image'), source });
-/** Names a tool that a search for tools found. Its field has another name in older clients. */
+/** Names a tool that a tool search found. The field has another name in older clients. */
 const toolReference = z.looseObject({ type: z.literal('tool_reference'), tool_name: z.string().nullish(), name: z.string().nullish() });
 
-/** Images that lie with the provider cannot be fetched from here. */
+/** The gateway cannot fetch images that the provider stores. */
 const isServedImage = ({ type, source: from }: JsonObject): boolean => type !== 'image' || !isObject(from) || from.type === 'base64' || from.type === 'url';
 const isOneOf = (...types: string[]) => (value: JsonObject): boolean => types.includes(String(value.type)) && isServedImage(value);
 
 const shown = servedOr(isOneOf('text', 'image', 'tool_reference'), z.discriminatedUnion('type', [text, image, toolReference, unserved]));
-/** Its input is an object, unless a model wrote something else and its agent sends that back. */
+/** The input is an object, unless a model wrote something else and its agent sends that back. */
 const toolUse = z.looseObject({ type: z.literal('tool_use'), id: z.string(), name: z.string(), input: z.unknown() });
 const toolResult = z.looseObject({
   type: z.literal('tool_result'),
@@ -45,7 +45,7 @@ const block = servedOr(
 
 const message = z.looseObject({ role: z.enum(['user', 'assistant', 'system']), content: z.union([z.string(), z.array(block)]) });
 
-/** Tools that the provider runs or trained its own models on have a type and no schema: nobody can show them to this model. */
+/** Tools that the provider runs, or trained its own models on, have a type and no schema. They cannot be shown to this model. */
 const isOwnTool = ({ type, input_schema }: JsonObject): boolean => type === 'custom' || input_schema !== undefined;
 const anyTool = servedOr(isOwnTool, z.union([tool, unserved]));
 
@@ -64,7 +64,7 @@ const counted = z.looseObject({
   tool_choice: toolChoice.nullish(),
   thinking: z.looseObject({ type: z.string() }).nullish(),
   output_config: z.looseObject({ effort: z.string().nullish(), format }).nullish(),
-  /** Where clients put the format before there was `output_config`. */
+  /** The field in which clients put the format before `output_config` existed. */
   output_format: format,
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
 });

@@ -37,7 +37,7 @@ function assistantMessage(blocks: readonly Block[]): JsonObject {
   };
 }
 
-/** A model's arguments that were no JSON stand as a text in its agent's history. */
+/** The agent's history holds a model's arguments that were not JSON as a text. */
 const argumentsOf = (input: unknown): string => (typeof input === 'string' ? input : input === undefined ? '{}' : stringifyExact(input));
 
 function userMessages(blocks: readonly Block[]): JsonObject[] {
@@ -48,7 +48,7 @@ function userMessages(blocks: readonly Block[]): JsonObject[] {
   return [...results, { role: 'user', content: parts.length === 1 && only?.type === 'text' ? only.text : parts }];
 }
 
-/** A tool's message holds text alone: images follow as the user's, and tools that were found by name as a message of their own, as vLLM has it. */
+/** A tool's message holds only text. Images follow as a user's message, and tools that were found by name as a separate message, as in vLLM. */
 function toolMessages({ tool_use_id: tool_call_id, content }: Extract<Block, { type: 'tool_result' }>): JsonObject[] {
   const shown = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : (content ?? []);
   const text = shown.flatMap((part) => (part.type === 'text' ? [part.text ?? ''] : [])).join('\n');

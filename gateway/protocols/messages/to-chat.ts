@@ -34,7 +34,7 @@ export function promptFieldsOf(asked: Counted): JsonObject {
   });
 }
 
-/** What of the request the model is not shown. */
+/** The parts of the request that the model is not shown. */
 export function leftOut({ system, messages, tools }: Counted): LeftOut[] {
   const blocks = (content: string | readonly Block[] | null | undefined, at: string): LeftOut[] =>
     typeof content === 'string' ? [] : leftOutOf(content ?? [], at, (block, here) => (block.type === 'tool_result' && Array.isArray(block.content) ? leftOutOf(block.content, `${here}.content`) : []));

@@ -2,7 +2,7 @@ import type { JsonObject } from '../../json.ts';
 import { withoutNulls } from '../without-nulls.ts';
 import type { Counted, Tool } from './shape.ts';
 
-/** The tools in force at the end of a conversation, whose system messages may add tools and remove them, as vLLM has it. */
+/** Returns the tools in force at the end of a conversation. System messages may add and remove tools, as in vLLM. */
 export function toolsInForce({ tools, messages }: Pick<Counted, 'tools' | 'messages'>): Tool[] {
   const byName = new Map((tools ?? []).flatMap((tool) => (isShown(tool) ? [[tool.name, tool] as const] : [])));
   const removed = new Set<string>();
@@ -29,7 +29,7 @@ export function chatTool({ name, description, input_schema: schema, strict, defe
 
 const KINDS = { auto: 'auto', any: 'required', none: 'none' };
 
-/** A choice of a tool that the model is not shown leaves it free. */
+/** When the chosen tool is not shown to the model, the model chooses freely. */
 export function chatToolChoice(choice: NonNullable<Counted['tool_choice']>, tools: readonly Tool[]): JsonObject {
   const isKnown = choice.type !== 'tool' || tools.some(({ name }) => name === choice.name);
   return {

@@ -7,14 +7,14 @@ const PREFIXES = { message: 'msg', reasoning: 'rs', function_call: 'fc', custom_
 export type ItemType = keyof typeof PREFIXES;
 
 /**
- * An item's id: its call's, and which of its kind it is. It is the same in a replayed reply, and in a stream, where items of other
- * kinds may stand between; so a later request can name the item by it.
+ * Builds an item's id from its call's id and its position among the items of its kind. The id is the same in a replayed reply, and in a
+ * stream, where items of other kinds may stand between. A later request can therefore name the item by it.
  */
 export const itemId = (type: ItemType, callId: string, place: number): string => `${asProtocolId(PREFIXES[type], callId)}_${place}`;
 
 const ITEM_ID = new RegExp(`^(${Object.values(PREFIXES).join('|')})_([0-9a-f]{32})_\\d+$`);
 
-/** The call whose item has this id; null when it can be none of ours. */
+/** Returns the call whose item has this id; null when the id cannot be one of ours. */
 export function callOfItem(id: string): string | null {
   const [, prefix, call] = ITEM_ID.exec(id) ?? [];
   return prefix === undefined ? null : callOfId(prefix, `${prefix}_${call}`);

@@ -5,7 +5,7 @@ import { callOfItem, outputOf } from './items.ts';
 import { servedItem, type Asked, type Item } from './shape.ts';
 import type { NamedTool } from './tools.ts';
 
-/** The input with the recorded items in place of those that are only named by their ids. One query reads them all. */
+/** Returns the input with the recorded items in place of references to their ids. One query reads them all. */
 export async function withReferences(input: Asked['input'], tools: readonly NamedTool[], recorded: RecordedCalls): Promise<Asked['input']> {
   if (typeof input === 'string') return input;
   const callIds = new Set(input.flatMap((item) => (item.type === 'item_reference' ? (callOfItem(item.id) ?? []) : [])));
@@ -17,7 +17,7 @@ export async function withReferences(input: Asked['input'], tools: readonly Name
     const reply = callId === null ? undefined : replies.get(callId);
     if (callId === null || !reply) throw unknownItem(item.id, i);
     const found = outputOf(onlyChoice(reply), tools, callId).find(({ id }) => id === item.id);
-    // A text that a stream gave in several items is recorded as one, which the first of them names.
+    // A text that a stream gave in several items is recorded as one item, which the first of those ids names.
     return found ? [servedItem.parse(found)] : [];
   });
 }

@@ -5,7 +5,7 @@ import { servedOr, unserved } from '../unserved.ts';
 const image = z.looseObject({ type: z.literal('input_image'), image_url: z.string(), detail: z.string().nullish() });
 const text = z.looseObject({ type: z.enum(['input_text', 'output_text', 'text']), text: z.string() });
 const refusal = z.looseObject({ type: z.literal('refusal'), refusal: z.string() });
-/** Images and files that lie with the provider cannot be fetched from here. */
+/** The gateway cannot fetch images and files that the provider stores. */
 const isServedPart = ({ type, image_url }: JsonObject): boolean => ['input_text', 'output_text', 'text', 'refusal'].includes(String(type)) || (type === 'input_image' && typeof image_url === 'string');
 const part = servedOr(isServedPart, z.discriminatedUnion('type', [text, image, refusal, unserved]));
 const content = z.union([z.string(), z.array(part)]);
@@ -24,7 +24,7 @@ export const servedItem = z.discriminatedUnion('type', [
 ]);
 const SERVED_ITEMS = ['message', 'function_call', 'custom_tool_call', 'function_call_output', 'custom_tool_call_output', 'reasoning', 'item_reference'];
 const anyItem = servedOr(({ type }) => SERVED_ITEMS.includes(String(type)), servedItem);
-/** A message may leave its type out, and so may a reference. */
+/** A message and a reference may both omit their type. */
 const inputItem = z.preprocess((value) => (isObject(value) && (value.type ?? null) === null ? { ...value, type: 'role' in value ? 'message' : 'item_reference' } : value), anyItem);
 
 const functionTool = z.looseObject({

@@ -13,7 +13,7 @@ const PASSED = [
 
 export const wantsLogprobs = ({ include }: Asked): boolean => include?.includes('message.output_text.logprobs') === true;
 
-/** What of the request the model is not shown. */
+/** The parts of the request that the model is not shown. */
 export function leftOut({ input, tools }: Asked): LeftOut[] {
   const parts = (item: Item, at: string): LeftOut[] => {
     if (item.type === 'message') return typeof item.content === 'string' ? [] : leftOutOf(item.content, `${at}.content`);
