@@ -1,6 +1,6 @@
 /**
- * Other people's agents and SDKs against the gateway, each with a home of its own: what they asked, and what the record has of it.
- * `toy` is an engine that says what each needs to hear to use its tools and come to its end, with a table by mode: whether its calls are trained; `vllm` is the real one with SmolLM2, whose
+ * Runs other people's agents and SDKs against the gateway, each with its own home, and shows their requests and the gateway's record of them.
+ * `toy` is an engine that gives each client the replies it needs to use its tools and finish. A table shows by mode whether its calls are trained. `vllm` is the real engine with SmolLM2, whose
  * text at such prompts is nonsense, with replies of a few tokens at temperature 0 and without token-in: what each client was answered is
  * compared with what vLLM itself answers to the same requests. A client that calls no tool there asks once; so each has its session of
  * several turns with tools before the toy engine too, and both are asked for each of that session's requests.

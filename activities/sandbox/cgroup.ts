@@ -21,7 +21,7 @@ export type MemoryKills = {
 };
 
 export type Cgroup = {
-  /** The prefix of the command. It joins the group and then becomes the command. */
+  /** The words to put before the command. They join the group and then become the command. */
   enter: string[];
   memoryKills: () => MemoryKills;
   /** Ends all processes that are still in the group. */

@@ -30,7 +30,7 @@ export type AgentRun = {
 };
 
 export type AgentResult = {
-  /** The way in which the process ended: by itself (`done`), or by a crash or a limit (`agent_error`). `judgeAgentEnd` decides whose fault it is. */
+  /** The way in which the process ended: by itself (`done`), or by a crash or a limit (`agent_error`). `judgeAgentEnd` decides who is at fault. */
   ending: 'done' | 'agent_error' | 'cancelled';
   /** For people; null when done. */
   reason: string | null;

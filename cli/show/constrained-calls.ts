@@ -3,7 +3,7 @@ import { constrainedAdvice } from '../../gateway/chat/framework-modes.ts';
 import type { Database } from '../../store/database.ts';
 import { calls, runs, trials } from '../../store/schema.ts';
 
-/** One agent's calls that are not trained because their requests force the form of the reply. `fields` are the request's fields that do so. */
+/** One agent's calls that are not trained because their requests force the form of the reply. `fields` are the request fields that force it. */
 export type ConstrainedCalls = { agent: string | null; fields: string[]; client: string | null; calls: number };
 
 /** Returns the run's calls that a grammar or a forced tool makes untrainable, by agent and request field. The most frequent come first. */

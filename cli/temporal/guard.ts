@@ -12,7 +12,7 @@ import { guarded, join, type Door } from './doors.ts';
 import { isOwnProcess } from './peer.ts';
 
 const INSIDE = fileURLToPath(new URL('./inside.ts', import.meta.url));
-/** Repeated refusals of the same process do not fill the log. */
+/** Later refusals are not logged, so that repeated ones do not fill the log. */
 const REFUSALS_LOGGED = 10;
 
 const { bwrap, ...what } = guarded.parse(JSON.parse(process.argv[2] ?? ''));

@@ -106,7 +106,7 @@ def chain(
     temperature: float,
     sampling_mask: SamplingMask | None = None,
 ) -> Chain:
-    """Cuts everything after the last trained token: nothing there is trained. Every argument has one entry per token."""
+    """Cuts all tokens after the last trained one, as they have no loss. Every argument has one entry per token."""
     trained = np.flatnonzero(loss_mask)
     masks = None if sampling_mask is None else [sampling_mask[i] for i in trained]
     inputs = token_ids[: trained[-1]]

@@ -30,7 +30,7 @@ SEED, PACK_TOKENS = 5, 40
 
 
 def rows():
-    """Returns two groups: shared prefixes, several turns, a trial forked into three samples, temperatures, companions."""
+    """Returns two groups: shared prefixes, several turns, a trial with three samples, temperatures, companions."""
     generator = np.random.default_rng(3)
     made = []
     for group, size in (("g", 3), ("h", 2)):
