@@ -256,6 +256,11 @@ export class Call {
     return recording;
   }
 
+  #countCompleted(record: CallRecord): void {
+    tellConstrained(this.#deps, record);
+    if (record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
+  }
+
   async #recordOrSayWhy(end: Recorded): Promise<Failure | null> {
     const { id, trial, request, inForce: sampled, bindsTools, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
@@ -264,9 +269,10 @@ export class Call {
       const recording = this.#remembered(record);
       this.#deps.conversations.expect(record, recording);
       const verdict = await recording;
-      if (verdict === 'recorded' && record.status === 'completed') tellConstrained(this.#deps, record);
-      if (verdict === 'recorded' && record.status === 'completed' && record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
-      if (verdict === 'recorded') return null;
+      if (verdict === 'recorded') {
+        if (record.status === 'completed') this.#countCompleted(record);
+        return null;
+      }
       const why = await this.#whyRefused();
       // Without this record, the agent could sample uncounted tokens again and again.
       if (why instanceof BytesUsedUp && !end.fillsBytes) await this.#record({ ending: NOTHING, status: 'failed', httpStatus: why.status, reason: reasonOf(why), fault: faultOf(why), fillsBytes: true });
@@ -277,7 +283,6 @@ export class Call {
     }
   }
 }
-
 
 /** No error of a call's: with a stack for each call it would cost more than the rest of its end. */
 const OVER = new Error('the call is over');

@@ -13,7 +13,6 @@ import { EngineFailed } from './rejection.ts';
 import { boundedForMask } from './sampling.ts';
 import type { Chunk } from './token-chunk.ts';
 
-
 /**
  * Gives the call to a replica, and returns when its reply is there, or a stream's first chunks are. Until then nothing of the call
  * was seen, and another may have it: one that is lost is passed over for a moment, one that answered with a 5xx is not asked again,
