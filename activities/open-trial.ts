@@ -58,4 +58,5 @@ export const samplingOf = (config: RunConfig): Sampling => ({
   ...config.sampling,
   max_tokens: config.max_response_length,
   constrained_decoding: config.constrained_decoding,
+  chat_template_kwargs: config.chat_template_kwargs,
 });

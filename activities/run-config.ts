@@ -54,9 +54,11 @@ export const runConfig = z.strictObject({
   budgets: z.strictObject({ calls: count.optional(), tokens: count.optional(), seconds: seconds.optional(), bytes: count.optional() }).prefault({}),
   /** The handling of a forced tool or a schema in an agent's request: the engine's grammar, whose calls train only with its mask, or a hint in the prompt. */
   constrained_decoding: z.enum(['enforce', 'hint']).default('enforce'),
+  /** Variables of the model's chat template, such as `enable_thinking`. They override the agent's. */
+  chat_template_kwargs: z.record(z.string(), z.unknown()).optional(),
   /** A number is forced on every call, `default: number` holds where the agent does not choose, `agent` leaves it to it. */
   sampling: samplingChoices
-    .omit({ max_tokens: true, constrained_decoding: true })
+    .omit({ max_tokens: true, constrained_decoding: true, chat_template_kwargs: true })
     .refine(({ temperature }) => temperature !== 0, 'nothing that was sampled at temperature 0 can be trained on: choose a higher one')
     .prefault({}),
   ...trainerShape,

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 
 const choice = (value: z.ZodNumber) => z.union([value, z.strictObject({ default: value }), z.literal('agent')], 'a number, {default: number}, or `agent`');
+const texts = z.array(z.string().min(1)).min(1);
 
 /** How a trial's calls are to be sampled, by vLLM's names. */
 export const samplingChoices = z
@@ -15,10 +16,14 @@ export const samplingChoices = z
     repetition_penalty: choice(z.number().gt(0)),
     max_tokens: choice(z.int().min(1)),
     seed: choice(z.int()),
+    /** The texts at which a reply ends. */
+    stop: z.union([texts, z.strictObject({ default: texts }), z.literal('agent')], 'a list of texts, {default: a list of texts}, or `agent`'),
+    /** Variables of the model's chat template, such as `enable_thinking`. They override the agent's. */
+    chat_template_kwargs: z.record(z.string(), z.unknown()),
     /** The means that hold a reply to a form (a forced tool, a schema): the engine's grammar, or words in the prompt, which leave all tokens possible. */
     constrained_decoding: z.enum(['enforce', 'hint']),
   })
   .partial();
 
-/** A number is forced, a default set where the agent does not choose, `agent` leaves it to it. */
+/** A plain value is forced on each call, a default applies where the agent does not choose, and `agent` leaves the choice to the agent. */
 export type Sampling = z.output<typeof samplingChoices>;

@@ -27,7 +27,7 @@ export async function samplingNotice({ sampling }: Pick<RunConfig, 'sampling'>, 
 
 function settingsBeyond(sampling: Sampling, neutral: Neutral): string[] {
   return Object.entries(sampling).flatMap(([name, choice]) => {
-    const value = typeof choice === 'object' ? choice.default : choice;
+    const value = typeof choice === 'object' && 'default' in choice ? choice.default : choice;
     const fine = neutral.get(name);
     return fine && typeof value === 'number' && !fine.includes(value) ? [`${name} ${value}`] : [];
   });

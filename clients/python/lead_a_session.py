@@ -51,6 +51,9 @@ assert_typed(page, Page)
 assert [each["session_id"] for each in page["sessions"]] == ["led"]
 assert_typed(page["sessions"][0], Summary)
 client.delete("led")
+others = [client.create(budgets={"calls": 5}, metadata=None) for _ in range(2)]
+assert_typed(others[0], Opened)
+client.batch_delete([each["session_id"] for each in others])
 assert list(client.all()) == []
 try:
     client.get("led")

@@ -10,7 +10,7 @@ Its models answer any OpenAI client at a session's `base_url` with its `api_key`
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http.client import HTTPResponse
 from typing import Any, Literal, TypedDict, cast
 from urllib.error import HTTPError
@@ -161,6 +161,10 @@ class TrialgateClient:
         self._admin_key = admin_key
         self._timeout = timeout
 
+    def create(self, **opening: Any) -> Opened:
+        """Opens a session under a new id that the gateway chooses. Takes the keywords of `open`."""
+        return cast(Opened, self._json("POST", "/sessions", body={name: value for name, value in opening.items() if value is not None}))
+
     def open(
         self,
         trial_id: str,
@@ -195,6 +199,10 @@ class TrialgateClient:
 
     def delete(self, trial_id: str) -> None:
         self._json("DELETE", _session(trial_id))
+
+    def batch_delete(self, trial_ids: Sequence[str]) -> None:
+        """Deletes up to 1,000 sessions. An unknown id changes nothing."""
+        self._json("POST", "/sessions/batch_delete", body={"session_ids": [*trial_ids]})
 
     def list(self, wanted: Filter | None = None, limit: int | None = None) -> Page:
         return cast(Page, self._json("GET", "/sessions", {**(wanted or {}), "limit": limit}))

@@ -30,6 +30,11 @@ export class TrialgateClient {
     return this.#json(sessionPath(trialId), { method: 'POST', body: opening, signal });
   }
 
+  /** Opens a session under a new id that the gateway chooses. */
+  create(opening: Opening = {}, signal?: AbortSignal): Promise<Opened> {
+    return this.#json('/sessions', { method: 'POST', body: opening, signal });
+  }
+
   get(trialId: string, query: { attempt?: number } = {}, signal?: AbortSignal): Promise<Session> {
     return this.#json(sessionPath(trialId), { query, signal });
   }
@@ -49,6 +54,11 @@ export class TrialgateClient {
 
   delete(trialId: string, signal?: AbortSignal): Promise<Ended<'deleted'>> {
     return this.#json(sessionPath(trialId), { method: 'DELETE', signal });
+  }
+
+  /** Deletes up to 1,000 sessions. An unknown id changes nothing. */
+  batchDelete(trialIds: string[], signal?: AbortSignal): Promise<{ session_ids: string[]; status: 'deleted' }> {
+    return this.#json('/sessions/batch_delete', { method: 'POST', body: { session_ids: trialIds }, signal });
   }
 
   list(query: Filter & { limit?: number } = {}, signal?: AbortSignal): Promise<Page> {

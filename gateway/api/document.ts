@@ -17,6 +17,8 @@ const named = {
   RewardReply: schemas.reportedReply,
   Completed: schemas.ended('completed'),
   Deleted: schemas.ended('deleted'),
+  Deletion: schemas.deletion,
+  DeletedSessions: schemas.deletedSessions,
   Health: schemas.health,
   Failure: schemas.failed,
 } satisfies Record<string, z.ZodType>;

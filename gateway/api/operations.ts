@@ -36,6 +36,16 @@ export const OPERATIONS: readonly Operation[] = [
     reply: 'Opened',
     failures: { ...BAD, ...KEY, 409: 'The attempt is closed', 413: 'The body is too large', ...STORE },
   },
+  {
+    ...admin,
+    id: 'create',
+    method: 'post',
+    path: '/sessions',
+    summary: 'Open a session under a new id that the gateway chooses',
+    body: { schema: 'Opening', required: false },
+    reply: 'Opened',
+    failures: { ...BAD, ...KEY, 413: 'The body is too large', ...STORE },
+  },
   { ...admin, id: 'get', method: 'get', path: SESSION, summary: 'All calls of an attempt, whole', query: recordQuery, reply: 'Session', failures: { ...BAD, ...KEY, ...UNKNOWN, ...STORE } },
   {
     ...admin,
@@ -59,6 +69,16 @@ export const OPERATIONS: readonly Operation[] = [
     failures: { ...BAD, ...KEY, ...UNKNOWN, 409: 'It is of a run, has another reward already, or its attempt is closed', 413: 'The body is too large', ...STORE },
   },
   { ...admin, id: 'delete', method: 'delete', path: SESSION, summary: 'Hide a session and revoke its key', reply: 'Deleted', failures: { ...KEY, ...UNKNOWN, ...STORE } },
+  {
+    ...admin,
+    id: 'batch_delete',
+    method: 'post',
+    path: '/sessions/batch_delete',
+    summary: 'Hide sessions and revoke their keys, up to 1,000 at once; an unknown id changes nothing, and the same request again neither',
+    body: { schema: 'Deletion', required: true },
+    reply: 'DeletedSessions',
+    failures: { ...BAD, ...KEY, 413: 'The body is too large', ...STORE },
+  },
   { ...admin, id: 'list', method: 'get', path: '/sessions', summary: 'Sessions, the oldest first, a page at a time', query: listing, reply: 'Page', failures: { ...BAD, ...KEY, ...STORE } },
   {
     ...admin,

@@ -37,6 +37,9 @@ export const opened = z.object({
   base_url: z.string(),
 });
 
+export const deletion = z.strictObject({ session_ids: z.array(z.string().regex(TRIAL_ID, 'the id of a session')).min(1).max(1_000) });
+export const deletedSessions = z.object({ session_ids: z.array(z.string()), status: z.literal('deleted') });
+
 export const reported = z.strictObject({ reward: fraction });
 export const reportedReply = z.object({ session_id: z.string(), attempt: count, reported_reward: fraction });
 

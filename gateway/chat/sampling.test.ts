@@ -34,6 +34,20 @@ test('what a run leaves to its agent is forced, or what it sets by default overr
   expect(gateway.engine.last.body).not.toHaveProperty('top_p');
 });
 
+test('a run chooses where its agents’ replies stop and how the chat template renders', async () => {
+  const sampling = { stop: ['</answer>'], chat_template_kwargs: { enable_thinking: false } };
+  const trial = await gateway.trial({ sampling });
+  await trial.chat({ ...ASK, stop: ['\n'], chat_template_kwargs: { enable_thinking: true, lines: 2 } });
+  expect(gateway.engine.last.body).toMatchObject({ stop: ['</answer>'], chat_template_kwargs: { enable_thinking: false, lines: 2 } });
+  const ofText = sampledBody({ body: { prompt: 'x' }, maxTokens: null, n: 1 }, { runId: null, sampling }, null);
+  expect(ofText).toEqual({ prompt: 'x', stop: ['</answer>'] });
+  const other = await gateway.trial({ sampling: { stop: { default: ['.'] } } });
+  await other.chat(ASK);
+  expect(gateway.engine.last.body).toMatchObject({ stop: ['.'] });
+  await other.chat({ ...ASK, stop: ['!'] });
+  expect(gateway.engine.last.body).toMatchObject({ stop: ['!'] });
+});
+
 test('log-probabilities of before the temperature are trained on at another one', async () => {
   gateway.engine.logprobsMode = 'raw_logprobs';
   const trial = await gateway.trial();

@@ -1,6 +1,6 @@
 import type { Sampling } from '../../store/schema.ts';
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
-import type { JsonObject } from '../json.ts';
+import { isObject, type JsonObject } from '../json.ts';
 import { canRelax, constraintsOf, isSet, relaxed, type BindsTools } from './constraints.ts';
 import type { ModelRequest } from './request.ts';
 
@@ -19,12 +19,15 @@ export function sampledBody(
   trial: { runId: string | null; sampling: Sampling },
   reserved: number | null,
 ): Record<string, unknown> {
-  const { max_tokens: _limit, constrained_decoding: _form, ...chosen } = trial.sampling;
+  const { max_tokens: _limit, constrained_decoding: _form, chat_template_kwargs: template, ...chosen } = trial.sampling;
   const { max_completion_tokens: _, ...sampled } = body;
   if (trial.runId !== null) Object.assign(sampled, { temperature: body.temperature ?? 1, seed: undefined }, NEUTRAL);
   for (const [key, choice] of Object.entries(chosen)) {
-    sampled[key] = choice === 'agent' ? body[key] : typeof choice === 'object' ? (body[key] ?? choice.default) : choice;
+    const isDefault = typeof choice === 'object' && 'default' in choice;
+    sampled[key] = choice === 'agent' ? body[key] : isDefault ? (body[key] ?? choice.default) : choice;
   }
+  // A text completion has no chat template.
+  if (template && body.messages !== undefined) sampled.chat_template_kwargs = { ...(isObject(body.chat_template_kwargs) ? body.chat_template_kwargs : {}), ...template };
   const limit = reserved === null ? tokenLimit(trial, maxTokens, 1) : Math.floor(reserved / n);
   if (limit !== null) sampled.max_tokens = limit;
   return isRelaxed(body, trial) ? relaxed(sampled) : sampled;

@@ -5,7 +5,7 @@ import type { GatewayDeps } from '../deps.ts';
 import { patiently } from '../patiently.ts';
 
 /** Names of routes beside those of sessions, and below `/v1`. */
-const TAKEN = new Set(['export', 'sessions', 'v1']);
+const TAKEN = new Set(['batch_delete', 'export', 'sessions', 'v1']);
 export const isTaken = (trialId: string): boolean => TAKEN.has(trialId);
 
 const ROUTES = /^(?:(?:GET|POST|DELETE) \/sessions\/([^/]+)|POST \/sessions\/([^/]+)\/complete)$/;

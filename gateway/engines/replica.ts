@@ -44,6 +44,7 @@ export class Replica {
   #reading: { epoch: number; label: Promise<string | null> } | null = null;
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
+  #traitsFailedUntil = 0;
   readonly #takes = new Map<Feature, Promise<boolean>>();
   #mode: Promise<LogprobsMode | null> | null = null;
 
@@ -103,16 +104,24 @@ export class Replica {
     return models;
   }
 
-  /** What token-in needs to know of it; null when it cannot do that. Rejects when it is away. */
+  /**
+   * Returns what token-in needs to know of the engine; null when the engine lacks the routes, or failed to answer a moment ago, so that not each
+   * call asks an engine in difficulty again. Rejects when it fails to answer now.
+   */
   traits(model: string | null): Promise<EngineTraits | null> {
     if (this.#traits) return this.#traits;
     const { traits: told } = this.#memory;
     if (told) return Promise.resolve(told.known);
+    if (Date.now() < this.#traitsFailedUntil) return Promise.resolve(null);
     const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS));
     this.#traits = traits;
     traits.then(
       (known) => this.#traits === traits && (this.#memory.traits = { known }),
-      () => this.#traits === traits && (this.#traits = null),
+      () => {
+        if (this.#traits !== traits) return;
+        this.#traits = null;
+        this.#traitsFailedUntil = Date.now() + COOL_MS;
+      },
     );
     return traits;
   }

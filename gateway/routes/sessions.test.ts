@@ -60,6 +60,18 @@ test('a deleted session can still be read', async () => {
   expect(await (await gateway.admin('POST', '/sessions/deleted')).json()).toMatchObject({ attempt: 2 });
 });
 
+test('a session without an id gets one from the gateway, and a list of sessions is deleted at once', async () => {
+  const opened = await Promise.all([1, 2, 3].map(async () => (await gateway.admin('POST', '/sessions', { metadata: { suite: 'a' } })).json()));
+  const ids = opened.map(({ session_id }) => session_id);
+  expect(new Set(ids).size).toBe(3);
+  expect((await gateway.chat(ids[0], opened[0].api_key, ASK)).status).toBe(200);
+  const gone = [...ids.slice(0, 2), 'an-unknown-session'];
+  for (const _ of [1, 2]) expect(await (await gateway.admin('POST', '/sessions/batch_delete', { session_ids: gone })).json()).toEqual({ session_ids: gone, status: 'deleted' });
+  expect(await Promise.all(ids.map(async (id) => (await gateway.admin('GET', `/sessions/${id}`)).status))).toEqual([404, 404, 200]);
+  expect((await gateway.chat(ids[0], opened[0].api_key, ASK)).status).not.toBe(200);
+  for (const bad of [{}, { session_ids: [] }, { session_ids: ['a b'] }, { session_ids: 'a' }]) expect((await gateway.admin('POST', '/sessions/batch_delete', bad)).status).toBe(400);
+});
+
 test.each([
   ['/sessions/bad%20id', {}, /trial id/],
   ['/sessions/x', { runid: 'a' }, /runid/],

@@ -1,4 +1,4 @@
-import { Hono } from 'hono';
+import { Hono, type Context } from 'hono';
 import { attemptKey } from '../../store/keys.ts';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { deleteTrial } from '../../store/queries/delete-trial.ts';
@@ -9,7 +9,7 @@ import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts'
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { isTrialId } from '../../store/trial-id.ts';
-import { attemptQuery, opening, recordQuery } from '../api/schemas.ts';
+import { attemptQuery, deletion, opening, recordQuery } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import { isByUrl, isTaken } from '../compat/verl.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
@@ -24,8 +24,7 @@ import { sampleRecord, sessionRecord } from '../session-record.ts';
 /** Opening, reading and closing a trial's session: verl-recipe's remote agent loop speaks this. */
 export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
-  app.post('/sessions/:trial', async (c) => {
-    const trialId = c.req.param('trial');
+  const open = async (c: Context<GatewayEnv>, trialId: string) => {
     if (!isTrialId(trialId)) throw badRequest(`trial id ${JSON.stringify(trialId)}: use letters, digits, \`.\`, \`_\`, \`:\`, \`@\`, \`/\` and \`-\`, at most 255`);
     if (isTaken(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
     if (c.env?.handOver && isHeavy(c.req.raw)) return c.env.handOver(null);
@@ -39,7 +38,16 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       api_key: attemptKey(deps.secret, trialId, opened.attempt),
       base_url: `${new URL(c.req.url).origin}/${encodeURIComponent(trialId)}/v1`,
     });
+  };
+  app.post('/sessions', (c) => open(c, crypto.randomUUID()));
+
+  app.post('/sessions/batch_delete', async (c) => {
+    const { session_ids } = check(deletion, parseBody((await readBody(c.req.raw, deps.settings)).bytes));
+    for (const trialId of session_ids) await patiently(deps, () => deleteTrial(deps.db, { trialId }));
+    return c.json({ session_ids, status: 'deleted' });
   });
+
+  app.post('/sessions/:trial', (c) => open(c, c.req.param('trial')));
 
   /** The trial, and the attempt that `?attempt=` names, else its current one. */
   const sessionOf = async (trialId: string, query: Record<string, string | undefined>) => {

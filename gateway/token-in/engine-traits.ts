@@ -36,8 +36,12 @@ export async function readTraits(connection: EngineConnection, model: string | n
   if (!closed || closed.length === open.length || !startsWith(closed, open)) return null;
   const closing = closed.slice(open.length);
   const reply = { choices: [{ index: 0, token_ids: closing.slice(0, 1), finish_reason: 'stop' }] };
-  const { status } = await post('/v1/chat/completions/derender', { generate_response: reply });
-  return { closing, parses: status !== 200, masks: await returnsMasks(post, open), bindsTools: await readBindsTools(send) };
+  const [{ status }, masks, bindsTools] = await Promise.all([
+    post('/v1/chat/completions/derender', { generate_response: reply }),
+    returnsMasks(post, open),
+    readBindsTools(send),
+  ]);
+  return { closing, parses: status !== 200, masks, bindsTools };
 }
 
 type Post = (path: string, body: JsonObject) => Promise<{ status: number; body: JsonObject | null }>;
