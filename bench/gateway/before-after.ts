@@ -1,68 +1,92 @@
 /**
- * Measures a change's effect on the gateway's speed: another commit's gateway and this one's take turns on the same machine.
- * Each turn is `bench/gateway/main.ts --cells calls,streams --repeats 1` of that commit. Prints medians and their ratio.
+ * Measures a change's effect on the gateway's speed: another commit's gateway and this one's run side by side, in front of one engine and one
+ * PostgreSQL, and short bursts of load go to one and to the other in turns. The engine alone shows how steady the machine was.
  *
- *   node bench/gateway/before-after.ts --before COMMIT [--repeats 5] [--seconds 3]
+ *   node bench/gateway/before-after.ts --before COMMIT [--repeats 15] [--seconds 2]
+ *
+ * Prints medians, their ratio, and the processor time of the gateway for a call, which other load on the machine changes least.
  */
 import { execFileSync } from 'node:child_process';
-import { readFileSync, symlinkSync } from 'node:fs';
+import { symlinkSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { table } from '../../cli/show/table.ts';
+import { untilSignalled } from '../../cli/signals.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { provenance } from '../deployment.ts';
 import { optionsOf } from '../options.ts';
-import { median, type Row } from './report.ts';
+import { directTarget, gatewayTarget, rotated, type Bench, type Target } from './cell.ts';
+import { CONCURRENCIES, once, TOKENS } from './cells/calls.ts';
+import { installWrk } from './load/wrk-install.ts';
+import type { Figures } from './measure.ts';
+import { startEngine } from './parts/engine.ts';
+import { startGateway } from './parts/gateway.ts';
+import { startPostgres } from './parts/postgres.ts';
+import { median, Report } from './report.ts';
 
-const CELLS = 'calls,streams';
-const RESULT = 'bench/results/gateway-calls-streams.json';
+const WARM_SECONDS = 4;
 
-const options = optionsOf(import.meta.url, { before: null, repeats: 5, seconds: 3 });
+const options = optionsOf(import.meta.url, { before: null, repeats: 15, seconds: 2 });
 if (options.before === null) throw new TrialgateError('bad_input', '--before: name the commit to compare with; see --help');
 
-type Side = 'before' | 'after';
+const signal = untilSignalled();
 const folder = await mkdtemp(join(tmpdir(), 'trialgate-before-'));
-const trees: Record<Side, string> = { before: join(folder, 'before'), after: join(folder, 'after') };
-const rows: (Row & { side: Side })[] = [];
+const found: { shape: string; side: string; figures: Figures }[] = [];
 try {
-  checkOut(trees.before, options.before);
-  checkOut(trees.after, 'HEAD');
+  checkOut(folder, options.before);
+  await using stack = new AsyncDisposableStack();
+  const postgres = stack.use(await startPostgres(signal));
+  const engine = stack.use(await startEngine(signal));
+  await engine.set({ tokens: TOKENS, paceMs: 0 });
+  const start = (repository: string) => startGateway({ postgres, engine: engine.url, repository, signal });
+  const bench: Bench = { options: { ...options, peers: false }, engine, postgres, wrk: await installWrk(signal), report: new Report(() => {}), windows: [], startGateway: () => start(REPOSITORY), startPeers: async () => [], signal };
+  const targets: Target[] = [
+    { ...gatewayTarget(stack.use(await start(join(folder, 'before')))), name: 'before' },
+    { ...gatewayTarget(stack.use(await start(REPOSITORY))), name: 'after' },
+    directTarget(engine),
+  ];
+  const shapes = [false, true].flatMap((stream) => CONCURRENCIES.map((connections) => ({ stream, connections })));
+  for (const shape of shapes) for (const target of targets) await once(bench, target, { ...shape, seconds: WARM_SECONDS });
   for (let repeat = 1; repeat <= options.repeats; repeat++) {
-    // The order changes because the first one in a turn has the colder machine.
-    const turn: Side[] = repeat % 2 === 1 ? ['before', 'after'] : ['after', 'before'];
-    for (const side of turn) rows.push(...measure(trees[side]).map((row) => ({ ...row, repeat, side })));
-    console.error(`${repeat} of ${options.repeats} turns`);
+    for (const shape of shapes) {
+      for (const target of rotated(targets, repeat)) {
+        const figures = await once(bench, target, { ...shape, seconds: options.seconds });
+        found.push({ shape: `${shape.stream ? 'streams' : 'calls'} c=${shape.connections}`, side: target.name, figures });
+      }
+    }
+    console.error(`${repeat} of ${options.repeats}`);
   }
 } finally {
-  for (const tree of Object.values(trees)) execFileSync('git', ['-C', REPOSITORY, 'worktree', 'remove', '--force', tree], { stdio: 'ignore' });
+  execFileSync('git', ['-C', REPOSITORY, 'worktree', 'remove', '--force', join(folder, 'before')], { stdio: 'ignore' });
   await rm(folder, { recursive: true, force: true });
 }
 console.log(JSON.stringify({ ...provenance(), before: options.before }, null, 2));
-console.log(`\n${comparison()}\n\ntrialgate: through the gateway. direct: the engine alone, as a measure of how steady the machine was.`);
+console.log(`\n${comparison()}\n\nMedians of ${options.repeats}. ±: half the distance between the quartiles of the ratios of neighbouring bursts.`);
 
-function checkOut(tree: string, commit: string): void {
+function checkOut(into: string, commit: string): void {
+  const tree = join(into, 'before');
   execFileSync('git', ['-C', REPOSITORY, 'worktree', 'add', '--quiet', '--detach', tree, commit]);
   execFileSync('npm', ['ci', '--no-audit', '--no-fund'], { cwd: tree, stdio: 'ignore' });
   symlinkSync(join(REPOSITORY, '.trialgate'), join(tree, '.trialgate'));
 }
 
-function measure(tree: string): Row[] {
-  const node = join(tree, 'node_modules/.bin/node');
-  const asked = ['bench/gateway/main.ts', '--cells', CELLS, '--repeats', '1', '--seconds', String(options.seconds)];
-  execFileSync(node, asked, { cwd: tree, stdio: ['ignore', 'ignore', 'inherit'] });
-  const { rows: measured } = JSON.parse(readFileSync(join(tree, RESULT), 'utf8')) as { rows: Row[] };
-  return measured;
-}
-
 function comparison(): string {
-  const groups = Map.groupBy(rows, ({ cell, case: each, target }) => `${cell} ${each} ${target}`);
-  const lines = [...groups].flatMap(([name, its]) => {
-    const of = (side: Side, key: string): number => median(its.filter((row) => row.side === side).map(({ figures }) => figures[key] ?? Number.NaN));
-    if (!/trialgate|direct/.test(name)) return [];
-    const [before, after] = [of('before', 'perSecond'), of('after', 'perSecond')];
-    return [[name, before.toFixed(0), after.toFixed(0), (after / before).toFixed(3), of('before', 'p99Ms').toFixed(2), of('after', 'p99Ms').toFixed(2)]];
+  const lines = [...Map.groupBy(found, ({ shape }) => shape)].map(([shape, its]) => {
+    const all = (side: string, key: string): number[] => its.filter((each) => each.side === side).map(({ figures }) => figures[key] ?? Number.NaN);
+    const of = (side: string, key: string): number => median(all(side, key));
+    const before = all('before', 'perSecond');
+    const ratios = all('after', 'perSecond').map((rate, i) => rate / (before[i] ?? Number.NaN)).toSorted((a, b) => a - b);
+    const quartile = (part: number): number => ratios[Math.round(part * (ratios.length - 1))] ?? Number.NaN;
+    return [
+      shape,
+      ...['direct', 'before', 'after'].map((side) => of(side, 'perSecond').toFixed(0)),
+      `${median(ratios).toFixed(3)} ± ${((quartile(0.75) - quartile(0.25)) / 2).toFixed(3)}`,
+      ...['before', 'after'].map((side) => of(side, 'p99Ms').toFixed(2)),
+      ...['before', 'after'].map((side) => of(side, 'ownMicros').toFixed(0)),
+      ...['before', 'after'].map((side) => of(side, 'postgresMicros').toFixed(0)),
+    ];
   });
-  return table(['', 'a second, before', 'after', 'ratio', 'p99 ms, before', 'after'], lines);
+  return table(['', 'direct a second', 'before', 'after', 'after / before', 'p99 ms, before', 'after', 'own µs a call, before', 'after', "PostgreSQL's, before", 'after'], lines);
 }

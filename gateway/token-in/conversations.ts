@@ -1,6 +1,6 @@
-import { DIGEST_LENGTH, contentOf } from '../../store/calls/content.ts';
+import { DIGEST_LENGTH, contentOf, type Content } from '../../store/calls/content.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
-import { itemKey, repliesOf } from '../../store/calls/outline.ts';
+import { itemKey } from '../../store/calls/outline.ts';
 import { parseStored } from '../../store/calls/restore.ts';
 import { shortRequest, type Base, type KnownContents, type Stored } from '../../store/calls/shorten.ts';
 import { concat, sharedLength, startsWith } from '../../store/ids.ts';
@@ -31,7 +31,7 @@ type At = { trialId: string; attempt: number };
 /** `memory`: what others with the same store have read or written. Values alone. */
 type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
 /** The content of a call, by digests. `conversation`: null when no call can continue it. */
-type Said = { callId: string; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; tokens: number | null };
+type Said = { callId: string; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
 
 const NOTHING: KnownContents = new Set<string>();
 
@@ -78,15 +78,19 @@ export class Conversations {
   add(conversation: Conversation | null, { choices, request: outline, response, promptTokenIds: prompt, base, ...record }: CallRecord): void {
     const trial = this.#use(record);
     const replies = choicesOf(response ?? {});
-    this.#know(trial, outline.fields.digest, outline.fields.core, true);
-    for (const { digest, core } of [...Object.values(outline.lists).flat(), ...repliesOf(response ?? null)]) this.#know(trial, digest, core);
+    this.#knowFields(trial, outline.fields);
+    for (const [name, items] of Object.entries(outline.lists)) {
+      const known = name === 'messages' && conversation && 'keys' in conversation ? conversation.keys : [];
+      for (const [i, item] of items.entries()) this.#know(trial, item, name === 'messages' ? known[i] : null);
+    }
+    const replyKeys = replies.map(({ message }) => this.#knowReply(trial, message));
     for (const [i, { id: callId, completionTokenIds: completion }] of choices.entries()) {
       if (trial.turns.has(callId)) continue;
       const keys = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
       const lists = this.#sharedLists(trial, trial.turns.get(base?.callId ?? ''), keys);
       const tokens = prompt && completion ? completion.length : null;
       const reply = replies[i];
-      const turn = this.#add(trial, { callId, lists, conversation, reply, tokens: record.status === 'completed' ? tokens : null });
+      const turn = this.#add(trial, { callId, lists, conversation, reply, replyKey: replyKeys[i] ?? null, tokens: record.status === 'completed' ? tokens : null });
       trial.unread.add(callId);
       const text = typeof reply?.text === 'string' ? reply.text : '';
       this.memory.hold(trial, turn, { tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), text: (outline.prompt ?? '') + text });
@@ -132,27 +136,42 @@ export class Conversations {
     }
     this.#learnStored(trial, short.fields, true);
     const said = response && parseStored(response);
-    for (const { digest, core } of repliesOf(said)) this.#know(trial, digest, core);
+    const [reply, ...others] = choicesOf(said);
+    for (const { message } of others) this.#knowReply(trial, message);
     const conversation = storedConversation(trial, short.fields, keys, short.prompt !== undefined);
-    this.#add(trial, { callId, lists: this.#sharedLists(trial, base, keys), conversation, reply: choicesOf(said)[0], tokens: status === 'completed' ? tokens : null });
+    this.#add(trial, { callId, lists: this.#sharedLists(trial, base, keys), conversation, reply, replyKey: this.#knowReply(trial, reply?.message), tokens: status === 'completed' ? tokens : null });
   }
 
   /** Returns the key of an item in a stored list. */
   #learnStored(trial: Trial, { is, as, and }: Stored, areFields = false): string {
     const digest = as ?? contentOf(is).digest;
-    if (as === undefined) this.#know(trial, digest, is, areFields);
+    if (as === undefined && areFields) this.#knowFields(trial, { digest, core: is });
+    else if (as === undefined) this.#know(trial, { digest, core: is });
     return and ? digest + JSON.stringify(and) : digest;
   }
 
-  #know(trial: Trial, digest: string, core: unknown, areFields = false): void {
+  /** `key`: the key of the content as a message; null when the content is no message, and computed when absent. */
+  #know(trial: Trial, { digest, core }: Pick<Content, 'digest' | 'core'>, key?: string | null): string | null {
     const known = trial.contents.get(digest);
-    if (known && (!areFields || known.fields)) return;
-    const fields = areFields && isObject(core) ? meaningOfFields(core) : null;
-    trial.contents.set(digest, { key: known?.key ?? keyOf(core), fields });
+    if (known && (known.key !== null || key === null)) return known.key;
+    const found = key === undefined ? keyOf(core) : key;
+    trial.contents.set(digest, { key: found, fields: known?.fields ?? null });
+    this.memory.grow(trial, 160);
+    return found;
+  }
+
+  #knowFields(trial: Trial, { digest, core }: Pick<Content, 'digest' | 'core'>): void {
+    const known = trial.contents.get(digest);
+    if (known?.fields) return;
+    trial.contents.set(digest, { key: known?.key ?? null, fields: isObject(core) ? meaningOfFields(core) : null });
     this.memory.grow(trial, 160);
   }
 
-  #add(trial: Trial, { callId, lists, conversation, reply, tokens }: Said): Remembered {
+  #knowReply(trial: Trial, message: unknown): string | null {
+    return isObject(message) ? this.#know(trial, contentOf(message)) : null;
+  }
+
+  #add(trial: Trial, { callId, lists, conversation, reply, replyKey, tokens }: Said): Remembered {
     const text = typeof reply?.text === 'string' ? reply.text : null;
     const stopped = typeof reply?.stop_reason === 'string' && text !== null && tokens !== null ? { by: reply.stop_reason, characters: text.length, tokens } : null;
     const turn: Remembered = { callId, lists, stopped, held: null, heldBytes: 0, sharing: null };
@@ -160,13 +179,12 @@ export class Conversations {
     trial.last = turn;
     this.memory.grow(trial, 320);
     if (tokens === null || !conversation) return turn;
-    if ('keys' in conversation) this.#remember(trial, conversation, turn, reply?.message);
+    if ('keys' in conversation) this.#remember(trial, conversation, turn, replyKey);
     else trial.unindexed.push({ turn, said: text !== '' && text !== null });
     return turn;
   }
 
-  #remember(trial: Trial, { context, keys }: ChatConversation, turn: Remembered, message: unknown): void {
-    const reply = isObject(message) ? keyOf(message) : null;
+  #remember(trial: Trial, { context, keys }: ChatConversation, turn: Remembered, reply: string | null): void {
     if (reply === null) return;
     let node: Node | null = null;
     for (const key of [context, ...keys, reply]) {

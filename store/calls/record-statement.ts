@@ -25,43 +25,45 @@ const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea fr
 
 /**
  * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
- * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, records those of `$4` as
- * undelivered, and returns the ids that it inserted. It refuses a call whose reservation was lost, because another call may have its
- * place, and a call for which the trial's budget of bytes has no room. Numbers go in as JSON and bytes as one
- * block, because a value of its own for each costs more than the rest of the commit. That it waits for the disk it says itself:
- * a pool of connections in between, as Hyperdrive is, keeps no setting of a session.
+ * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, and returns the ids that it
+ * inserted. It refuses a call whose reservation was lost, because another call may have its place, and a call for which the trial's
+ * budget of bytes has no room. Numbers go in as JSON and bytes as one block, because a value of its own for each costs more than the
+ * rest of the commit. It sets by itself that its commit waits for the disk: a pool of connections in between, as Hyperdrive is, keeps no
+ * setting of a session. `$4`: the trials whose budget of bytes a call uses up.
  */
-export const recordCalls = {
-  name: 'record_calls',
-  text: `
+const statement = (undelivered: string): string => `
 with durable as materialized (
   select set_config('synchronous_commit', 'on', true)
-), given as materialized (
-  select * from rows from (json_to_recordset($1::json) as (${declared})) with ordinality
 ), open as materialized (
   select id, attempt, reserved, used_bytes, coalesce((budgets->>'bytes')::bigint, ${DEFAULT_TRIAL_BYTES}) as bytes from trials, durable where id = any($3::text[]) and status = 'created' order by id for no key update of trials
 ), inserted as (
   insert into calls (${columns.map((column) => column.name).join(', ')})
   select ${taken.join(', ')}
-  from given x join open on open.id = x."trialId" and open.attempt = x.attempt
+  from rows from (json_to_recordset($1::json) as (${declared})) with ordinality x join open on open.id = x."trialId" and open.attempt = x.attempt
   where (x.reserved is not true or open.reserved ? coalesce(x."choiceOf", x.id)::text) and (x."fillsBytes" is true or open.used_bytes + x."bytesSoFar" <= open.bytes)
   order by x.ordinality
   on conflict do nothing
   returning id, trial_id, attempt, digest, idempotency_key, status, choice_of, reason, coalesce(length(completion_token_ids), 0) / 4 as tokens, ${stored} as bytes
-), undelivered as (
-  insert into undelivered_calls (call_id, trial_id, attempt, digest, idempotency_key, backend)
-  select id, trial_id, attempt, digest, idempotency_key, pg_backend_pid() from inserted where status = 'completed' and id = any($4::uuid[])
-), used as (
+), ${undelivered}used as (
   select trial_id, array_agg(id::text) as ids, count(*) as recorded, sum(tokens) as tokens, sum(bytes) as bytes,
     count(*) filter (where status <> 'failed' and choice_of is null) as calls,
     max(substring(reason from '^(budget_exhausted|context_length_exceeded):')) as exhausted
   from inserted group by trial_id
-), filled as (
-  select distinct open.id, open.bytes from open join (select "trialId" from given where "fillsBytes") as filling on filling."trialId" = open.id
 ), counted as (
-  update trials set recorded = trials.recorded + used.recorded, used_calls = used_calls + used.calls,
-    used_tokens = used_tokens + used.tokens, used_bytes = greatest(trials.used_bytes + used.bytes, filled.bytes), reserved = trials.reserved - used.ids, exhausted = coalesce(trials.exhausted, used.exhausted)
-  from used left join filled on filled.id = used.trial_id where trials.id = used.trial_id
+  update trials set recorded = trials.recorded + used.recorded, used_calls = used_calls + used.calls, used_tokens = used_tokens + used.tokens,
+    used_bytes = greatest(trials.used_bytes + used.bytes, case when trials.id = any($4::text[]) then coalesce((budgets->>'bytes')::bigint, ${DEFAULT_TRIAL_BYTES}) end),
+    reserved = trials.reserved - used.ids, exhausted = coalesce(trials.exhausted, used.exhausted)
+  from used where trials.id = used.trial_id
 )
-select id from inserted where choice_of is null`,
+select id from inserted where choice_of is null`;
+
+export const recordCalls = { name: 'record_calls', text: statement('') };
+
+/** The same, and records the completed calls of `$5` as undelivered. A statement of its own, because this costs each commit, and most clients do not mark their retries. */
+export const recordRetryableCalls = {
+  name: 'record_retryable_calls',
+  text: statement(`undelivered as (
+  insert into undelivered_calls (call_id, trial_id, attempt, digest, idempotency_key, backend)
+  select id, trial_id, attempt, digest, idempotency_key, pg_backend_pid() from inserted where status = 'completed' and id = any($5::uuid[])
+), `),
 };

@@ -1,5 +1,5 @@
 import { inArray } from 'drizzle-orm';
-import { recordCalls as statement } from '../calls/record-statement.ts';
+import { recordCalls as statement, recordRetryableCalls } from '../calls/record-statement.ts';
 import { toRows, type CallRecord } from '../calls/to-rows.ts';
 import type { Database } from '../database.ts';
 import { toStorable } from '../json.ts';
@@ -17,7 +17,10 @@ export async function recordCalls(db: Database, records: readonly CallRecord[]):
   const { rows, bytes } = toRows(records);
   const trials = [...new Set(records.map((record) => record.trialId))];
   const retryable = records.flatMap(({ id, isRetryable, digest }) => (isRetryable && digest ? [id] : []));
-  const { rows: inserted } = await db.$client.query<{ id: string }>({ ...statement, values: [toStorable(rows), bytes, trials, retryable] });
+  const filled = records.flatMap(({ trialId, fillsBytes }) => (fillsBytes === true ? [trialId] : []));
+  const values = [toStorable(rows), bytes, trials, filled];
+  const asked = retryable.length === 0 ? { ...statement, values } : { ...recordRetryableCalls, values: [...values, retryable] };
+  const { rows: inserted } = await db.$client.query<{ id: string }>(asked);
   const kept = new Set(inserted.map(({ id }) => id));
   const refused = records.flatMap(({ id }) => (kept.has(id) ? [] : [id]));
   if (refused.length === 0) return new Set();

@@ -5,8 +5,8 @@ import { startForwarder } from '../parts/forwarder.ts';
 import { measureSync } from '../parts/fsync.ts';
 import type { Column } from '../report.ts';
 
-const TOKENS = 64;
-const CONCURRENCIES = [1, 32];
+export const TOKENS = 64;
+export const CONCURRENCIES = [1, 32];
 /** Enough for V8 to have compiled what a long-lived process runs. */
 const WARM_SECONDS = 4;
 const WARM_CONNECTIONS = 32;
@@ -49,9 +49,10 @@ async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void>
   bench.report.summarise(cell.name, cell.about, COLUMNS);
 }
 
-type Shape = { connections: number; stream: boolean; seconds: number };
+export type Shape = { connections: number; stream: boolean; seconds: number };
 
-async function once(bench: Bench, target: Target, { connections, stream, seconds }: Shape): Promise<Figures> {
+/** One run of load against a target, by new trials. */
+export async function once(bench: Bench, target: Target, { connections, stream, seconds }: Shape): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
   return measureWrk(bench, target, { lines, connections, seconds, stream });
 }

@@ -7,7 +7,6 @@ import { environment } from '../../../cli/supervisor/component.ts';
 import { GATEWAY_HEAP } from '../../../cli/supervisor/components/gateway.ts';
 import { openDatabase } from '../../../store/database.ts';
 import { attemptKey } from '../../../store/keys.ts';
-import { openAttempt } from '../../../store/queries/open-attempt.ts';
 import { replicas } from '../../../store/schema.ts';
 import { ENGINE_LABEL } from '../engine/label.ts';
 import { startChild, type Child } from './child.ts';
@@ -78,7 +77,7 @@ export async function startGateway({ postgres, engine, processes = 1, repository
     url: child.said,
     more: more.map(({ pid, said }) => ({ pid, url: said })),
     tail: child.tail,
-    openTrials: (count) => openTrials(database.url, count),
+    openTrials: (count) => openTrials(child.said, count),
     async recorded() {
       const { rows } = await db.execute<Recorded>(sql`select
         count(*) filter (where status = 'completed')::int as completed, count(*) filter (where status = 'failed')::int as failed,
@@ -99,20 +98,19 @@ export async function startGateway({ postgres, engine, processes = 1, repository
   };
 }
 
-/** Opens trials as an activity does, without a wait for the disk: that is not what is measured. */
+/** Opens trials by the gateway's own route, which older code has too. */
 async function openTrials(url: string, count: number): Promise<OpenTrial[]> {
-  const db = openDatabase(`${url}?options=-c%20synchronous_commit%3Doff`, { maxConnections: OPENERS });
   const opened: OpenTrial[] = Array.from({ length: count }, () => {
     const id = `bench-${++trials}`;
     return { id, path: `/${id}/v1/chat/completions`, key: attemptKey(SECRET, id, 1) };
   });
-  try {
-    const left = opened.values();
-    await Promise.all(Array.from({ length: OPENERS }, async () => {
-      for (const { id } of left) await openAttempt(db, { trialId: id, attempt: 1, runId: RUN, policyVersion: 0, ...FORCED });
-    }));
-  } finally {
-    await db.$client.end();
-  }
+  const body = JSON.stringify({ run_id: RUN, attempt: 1, ...FORCED });
+  const left = opened.values();
+  await Promise.all(Array.from({ length: OPENERS }, async () => {
+    for (const { id } of left) {
+      const reply = await fetch(`${url}/sessions/${id}`, { method: 'POST', headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}`, 'content-type': 'application/json' }, body });
+      if (!reply.ok) throw new Error(`a trial cannot be opened: ${reply.status} ${await reply.text()}`);
+    }
+  }));
   return opened;
 }
