@@ -9,5 +9,5 @@ export function tellConstrained({ counters, log }: Pick<GatewayDeps, 'counters' 
   const fields = constraints.map(String);
   for (const field of fields) counters.constrained[decoding === 'hint' ? 'hint' : 'enforce'].add(field);
   if (choices.every(({ untrainable }) => untrainable !== 'sampling_not_reproducible') || decoding === 'hint') return;
-  if (counters.isFirstTold(trialId)) log(`trial ${trialId}: ${constrainedAdvice(fields, typeof client === 'string' ? client : null)}`);
+  if (counters.isFirstTold(trialId)) log(`trial ${trialId}: calls are not trained: ${constrainedAdvice(fields, typeof client === 'string' ? client : null)}`);
 }

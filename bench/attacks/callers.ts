@@ -62,6 +62,13 @@ async function open(): Promise<string> {
   return trialId;
 }
 
+/** Makes one call, which the gateway must answer, and returns its milliseconds. A refusal is fast, and would make a slow gateway look good. */
+async function mustAnswer(gateway: GatewayProcess, trialId: string, messages: Message[]): Promise<number> {
+  const { status, ms } = await ask(gateway, trialId, messages);
+  if (status !== 200) throw new Error(`a call of ${trialId} was answered ${status}`);
+  return ms;
+}
+
 /** Makes one call and adds its reply to the messages. */
 async function ask(gateway: GatewayProcess, trialId: string, messages: Message[]): Promise<Asked> {
   const began = performance.now();
@@ -105,29 +112,34 @@ function judge(attack: Pick<Attack, 'id' | 'attack'>, holds: boolean, note: stri
 
 async function oneTrialOrMany(): Promise<void> {
   const [one, many]: [number[], number[]] = [[], []];
+  let refused = 0;
   for (let i = 0; i <= options.rounds; i++) {
     const measured = [await rateOf([await open()], CALLERS, options.turns), await rateOf(await Promise.all(Array.from({ length: CALLERS }, open)), CALLERS, options.turns)];
+    for (const each of measured) refused += each.refused;
     // The first round warms up the gateway.
     if (i > 0) [one, many].forEach((rates, which) => rates.push(measured[which]?.rate ?? NaN));
   }
   const ratio = median(one.map((rate, i) => rate / (many[i] ?? NaN)));
-  judge({ id: 'A5', attack: `one trial of ${CALLERS} callers runs at least half as fast as ${CALLERS} trials` }, ratio >= 0.5, `${round(median(one))} and ${round(median(many))} calls/s, median ratio ${round(ratio)}`);
+  judge({ id: 'A5', attack: `one trial of ${CALLERS} callers runs at least half as fast as ${CALLERS} trials` }, refused === 0 && ratio >= 0.5, `${round(median(one))} and ${round(median(many))} calls/s, median ratio ${round(ratio)}, ${refused} refused`);
 }
 
 /** Compares the first tenth with the last tenth, after a tenth for warming up. */
 async function flat(): Promise<void> {
   const trialId = await open();
   const at: number[] = [];
+  let refused = 0;
+  const onReply = ({ status }: Asked) => (status === 200 ? at.push(performance.now()) : (refused += 1));
   const deadline = performance.now() + 1000 * options.seconds;
   const began = performance.now();
   await Promise.all(Array.from({ length: CALLERS }, async () => {
-    while (at.length < options.calls && performance.now() < deadline) await converse(first, trialId, TURNS, () => at.push(performance.now()));
+    while (at.length < options.calls && performance.now() < deadline) await converse(first, trialId, TURNS, onReply);
   }));
   const tenth = Math.floor(options.calls / 10);
   const rate = (from: number) => (1000 * tenth) / ((at[from + tenth] ?? NaN) - (at[from] ?? NaN));
   const [early, late] = [rate(tenth), rate(options.calls - tenth - 1)];
-  const note = at.length < options.calls ? `${at.length} calls in ${round((performance.now() - began) / 1000)} s` : `${round(early)} calls/s in the second tenth, ${round(late)} in the last`;
-  judge({ id: 'A5', attack: `one trial is as fast after ${options.calls} calls as at its beginning (0.8)` }, at.length >= options.calls && late >= 0.8 * early, note);
+  const rates = at.length < options.calls ? `${at.length} calls in ${round((performance.now() - began) / 1000)} s` : `${round(early)} calls/s in the second tenth, ${round(late)} in the last`;
+  const holds = refused === 0 && at.length >= options.calls && late >= 0.8 * early;
+  judge({ id: 'A5', attack: `one trial is as fast after ${options.calls} calls as at its beginning (0.8)` }, holds, `${rates}, ${refused} refused`);
 }
 
 async function manyCallers(): Promise<void> {
@@ -143,8 +155,7 @@ async function secondTurns(of: Map<string, Message[]>): Promise<number> {
     for (let next = waiting.pop(); next; next = waiting.pop()) {
       const [trialId, messages] = next;
       messages.push({ role: 'user', content: 'go on' });
-      const { status } = await ask(first, trialId, messages);
-      if (status !== 200) throw new Error(`a second turn was answered ${status}`);
+      await mustAnswer(first, trialId, messages);
     }
   };
   await Promise.all(Array.from({ length: 8 }, work));
@@ -160,7 +171,7 @@ async function openLarge(count: number): Promise<Map<string, Message[]>> {
       const trialId = await open();
       const messages = [{ role: 'user', content: `${trialId} ${words}` }];
       opened.set(trialId, messages);
-      await ask(first, trialId, messages);
+      await mustAnswer(first, trialId, messages);
     }
   };
   await Promise.all(Array.from({ length: 8 }, work));
@@ -181,7 +192,7 @@ async function alternate(): Promise<void> {
     const messages: Message[] = [{ role: 'user', content: `alternating ${trialId}` }];
     const times: number[] = [];
     for (let i = 0; i < 40; i++) {
-      const { ms } = await ask(i % 2 === 0 ? second : first, trialId, messages);
+      const ms = await mustAnswer(i % 2 === 0 ? second : first, trialId, messages);
       messages.push({ role: 'user', content: `and ${i}` });
       // The second gateway's first look reads the existing records.
       if (i >= 4) times.push(ms);
@@ -191,15 +202,16 @@ async function alternate(): Promise<void> {
   await between(await open());
   const short = await between(await open());
   const trialId = await open();
-  await rateOf([trialId], CALLERS, Math.ceil(options.long / CALLERS));
+  const { refused } = await rateOf([trialId], CALLERS, Math.ceil(options.long / CALLERS));
+  if (refused > 0) throw new Error(`${refused} calls of the long trial were refused`);
   const long = await between(trialId);
   judge({ id: 'A6', attack: `two gateways that take turns at a trial of ${options.long} calls read what is new (twice a new trial's time)` }, long <= 2 * short, `${round(long)} ms a call, of a new trial ${round(short)} ms`);
 }
 
 try {
   await Promise.all([first.start(), second.start()]);
-  for (const attack of [oneTrialOrMany, flat, manyCallers, manyTrials, alternate]) {
-    await attack().catch((error: unknown) => judge({ id: 'A5', attack: attack.name }, false, String(error)));
+  for (const [id, run] of [['A5', oneTrialOrMany], ['A5', flat], ['A5', manyCallers], ['A6', manyTrials], ['A6', alternate]] as const) {
+    await run().catch((error: unknown) => judge({ id, attack: run.name }, false, String(error)));
   }
 } finally {
   agent.destroy();

@@ -6,7 +6,7 @@
  *
  * Prints medians, their ratio, and the processor time of the gateway for a call, which other load on the machine changes least.
  */
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { symlinkSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -59,8 +59,10 @@ try {
     console.error(`${repeat} of ${options.repeats}`);
   }
 } finally {
-  execFileSync('git', ['-C', REPOSITORY, 'worktree', 'remove', '--force', join(folder, 'before')], { stdio: 'ignore' });
+  // A failure here would hide the error that ended the benchmark: git has no such worktree when it could not add one.
+  spawnSync('git', ['-C', REPOSITORY, 'worktree', 'remove', '--force', join(folder, 'before')], { stdio: 'ignore' });
   await rm(folder, { recursive: true, force: true });
+  spawnSync('git', ['-C', REPOSITORY, 'worktree', 'prune'], { stdio: 'ignore' });
 }
 console.log(JSON.stringify({ ...provenance(), before: options.before }, null, 2));
 console.log(`\n${comparison()}\n\nMedians of ${options.repeats}. ±: half the distance between the quartiles of the ratios of neighbouring bursts.`);

@@ -32,5 +32,5 @@ test('show and status warn of calls that a framework\'s mode makes untrainable, 
     constrained_calls: [{ agent: 'looker', fields: ['tool_choice'], client: 'pydantic-ai/2.68.0', calls: 2 }, { agent: 'writer', fields: ['response_format'], client: null, calls: 1 }],
   });
   expect((await readConstrainedWarnings(store.db)).toSorted()).toEqual([expect.stringMatching(/^run other: 1 call is not trained/), expect.stringMatching(/^run run: 3 calls are not trained/)]);
-  expect(await showRun(false)).toMatch(/WARNING: 3 calls are not trained: tool_choice \(pydantic-ai: output_type\) .* Set constrained_decoding: hint/);
+  expect(await showRun(false)).toMatch(/WARNING: 3 calls are not trained: the requests use tool_choice \(pydantic-ai: output_type\).* Set constrained_decoding: hint/);
 });

@@ -47,7 +47,7 @@ test('without hints the engine gets the constraint, the call is not trained, and
   for (let i = 0; i < 2; i++) await trial.chat(asked, { headers });
   expect(tools).toContain('required');
   expect(await trial.calls()).toMatchObject(Array(2).fill({ untrainable: 'sampling_not_reproducible', sampling: { constraints: ['tool_choice'], constrained_decoding: 'enforce', client: 'pydantic-ai/2.68.0' } }));
-  expect(lines.filter((line) => line.includes('constrained_decoding: hint'))).toEqual([expect.stringMatching(/^trial .*: tool_choice \(pydantic-ai: output_type\) holds replies/)]);
+  expect(lines.filter((line) => line.includes('constrained_decoding: hint'))).toEqual([expect.stringMatching(/^trial .*: calls are not trained: the requests use tool_choice \(pydantic-ai: output_type\), so/)]);
   expect(await context.metrics()).toMatchObject({ 'trialgate_constrained_calls_total{field="tool_choice",decoding="enforce"}': 2 });
 });
 

@@ -1,34 +1,51 @@
-/** The framework settings that produce each request field, and the setting to use instead so that calls train without the engine's mask. */
-type Framework = { name: string; agent: RegExp; modes: Record<string, string>; instead: string };
+/** `mode`: the setting of a framework that sends a request field. `instead`: the setting whose calls are trained without the engine's mask. */
+type Advice = { mode: string; instead: string };
+type Framework = { name: string; agent: RegExp; fields: Record<string, Advice> };
 
 const FRAMEWORKS: readonly Framework[] = [
   {
     name: 'pydantic-ai',
     agent: /pydantic-ai/i,
-    modes: { tool_choice: 'output_type', response_format: 'NativeOutput or PromptedOutput', strict_tools: 'strict tools' },
-    instead: 'PromptedOutput with a profile of supports_json_object_output=False',
+    fields: {
+      tool_choice: { mode: 'output_type', instead: 'PromptedOutput with a profile of supports_json_object_output=False and openai_supports_strict_tool_definition=False' },
+      response_format: { mode: 'NativeOutput or PromptedOutput', instead: 'PromptedOutput with a profile of supports_json_object_output=False and openai_supports_strict_tool_definition=False' },
+      strict_tools: { mode: 'tools, which are strict where their schema allows that', instead: 'a profile of openai_supports_strict_tool_definition=False, or strict=False on each tool' },
+    },
   },
   {
     name: 'OpenAI Agents SDK',
     agent: /^Agents\//i,
-    modes: { tool_choice: 'ModelSettings.tool_choice', response_format: 'output_type', strict_tools: 'function tools, which are strict unless they say strict_mode=False' },
-    instead: 'strict_mode=False and no output_type',
+    fields: {
+      tool_choice: { mode: 'tool_choice of the model settings', instead: 'the tool_choice auto' },
+      response_format: { mode: 'output_type', instead: 'no output_type' },
+      strict_tools: { mode: 'function tools, which are strict by default', instead: 'strict_mode=False (Python) or strict: false (JavaScript) on each tool' },
+    },
   },
-  { name: 'AI SDK', agent: /ai-sdk/i, modes: { tool_choice: 'toolChoice', response_format: 'Output.object' }, instead: 'toolChoice auto and no output' },
+  {
+    name: 'AI SDK',
+    agent: /ai-sdk/i,
+    fields: {
+      tool_choice: { mode: 'toolChoice', instead: 'the toolChoice auto' },
+      response_format: { mode: 'Output.object', instead: 'no output' },
+      strict_tools: { mode: 'strict tools', instead: 'tools without strict' },
+    },
+  },
 ];
 
 /** Most frameworks use OpenAI's or Anthropic's own SDK and do not name themselves. */
-const OTHERS: Record<string, string> = {
-  tool_choice: "such as LangGraph's ToolStrategy, smolagents' ToolCallingAgent or pydantic-ai's output_type",
-  response_format: "such as LangGraph's ProviderStrategy, LiteLLM's response_format, smolagents' structured CodeAgent or the SDK's parse",
-  strict_tools: "such as the OpenAI Agents SDK's function tools",
+const ANY_FRAMEWORK: Record<string, Advice> = {
+  tool_choice: { mode: "such as LangGraph's ToolStrategy, smolagents' ToolCallingAgent or the SDK's tool_choice", instead: 'the tool_choice auto' },
+  response_format: { mode: "such as LangGraph's ProviderStrategy, LiteLLM's response_format, smolagents' structured CodeAgent or the SDK's parse", instead: 'a prompt that asks for the form' },
+  strict_tools: { mode: "such as the SDK's strict tools or LangGraph's ProviderStrategy", instead: 'tools without strict' },
 };
+const OWN_FIELD: Advice = { mode: 'set by the agent itself', instead: 'a prompt that asks for the form' };
 
 /** Returns a text for people that names the framework's mode that sends these fields, and what the agent's author can do. */
 export function constrainedAdvice(fields: readonly string[], userAgent: string | null): string {
   const framework = FRAMEWORKS.find(({ agent }) => agent.test(userAgent ?? ''));
-  const modes = fields.map((field) => (framework ? framework.modes[field] : OTHERS[field]) ?? 'by its own request');
-  const asked = `${fields.join(' and ')} (${framework ? `${framework.name}: ` : ''}${[...new Set(modes)].join('; ')})`;
-  const instead = framework ? `, or use ${framework.instead}` : '';
-  return `${asked} holds replies to a form by a grammar, and such calls train only with the engine's sampling mask. Set constrained_decoding: hint${instead} (docs/clients/README.md)`;
+  const advice = fields.map((field) => (framework?.fields ?? ANY_FRAMEWORK)[field] ?? OWN_FIELD);
+  const joined = (texts: readonly string[], by: string): string => [...new Set(texts)].join(by);
+  const sent = `${fields.join(' and ')} (${framework ? `${framework.name}: ` : ''}${joined(advice.map(({ mode }) => mode), '; ')})`;
+  const instead = joined(advice.map((each) => each.instead), ', and ');
+  return `the requests use ${sent}, so the engine forces the form of the reply by a grammar. Such calls are trained only with the engine's sampling mask. Set constrained_decoding: hint, or use ${instead} (docs/clients/README.md)`;
 }
