@@ -55,7 +55,7 @@ const distinct = { ids: 0, logprobs: 0, texts: 0 };
 const sampling = { temperature: 1, top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1, max_tokens: 512 };
 
 async function record(db: Database, trialId: string, seed: number): Promise<void> {
-  const conversations = new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId) => readTurn(db, callId) });
+  const conversations = new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId, known) => readTurn(db, callId, known) });
   await openAttempt(db, { trialId });
   const messages = new Set<string>();
   let last = 0;

@@ -101,7 +101,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   const trials = new Trials((ids) => findTrials(db, ids), () => setImmediate());
   const refusals = new Refusals({ write: (id, refused) => addRefusals(db, id, refused), log, everyMs: REFUSALS_MS });
   const counters = new Counters();
-  const conversations = new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId) => readTurn(db, callId), memory: new ConversationMemory(settings.conversationMemoryBytes, counters.conversations) });
+  const conversations = new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId, known) => readTurn(db, callId, known), memory: new ConversationMemory(settings.conversationMemoryBytes, counters.conversations) });
   const otherThread = lane ? () => lane.snapshot() : undefined;
   const app = createGateway({ db, trials, refusals, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), deliveries, secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {

@@ -1,7 +1,10 @@
 import { expect, test } from 'vitest';
+import { eq } from 'drizzle-orm';
+import { calls } from './schema.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { readCall } from './queries/read-call.ts';
 import { readCalls } from './queries/read-calls.ts';
+import { readTurn } from './queries/read-turn.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { contentOf } from './calls/content.ts';
 import { callRecord } from './testing/call-record.ts';
@@ -38,4 +41,23 @@ test('a call of the first release, whose unknown lists were stored item by item,
   const next = callRecord({ trialId: 'older', request, response: reply('2'), known });
   for (const call of [stored, next]) expect(await recordCalls(store.db, [call])).toEqual(new Set());
   expect((await readCalls(store.db, { trialId: 'older', attempt: 1 })).map((call) => call.request)).toEqual([request, request]);
+});
+
+test('a turn is read without the calls before the known one that it builds on', async () => {
+  await openAttempt(store.db, { trialId: 'long', attempt: 1 });
+  const turns: { id: string; tokenIds: Int32Array; text: string }[] = [];
+  for (const prompt of ['a', 'a1 b', 'a1 b2 c']) {
+    const before = turns.at(-1);
+    const base = before ? { callId: before.id, tokenIds: before.tokenIds, lists: {}, text: before.text } : null;
+    const promptTokenIds = Int32Array.from([...(before?.tokenIds ?? []), turns.length]);
+    const text = `${turns.length + 1}`;
+    const record = callRecord({ trialId: 'long', protocol: 'completions', request: { prompt }, response: { choices: [{ text }] }, promptTokenIds, choice: { completionTokenIds: Int32Array.of(9) }, base });
+    expect(await recordCalls(store.db, [record])).toEqual(new Set());
+    turns.push({ id: record.id, tokenIds: Int32Array.from([...promptTokenIds, 9]), text: prompt + text });
+  }
+  const [first, second, third] = turns;
+  if (!first || !second || !third) throw new Error('three calls were recorded');
+  expect(await readTurn(store.db, third.id)).toMatchObject({ tokenIds: third.tokenIds, text: third.text });
+  await store.db.delete(calls).where(eq(calls.id, first.id));
+  expect(await readTurn(store.db, third.id, { ...second, callId: second.id })).toMatchObject({ tokenIds: third.tokenIds, text: third.text });
 });

@@ -1,5 +1,5 @@
 import type { Base } from '../../store/calls/shorten.ts';
-import type { PrefixIndex } from './prefix-index.ts';
+import type { PrefixIndex, RollingHash } from './prefix-index.ts';
 
 /** A list's items by their keys. Consecutive turns share the array, and each turn has its own length. */
 export type SharedList = { items: string[]; length: number };
@@ -7,7 +7,11 @@ export type SharedList = { items: string[]; length: number };
 /** A recorded call. */
 export type Remembered = {
   callId: string;
+  /** The turn that the store keeps this one shorter by. Null when it has none, or when it is not remembered. */
+  base: Remembered | null;
   lists: Record<string, SharedList>;
+  /** The hash of a text completion's prompt and reply. Null when it is not known yet. */
+  textHash: RollingHash | null;
   /** The stop of a text completion: the stop string, and the length of the reply. */
   stopped: { by: string; characters: number; tokens: number } | null;
   /** The ids and text of the turn, while they are held. The store has them too. */
@@ -27,6 +31,8 @@ export type FieldsMeaning = { context: Record<string, string>; continues: boolea
 
 /** A text completion. `said`: whether its reply is not empty. `length`: the length of its prompt and reply. */
 export type Prompted = { turn: Remembered; said: boolean; length: number };
+/** The text completions that are not in an index yet, with whether their reply is not empty. */
+export type Unindexed = Map<Remembered, boolean>;
 
 /** One attempt. Texts are held only as digests. */
 export type Trial = {
@@ -36,8 +42,8 @@ export type Trial = {
   contents: Map<string, Meaning>;
   byText: PrefixIndex<Prompted>;
   byIds: PrefixIndex<Prompted>;
-  /** The text completions that are not in these indexes yet. */
-  unindexed: Omit<Prompted, 'length'>[];
+  notByText: Unindexed;
+  notByIds: Unindexed;
   last: Remembered | null;
   /** The last row that was read from the store, and the calls of this process that the read did not include. */
   readTo: number;
@@ -54,10 +60,15 @@ export class ConversationCounts {
   /** The reads of calls that other processes recorded or that were forgotten, and the reads of one call's ids and text that had been released. */
   readsOfTrials = 0;
   readsOfTurns = 0;
-  /** The trials whose ids and texts were released, and the trials that were forgotten. */
+  /** How often a trial's ids and texts were released, and the trials that were forgotten. */
   released = 0;
   forgotten = 0;
 }
+
+/** One trial's share of the memory. A trial that holds more releases its own oldest turns before any other trial does. */
+const SHARE = 1 / 4;
+/** The number of turns that a trial in use keeps, however large they are. */
+const KEPT_TURNS = 2;
 
 /**
  * Holds only values, which the requests of a process share. It removes the least recently used first: ids and texts, which can be read back
@@ -99,13 +110,18 @@ export class ConversationMemory {
     this.#shrink(trial);
   }
 
+  /** Marks the turn as the one that the trial used last. */
+  touch(trial: Trial, turn: Remembered): void {
+    if (trial.holding.delete(turn)) trial.holding.add(turn);
+  }
+
   /** Makes the ids of `before` a view of those of `turn`, which begins with all of `before`. Releases what had been a view of `before`. */
   share(trial: Trial, before: Remembered, turn: Remembered): void {
     if (!before.held || !turn.held) return;
     if (before.sharing) this.#release(trial, before.sharing);
     before.sharing = null;
     before.held = { ...before.held, tokenIds: turn.held.tokenIds.subarray(0, before.held.tokenIds.length) };
-    this.#countHeld(trial, before, 100);
+    this.#countHeld(trial, before, 2 * before.held.text.length + 100);
     turn.sharing = before;
   }
 
@@ -117,18 +133,28 @@ export class ConversationMemory {
   }
 
   #release(trial: Trial, turn: Remembered): void {
+    const { held, sharing } = turn;
     this.#countHeld(trial, turn, 0);
     trial.holding.delete(turn);
     turn.held = null;
     turn.sharing = null;
+    // A view would keep the ids in memory without being counted for them.
+    if (held && sharing?.held?.tokenIds.buffer === held.tokenIds.buffer) this.#release(trial, sharing);
   }
 
   #shrink(current: Trial): void {
     while (this.counts.bytes > this.maxBytes) {
-      const releasing = oldestBut(current, this.#holding);
+      const isOverShare = current.heldBytes > this.maxBytes * SHARE && current.holding.size > KEPT_TURNS;
+      const releasing = isOverShare ? null : oldestBut(current, this.#holding);
       if (releasing) {
         for (const turn of releasing.holding) this.#release(releasing, turn);
         this.#holding.delete(releasing.key);
+        this.counts.released += 1;
+        continue;
+      }
+      const [oldest] = current.holding;
+      if (oldest && current.holding.size > KEPT_TURNS) {
+        this.#release(current, oldest);
         this.counts.released += 1;
         continue;
       }

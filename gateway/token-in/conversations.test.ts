@@ -1,4 +1,6 @@
 import { expect, test } from 'vitest';
+import { shorten, type Base } from '../../store/calls/shorten.ts';
+import type { NewCall } from '../../store/queries/read-new-calls.ts';
 import { callRecord } from '../../store/testing/call-record.ts';
 import { ConversationMemory } from './conversation-memory.ts';
 import { Conversations } from './conversations.ts';
@@ -7,6 +9,8 @@ import { conversationOf } from './messages.ts';
 const user = (content: string) => ({ role: 'user', content });
 const assistant = (content: string) => ({ role: 'assistant', content });
 const ids = (length: number) => Int32Array.from({ length }, (_, i) => i);
+
+const conversationLists = (messages: unknown[]) => callRecord({ request: { messages } }).request.lists.messages?.map(({ digest }) => digest) ?? [];
 
 /** A call whose prompt and completion together are the ids 0 to `length`. */
 function add(conversations: Conversations, trialId: string, messages: unknown[], reply: string, length: number, parentId?: string): string {
@@ -19,23 +23,38 @@ function add(conversations: Conversations, trialId: string, messages: unknown[],
 }
 
 /** Returns conversations over a store that holds only ids, and the reads from that store. */
-function overStore(maxBytes?: number) {
+function overStore(maxBytes?: number, rows: readonly NewCall[] = []) {
   const reads: string[] = [];
+  const faults: Error[] = [];
   const conversations = new Conversations({
     memory: new ConversationMemory(maxBytes),
     readNew: async ({ trialId }) => {
       reads.push(trialId);
-      return [];
+      return [...rows];
     },
-    readTurn: async (callId) => {
-      reads.push(callId);
+    readTurn: async (callId, known) => {
+      reads.push(known ? `${callId} after ${known.callId}` : callId);
+      const fault = faults.pop();
+      if (fault) throw fault;
       return { prompt: ids(4), tokenIds: ids(5), text: '' };
     },
   });
-  return { conversations, reads };
+  return { conversations, reads, faults };
 }
 
-test('a memory that is full lets go of ids first, those of the trial that was not used for longest; they are read back for one call', async () => {
+/** Returns rows of calls of another process, each built on the one before. */
+function storedRows(calls: readonly { request: Record<string, unknown>; response: Record<string, unknown>; text: string }[], first: Base | null = null): NewCall[] {
+  let base = first;
+  return calls.map(({ request, response, text }, i) => {
+    const record = callRecord({ request });
+    const short = shorten(record.request, base, new Set());
+    const row = { id: record.id, seq: i + 1, baseId: base?.callId ?? null, status: 'completed' as const, request: Buffer.from(JSON.stringify(short)), response: Buffer.from(JSON.stringify(response)), tokens: 1 };
+    base = { callId: record.id, tokenIds: new Int32Array(), lists: {}, text };
+    return row;
+  });
+}
+
+test('a full memory releases ids first, those of the trial that was used least recently; they are read back for one call', async () => {
   const { conversations, reads } = overStore(400_000);
   const last: string[] = [];
   for (let trial = 0; trial < 40; trial++) {
@@ -60,7 +79,7 @@ test('a memory that is full lets go of ids first, those of the trial that was no
   expect(conversations.memory.counts.bytes).toBeLessThanOrEqual(400_000);
 });
 
-test('a memory that is too small for what all trials said forgets whole trials, and reads those again', async () => {
+test('when memory is too small for all trials, whole trials are removed and read again when needed', async () => {
   const { conversations, reads } = overStore(4_000);
   for (let trial = 0; trial < 10; trial++) add(conversations, `${trial}`, [user('a')], 'b', 10);
   const find = (trial: number) => conversations.find({ trialId: `${trial}`, attempt: 1, recorded: 1 }, conversationOf({ messages: [user('x')] }));
@@ -71,7 +90,7 @@ test('a memory that is too small for what all trials said forgets whole trials, 
   expect(conversations.memory.counts.forgotten).toBeGreaterThan(0);
 });
 
-test('a turn that goes on from another shares its ids with it, and the one before that lets its own go', async () => {
+test('a turn shares its ids with the turn that it continues; the ids of earlier turns are released', async () => {
   const { conversations, reads } = overStore();
   const first = add(conversations, 't', [user('a')], 'b', 10);
   const longer = [user('a'), assistant('b'), user('c')];
@@ -87,7 +106,7 @@ test('a turn that goes on from another shares its ids with it, and the one befor
   expect(reads).toEqual([first]);
 });
 
-test('a text completion goes on from a shorter prompt than it could', async () => {
+test('a text completion continues the longest recorded prompt and reply that it begins with', async () => {
   const { conversations } = overStore();
   for (const [prompt, text] of [['once', ' upon'], ['once upon a', ' time'], ['once upon a time', '']]) {
     const response = { choices: [{ index: 0, text }] };
@@ -96,6 +115,48 @@ test('a text completion goes on from a shorter prompt than it could', async () =
   }
   const { parent } = await conversations.find({ trialId: 'trial', attempt: 1, recorded: 3 }, conversationOf({ prompt: 'once upon a time there' }));
   expect(parent?.text).toBe('once upon a time');
+});
+
+test('one trial that often branches from a long context stays within the bound, and other trials keep their ids', async () => {
+  const { conversations, reads } = overStore(400_000);
+  const quiet = add(conversations, 'quiet', [user('a')], 'b', 10);
+  const context = [user('read this'), assistant('context')];
+  const first = add(conversations, 'busy', context.slice(0, 1), 'context', 5000);
+  for (let i = 0; i < 100; i++) add(conversations, 'busy', [...context, user(`branch ${i}`)], `${i}`, 6000, first);
+  expect(conversations.memory.counts.bytes).toBeLessThanOrEqual(400_000);
+  const { parent } = await conversations.find({ trialId: 'quiet', attempt: 1, recorded: 1 }, conversationOf({ messages: [user('a'), assistant('b'), user('c')] }));
+  expect([parent?.callId, reads]).toEqual([quiet, []]);
+});
+
+test('a turn that another process recorded is read from the nearest turn on that is held', async () => {
+  const lists = { messages: conversationLists([user('a')]) };
+  const rows: NewCall[] = [];
+  const { conversations, reads } = overStore(undefined, rows);
+  const own = add(conversations, 'trial', [user('a')], 'b', 4);
+  const longer = [user('a'), assistant('b'), user('c')];
+  rows.push(...storedRows([{ request: { messages: longer }, response: { choices: [{ message: assistant('d') }] }, text: '' }], { callId: own, tokenIds: ids(4), lists, text: '' }));
+  const { parent } = await conversations.find({ trialId: 'trial', attempt: 1, recorded: 2 }, conversationOf({ messages: [...longer, assistant('d'), user('e')] }));
+  expect(parent?.callId).toBe(rows[0]?.id);
+  expect(reads).toEqual(['trial', `${rows[0]?.id} after ${own}`]);
+});
+
+test('text completions of another process are found without reading each of them', async () => {
+  const calls = ['once', 'once upon', 'once upon a'].map((prompt) => ({ request: { prompt }, response: { choices: [{ text: `, ${prompt}` }] }, text: `${prompt}, ${prompt}` }));
+  const rows = storedRows(calls);
+  const { conversations, reads } = overStore(undefined, rows);
+  const finds = calls.map(({ text }) => conversations.find({ trialId: 'trial', attempt: 1, recorded: 3 }, conversationOf({ prompt: `${text} and more` })));
+  expect((await Promise.all(finds)).map(({ parent }) => parent?.callId)).toEqual(rows.map(({ id }) => id));
+  expect(reads.map((read) => read.split(' ')[0]).toSorted()).toEqual(['trial', ...rows.map(({ id }) => id)].toSorted());
+});
+
+test('text completions that could not be read once are found by the next request', async () => {
+  const prompts = [[7, 8, 9], [0, 1, 2, 3]];
+  const rows = storedRows(prompts.map((prompt) => ({ request: { prompt }, response: { choices: [{ text: 'x' }] }, text: 'x' })));
+  const { conversations, faults } = overStore(undefined, rows);
+  const find = () => conversations.find({ trialId: 'trial', attempt: 1, recorded: 2 }, conversationOf({ prompt: [0, 1, 2, 3, 4, 5] }));
+  faults.push(new Error('the database is away'));
+  await expect(find()).rejects.toThrow('away');
+  expect((await find()).parent?.tokenIds).toEqual(ids(5));
 });
 
 test('tools that are an empty list make the same prompt as none', () => {

@@ -2,15 +2,15 @@ import { DIGEST_LENGTH, contentOf, type Content } from '../../store/calls/conten
 import { choicesOf } from '../../store/calls/choices.ts';
 import { itemKey } from '../../store/calls/outline.ts';
 import { parseStored } from '../../store/calls/restore.ts';
-import { shortRequest, type Base, type KnownContents, type Stored } from '../../store/calls/shorten.ts';
+import { shortRequest, type Base, type KnownContents, type ShortRequest, type Stored } from '../../store/calls/shorten.ts';
 import { concat, sharedLength, startsWith } from '../../store/ids.ts';
 import type { After, NewCall } from '../../store/queries/read-new-calls.ts';
-import type { ReadTurn } from '../../store/queries/read-turn.ts';
+import type { KnownTurn, ReadTurn } from '../../store/queries/read-turn.ts';
 import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { ConversationMemory, type Node, type Prompted, type Remembered, type SharedList, type Trial } from './conversation-memory.ts';
+import { ConversationMemory, type Node, type Prompted, type Remembered, type SharedList, type Trial, type Unindexed } from './conversation-memory.ts';
 import { isReply, keyOf, meaningOfFields, storedContext, type ChatConversation, type Conversation } from './messages.ts';
-import { ofIds, ofText, PrefixIndex } from './prefix-index.ts';
+import { ofIds, ofText, PrefixIndex, RollingHash } from './prefix-index.ts';
 
 /** A recorded call, where another may go on. `stopped`: its text completion, the stop string that was cut off, and how many tokens they have. */
 export type Turn = Base & { stopped: { text: string; by: string; tokens: number } | null };
@@ -29,9 +29,11 @@ export type Past = {
 
 type At = { trialId: string; attempt: number };
 /** `memory`: what others with the same store have read or written. Values alone. */
-type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
+type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string, known: KnownTurn | null) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
 /** The content of a call, by digests. `conversation`: null when no call can continue it. */
-type Said = { callId: string; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
+type Said = { callId: string; base: Remembered | null; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
+/** The part of a text completion's prompt and reply that follows what its base has, and the hash of what the base has. */
+type OwnText = { start: RollingHash; text: string };
 
 const NOTHING: KnownContents = new Set<string>();
 
@@ -43,6 +45,8 @@ export class Conversations {
   readonly #committing = new Map<string, Set<Promise<unknown>>>();
   /** The reads in progress, at most one for each trial. */
   readonly #reading = new Map<Trial, Promise<void>>();
+  /** The turns that are being read back. */
+  readonly #loading = new Map<Remembered, Promise<NonNullable<Remembered['held']>>>();
 
   constructor(options: Options) {
     this.#options = options;
@@ -87,13 +91,15 @@ export class Conversations {
     for (const [i, { id: callId, completionTokenIds: completion }] of choices.entries()) {
       if (trial.turns.has(callId)) continue;
       const keys = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
-      const lists = this.#sharedLists(trial, trial.turns.get(base?.callId ?? ''), keys);
+      // Further replies are stored by the first one's row.
+      const builtOn = trial.turns.get((i === 0 ? base?.callId : choices[0].id) ?? '') ?? null;
+      const lists = this.#sharedLists(trial, builtOn, keys);
       const tokens = prompt && completion ? completion.length : null;
       const reply = replies[i];
-      const turn = this.#add(trial, { callId, lists, conversation, reply, replyKey: replyKeys[i] ?? null, tokens: record.status === 'completed' ? tokens : null });
+      const turn = this.#add(trial, { callId, base: builtOn, lists, conversation, reply, replyKey: replyKeys[i] ?? null, tokens: record.status === 'completed' ? tokens : null });
       trial.unread.add(callId);
-      const text = typeof reply?.text === 'string' ? reply.text : '';
-      this.memory.hold(trial, turn, { tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), text: (outline.prompt ?? '') + text });
+      if (outline.prompt !== null && trial.notByIds.has(turn)) trial.notByText.set(turn, trial.notByIds.get(turn) === true);
+      this.memory.hold(trial, turn, { tokenIds: concat(prompt ?? [], (prompt && completion) ?? []), text: (outline.prompt ?? '') + textOf(reply) });
       const parent = trial.turns.get(record.parentId ?? '');
       if (parent?.held && turn.held && startsWith(turn.held.tokenIds, parent.held.tokenIds)) this.memory.share(trial, parent, turn);
     }
@@ -115,7 +121,7 @@ export class Conversations {
   }
 
   #read({ trialId, attempt }: At, trial: Trial): Promise<void> {
-    const reading = this.#options.readNew({ trialId, attempt, after: trial.readTo, known: [...trial.unread] }).then((rows) => rows.forEach((row) => this.#addRow(trial, row)));
+    const reading = this.#options.readNew({ trialId, attempt, after: trial.readTo, known: [...trial.unread] }).then((rows) => this.#addRows(trial, rows));
     this.memory.counts.readsOfTrials += 1;
     this.#reading.set(trial, reading);
     const forget = () => void this.#reading.delete(trial);
@@ -123,13 +129,21 @@ export class Conversations {
     return reading;
   }
 
-  /** Adds a stored call to the memory. Earlier calls have already added the content that its request shares with them. */
-  #addRow(trial: Trial, { id: callId, seq, baseId, status, request, response, tokens }: NewCall): void {
+  #addRows(trial: Trial, rows: readonly NewCall[]): void {
+    const texts = new Map<Remembered, OwnText>();
+    for (const row of rows) this.#addRow(trial, row, texts);
+  }
+
+  /**
+   * Adds a stored call to the memory. Earlier calls have already added the content that its request shares with them. `texts`: the text
+   * completions of the same read.
+   */
+  #addRow(trial: Trial, { id: callId, seq, baseId, status, request, response, tokens }: NewCall, texts: Map<Remembered, OwnText>): void {
     trial.readTo = Math.max(trial.readTo, seq);
     trial.unread.delete(callId);
     if (trial.turns.has(callId) || !request) return;
     const short = shortRequest.parse(parseStored(request));
-    const base = trial.turns.get(baseId ?? '');
+    const base = trial.turns.get(baseId ?? '') ?? null;
     const keys: Record<string, string[]> = {};
     for (const [name, [shared, rest]] of Object.entries(short.lists)) {
       keys[name] = [...(base?.lists[name]?.items.slice(0, shared) ?? []), ...rest.map((item) => this.#learnStored(trial, item))];
@@ -139,7 +153,26 @@ export class Conversations {
     const [reply, ...others] = choicesOf(said);
     for (const { message } of others) this.#knowReply(trial, message);
     const conversation = storedConversation(trial, short.fields, keys, short.prompt !== undefined);
-    this.#add(trial, { callId, lists: this.#sharedLists(trial, base, keys), conversation, reply, replyKey: this.#knowReply(trial, reply?.message), tokens: status === 'completed' ? tokens : null });
+    const turn = this.#add(trial, { callId, base, lists: this.#sharedLists(trial, base, keys), conversation, reply, replyKey: this.#knowReply(trial, reply?.message), tokens: status === 'completed' ? tokens : null });
+    if (short.prompt) this.#addText(trial, turn, short.prompt, textOf(reply), texts);
+  }
+
+  /** Adds a stored text completion to the index. It is read back later only when its base's text is not at hand. */
+  #addText(trial: Trial, turn: Remembered, [shared, rest]: NonNullable<ShortRequest['prompt']>, reply: string, texts: Map<Remembered, OwnText>): void {
+    const start = hashAt(turn.base, shared, texts);
+    const said = trial.notByIds.get(turn);
+    if (start) {
+      const text = rest + reply;
+      texts.set(turn, { start, text });
+      turn.textHash = start.with(ofText(text));
+      this.memory.grow(trial, 100);
+      if (said !== undefined) this.#indexText(trial, turn, turn.textHash, said);
+    } else if (said !== undefined) trial.notByText.set(turn, said);
+  }
+
+  #indexText(trial: Trial, turn: Remembered, hash: RollingHash, said: boolean): void {
+    trial.byText.add(hash, { turn, said, length: hash.length });
+    this.memory.grow(trial, 150);
   }
 
   /** Returns the key of an item in a stored list. */
@@ -171,16 +204,16 @@ export class Conversations {
     return isObject(message) ? this.#know(trial, contentOf(message)) : null;
   }
 
-  #add(trial: Trial, { callId, lists, conversation, reply, replyKey, tokens }: Said): Remembered {
+  #add(trial: Trial, { callId, base, lists, conversation, reply, replyKey, tokens }: Said): Remembered {
     const text = typeof reply?.text === 'string' ? reply.text : null;
     const stopped = typeof reply?.stop_reason === 'string' && text !== null && tokens !== null ? { by: reply.stop_reason, characters: text.length, tokens } : null;
-    const turn: Remembered = { callId, lists, stopped, held: null, heldBytes: 0, sharing: null };
+    const turn: Remembered = { callId, base, lists, textHash: null, stopped, held: null, heldBytes: 0, sharing: null };
     trial.turns.set(callId, turn);
     trial.last = turn;
     this.memory.grow(trial, 320);
     if (tokens === null || !conversation) return turn;
     if ('keys' in conversation) this.#remember(trial, conversation, turn, replyKey);
-    else trial.unindexed.push({ turn, said: text !== '' && text !== null });
+    else trial.notByIds.set(turn, text !== '' && text !== null);
     return turn;
   }
 
@@ -201,7 +234,7 @@ export class Conversations {
   }
 
   /** Consecutive turns share one array for their lists. */
-  #sharedLists(trial: Trial, base: Remembered | undefined, keys: Record<string, string[]>): Remembered['lists'] {
+  #sharedLists(trial: Trial, base: Remembered | null, keys: Record<string, string[]>): Remembered['lists'] {
     const lists: Remembered['lists'] = {};
     for (const [name, items] of Object.entries(keys)) {
       const before = base?.lists[name]?.items ?? [];
@@ -217,11 +250,13 @@ export class Conversations {
 
   /** A text completion continues the longest earlier prompt and reply that it begins with. The same prompt again, after an empty reply, is a new start. */
   async #findPrompt(trial: Trial, prompt: string | readonly number[]): Promise<Found> {
-    for (const each of trial.unindexed.splice(0)) {
-      const { tokenIds, text } = await this.#load(trial, each.turn);
-      trial.byText.add(ofText(text), { ...each, length: text.length });
-      trial.byIds.add(ofIds(tokenIds), { ...each, length: tokenIds.length });
-      this.memory.grow(trial, 300);
+    if (typeof prompt === 'string') {
+      await this.#index(trial, trial.notByText, (turn, { text }, said) => this.#indexText(trial, turn, (turn.textHash ??= new RollingHash().with(ofText(text))), said));
+    } else {
+      await this.#index(trial, trial.notByIds, (turn, { tokenIds }, said) => {
+        trial.byIds.add(new RollingHash().with(ofIds(tokenIds)), { turn, said, length: tokenIds.length });
+        this.memory.grow(trial, 150);
+      });
     }
     for (const group of typeof prompt === 'string' ? trial.byText.find(ofText(prompt)) : trial.byIds.find(ofIds(prompt))) {
       const fits: { turn: Remembered; loaded: Turn }[] = [];
@@ -242,15 +277,39 @@ export class Conversations {
     return NOWHERE;
   }
 
+  /** A turn leaves the list when it is in the index. So nothing is lost when a read fails, and requests beside this one never find half an index. */
+  async #index(trial: Trial, unindexed: Unindexed, add: (turn: Remembered, held: NonNullable<Remembered['held']>, said: boolean) => void): Promise<void> {
+    for (const [turn, said] of unindexed) {
+      const held = turn.held ?? (await this.#readBack(trial, turn));
+      if (unindexed.delete(turn)) add(turn, held, said);
+    }
+  }
+
+  /** Reads a turn whose ids and text are not held. Reads only what follows the nearest turn that is held and that this one builds on. */
+  #readBack(trial: Trial, turn: Remembered): Promise<NonNullable<Remembered['held']>> {
+    const loading = this.#loading.get(turn);
+    if (loading) return loading;
+    let before = turn.base;
+    while (before && !before.held) before = before.base;
+    const known = before?.held ? { callId: before.callId, ...before.held } : null;
+    const read = this.#options.readTurn(turn.callId, known).then((found) => {
+      const held = { tokenIds: found?.tokenIds ?? new Int32Array(), text: found?.text ?? '' };
+      this.memory.counts.readsOfTurns += 1;
+      this.memory.hold(trial, turn, held);
+      if (before?.held && startsWith(held.tokenIds, before.held.tokenIds)) this.memory.share(trial, before, turn);
+      return held;
+    });
+    this.#loading.set(turn, read);
+    const forget = () => void this.#loading.delete(turn);
+    read.then(forget, forget);
+    return read;
+  }
+
   /** Returns the turn with its ids and text, and reads them back from the store when they were released. */
   async #load(trial: Trial, turn: Remembered): Promise<Turn> {
-    const held = turn.held ?? (await this.#options.readTurn(turn.callId)) ?? { tokenIds: new Int32Array(), text: '' };
-    if (!turn.held) {
-      this.memory.counts.readsOfTurns += 1;
-      this.memory.hold(trial, turn, { tokenIds: held.tokenIds, text: held.text });
-    }
+    const { tokenIds, text } = turn.held ?? (await this.#readBack(trial, turn));
+    this.memory.touch(trial, turn);
     const { callId, stopped } = turn;
-    const { tokenIds, text } = held;
     const lists = Object.fromEntries(Object.entries(turn.lists).map(([name, { items, length }]) => [name, items.slice(0, length)]));
     return { callId, tokenIds, text, lists, stopped: stopped && { text: text.slice(text.length - stopped.characters), by: stopped.by, tokens: stopped.tokens } };
   }
@@ -263,7 +322,8 @@ export class Conversations {
       contents: new Map(),
       byText: new PrefixIndex<Prompted>(),
       byIds: new PrefixIndex<Prompted>(),
-      unindexed: [],
+      notByText: new Map(),
+      notByIds: new Map(),
       last: null,
       readTo: 0,
       unread: new Set(),
@@ -279,6 +339,20 @@ const keyOfTrial = ({ trialId, attempt }: At): string => `${trialId} ${attempt}`
 
 /** Returns the name of a node: the id of the node before it, and the key of the message that follows. */
 const nameOf = (before: Node | null, key: string): string => `${before?.id ?? ''}:${key}`;
+
+const textOf = (reply: JsonObject | undefined): string => (typeof reply?.text === 'string' ? reply.text : '');
+
+/** Returns the hash of the first `length` characters of a text completion; null when its text is not at hand. */
+function hashAt(turn: Remembered | null, length: number, texts: ReadonlyMap<Remembered, OwnText>): RollingHash | null {
+  if (length === 0) return new RollingHash();
+  for (let at = turn; at; at = at.base) {
+    if (at.textHash?.length === length) return at.textHash;
+    const own = texts.get(at);
+    if (own && length >= own.start.length) return own.start.with(ofText(own.text), length - own.start.length);
+    if (!own) return at.held ? new RollingHash().with(ofText(at.held.text), length) : null;
+  }
+  return null;
+}
 
 const sameIds = (a: Int32Array, b: Int32Array): boolean => a.length === b.length && startsWith(a, b);
 

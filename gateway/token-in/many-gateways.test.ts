@@ -71,3 +71,20 @@ test('a gateway that started anew, or has no memory to spare, goes on from recor
   }
   expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', 'clean', 'clean', 'clean']);
 });
+
+test('text completions that come at once after a restart each continue the recorded ids, and read no other turns', async () => {
+  const trial = await context.trial();
+  const prompts: string[] = [];
+  const complete = async (prompt: string) => {
+    const reply = await (await through(context.gateway.url, trial)('/completions', { prompt })).json();
+    return `${prompt}${reply.choices[0].text}`;
+  };
+  context.toy.script = Array.from({ length: 20 }, (_, i) => ({ text: ` answer ${i}` }));
+  for (let i = 0; i < 12; i++) prompts.push(await complete(i % 2 === 0 ? `story ${i}` : `${prompts.at(-1)} and`));
+  await context.restart();
+  const last = [prompts[5], prompts[9], prompts[11]].map((prompt) => complete(`${prompt} more`));
+  await Promise.all(last);
+  const calls = await trial.calls();
+  expect(calls.slice(12).map(({ continuation }) => continuation)).toEqual(['clean', 'clean', 'clean']);
+  expect((await context.metrics())['trialgate_conversation_reads_total{of="ids"}']).toBeLessThanOrEqual(3);
+});

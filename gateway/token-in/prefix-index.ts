@@ -11,14 +11,13 @@ export const ofIds = (ids: ArrayLike<number>): Sequence => ({ length: ids.length
 export class PrefixIndex<T> {
   readonly #byLength = new Map<number, Map<string, T[]>>();
 
-  add(sequence: Sequence, value: T): void {
-    const hash = new RollingHash();
-    for (let i = 0; i < sequence.length; i++) hash.push(sequence.at(i));
-    const ofLength = this.#byLength.get(sequence.length) ?? new Map<string, T[]>();
-    this.#byLength.set(sequence.length, ofLength);
-    const same = ofLength.get(hash.key);
+  /** `hash`: of the whole sequence that the entry stands for. */
+  add({ length, key }: RollingHash, value: T): void {
+    const ofLength = this.#byLength.get(length) ?? new Map<string, T[]>();
+    this.#byLength.set(length, ofLength);
+    const same = ofLength.get(key);
     if (same) same.push(value);
-    else ofLength.set(hash.key, [value]);
+    else ofLength.set(key, [value]);
   }
 
   /** Returns the entries, the longest first. Entries with the same length and hash stand together. */
@@ -35,14 +34,24 @@ export class PrefixIndex<T> {
   }
 }
 
-/** Two hashes of 32 bits over everything pushed so far. */
-class RollingHash {
+/** Two hashes of 32 bits over everything pushed so far. A copy can be continued separately. */
+export class RollingHash {
+  length = 0;
   #a = 0x811c9dc5;
   #b = 0x1b873593;
 
   push(value: number): void {
+    this.length += 1;
     this.#a = Math.imul(this.#a ^ value, 0x01000193);
     this.#b = Math.imul(this.#b, 0x85ebca6b) + value + 1;
+  }
+
+  /** Returns a copy that continues with the first `count` elements of the sequence. */
+  with(sequence: Sequence, count = sequence.length): RollingHash {
+    const next = new RollingHash();
+    [next.length, next.#a, next.#b] = [this.length, this.#a, this.#b];
+    for (let i = 0; i < count; i++) next.push(sequence.at(i));
+    return next;
   }
 
   get key(): string {

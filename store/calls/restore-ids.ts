@@ -2,9 +2,9 @@ import { concat } from '../ids.ts';
 
 type Row = { id: string; baseId: string | null; sharedIds: number; promptTokenIds: Int32Array | null; completionTokenIds: Int32Array | null };
 
-/** The prompts of calls of one attempt, whole: of all of them, in the order of their commits. */
-export function restorePrompts(rows: readonly Row[]): (Int32Array | null)[] {
-  const earlier = new Map<string, Int32Array>();
+/** The prompts of calls of one attempt, whole: of all of them, or of those that build on `known`, in the order of their commits. */
+export function restorePrompts(rows: readonly Row[], known: { callId: string; tokenIds: Int32Array } | null = null): (Int32Array | null)[] {
+  const earlier = new Map<string, Int32Array>(known ? [[known.callId, known.tokenIds]] : []);
   return rows.map(({ id, baseId, sharedIds, promptTokenIds: rest, completionTokenIds }) => {
     const base = (baseId === null ? undefined : earlier.get(baseId)) ?? new Int32Array();
     if (rest && base.length < sharedIds) throw new Error(`call ${id} goes on from ${sharedIds} ids of call ${baseId}, which has ${base.length}`);

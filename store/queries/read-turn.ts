@@ -12,14 +12,17 @@ type Row = { id: string; baseId: string | null; sharedIds: number; prompt: Buffe
 /** `tokenIds`: the ids of prompt and completion, empty when the prompt's ids are unknown. `text`: the prompt and completion of a text completion. */
 export type ReadTurn = { prompt: Int32Array | null; tokenIds: Int32Array; text: string };
 
-/** Reads the prompt and reply of one call. Reads only that call and the calls that it builds on. */
-export async function readTurn(db: Executor, callId: string): Promise<ReadTurn | undefined> {
+/** A call that another one builds on, with its ids and text. */
+export type KnownTurn = { callId: string } & Pick<ReadTurn, 'tokenIds' | 'text'>;
+
+/** Reads the prompt and reply of one call. Reads only that call and the calls that it builds on; of those, only the calls after `known`. */
+export async function readTurn(db: Executor, callId: string, known: KnownTurn | null = null): Promise<ReadTurn | undefined> {
   const { rows } = await db.execute<Row>(sql`
     with recursive line as (
       select id, seq, base_id, shared_ids, protocol, request, response, prompt_token_ids, completion_token_ids from ${calls} where id = ${callId}
       union all
       select base.id, base.seq, base.base_id, base.shared_ids, base.protocol, base.request, base.response, base.prompt_token_ids, base.completion_token_ids
-      from ${calls} base join line on base.id = line.base_id
+      from ${calls} base join line on base.id = line.base_id where base.id is distinct from ${known?.callId ?? null}::uuid
     )
     select id, base_id as "baseId", shared_ids as "sharedIds", prompt_token_ids as prompt, completion_token_ids as completion,
       case when protocol = 'completions' then request end as request, case when protocol = 'completions' then response end as response
@@ -27,8 +30,8 @@ export async function readTurn(db: Executor, callId: string): Promise<ReadTurn |
   const lines = rows.map(({ prompt, completion, ...row }) => ({ ...row, promptTokenIds: idsOf(prompt), completionTokenIds: idsOf(completion) }));
   const last = lines.at(-1);
   if (!last) return undefined;
-  const prompt = restorePrompts(lines).at(-1) ?? null;
-  return { prompt, tokenIds: prompt ? concat(prompt, last.completionTokenIds ?? []) : new Int32Array(), text: rows.reduce(textAfter, '') };
+  const prompt = restorePrompts(lines, known).at(-1) ?? null;
+  return { prompt, tokenIds: prompt ? concat(prompt, last.completionTokenIds ?? []) : new Int32Array(), text: rows.reduce(textAfter, known?.text ?? '') };
 }
 
 /** Builds the prompt and reply of a text completion from those of the call that it builds on. Chat has none. */
