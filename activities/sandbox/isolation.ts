@@ -102,8 +102,8 @@ export function requireBubblewrap({ kind, trouble }: Pick<Isolation, 'kind' | 't
   throw new TrialgateError(
     'missing_prerequisite',
     `agents run under bubblewrap, which does not work here (${trouble}): install it (Debian, Ubuntu: \`apt-get install bubblewrap\`) or allow ` +
-      'user namespaces. To run agents without it, which only agents and models that you trust should do, add --unsandboxed ' +
-      '(TRIALGATE_UNSANDBOXED=true, `unsandboxed: true`); `npx trialgate doctor` says what is then not held',
+      'user namespaces. If you trust the agents and the model, you can run them without bubblewrap: add --unsandboxed to `up`, `quickstart` or `worker` ' +
+      '(TRIALGATE_UNSANDBOXED=true, `unsandboxed: true`). `npx trialgate doctor` lists the guarantees that are then missing',
   );
 }
 
@@ -121,9 +121,9 @@ const STATEMENTS = {
   bubblewrap:
     'Sandboxes run under bubblewrap: each sees its own files and processes, and reaches the gateway and nothing else.',
   user:
-    'bubblewrap is not here or does not work: each sandbox is a plain process of a user of its own, and sees the files ' +
-    'of this machine that every user may read. Install bubblewrap to close that off.',
+    'bubblewrap is not here or does not work: each sandbox is a normal process with its own user, and sees the files ' +
+    'of this machine that every user may read. Install bubblewrap to prevent that.',
   none:
-    'bubblewrap is not here or does not work: sandboxes are plain processes of this user, and see all its files. ' +
+    'bubblewrap is not here or does not work: sandboxes are normal processes of this user, and see all its files. ' +
     'Run only agents and models that you trust, or install bubblewrap.',
 };

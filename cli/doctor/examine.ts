@@ -130,8 +130,8 @@ async function bubblewrap({ unsandboxed }: Deployment): Promise<Omit<Finding, 'c
 async function network(): Promise<Omit<Finding, 'check'>> {
   if ((await isolation()).kind !== 'bubblewrap') return warning('without bubblewrap agents reach all that this host reaches, and verifiers do too');
   const open = await agentsWithHostNetwork();
-  if (open.length === 0) return ok('agents reach the gateway and nothing else, verifiers nothing; a run file with `network: host` opens it');
-  return warning(`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, the ports of its loopback among them`);
+  if (open.length === 0) return ok('agents can reach only the gateway, and verifiers no network; a run file with `network: host` gives agents this machine\'s network');
+  return warning(`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, including the ports on its loopback interface`);
 }
 
 function privacy(home: string): Omit<Finding, 'check'> {

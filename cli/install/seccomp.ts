@@ -14,7 +14,7 @@ const FILTER = path.join(INSTALLS.tools, 'seccomp.bpf');
 export async function installSeccompFilter(log: string, signal: AbortSignal, tell: Tell): Promise<void> {
   const wanted = { name: 'golang-github-containers-common', file: SYSTEM_PROFILE.slice(1), target: OWN_PROFILE };
   const profile = existsSync(SYSTEM_PROFILE) ? SYSTEM_PROFILE : (await fetchDebianFile(wanted, log, signal)) ? OWN_PROFILE : null;
-  if (!profile) return tell('no seccomp profile is to be had here: install podman or its containers-common, or sandboxes have no filter of system calls');
+  if (!profile) return tell('no seccomp profile was found or downloaded. Install podman or containers-common; until then sandboxes have no filter of system calls');
   const draft = `${FILTER}.${process.pid}.tmp`;
   const compiled = await runLogged(log, [INSTALLS.python, SECCOMP_COMPILER, profile, draft], { signal });
   if (compiled.code === 0) renameSync(draft, FILTER);
