@@ -20,18 +20,17 @@ export const runsTypeScript = () => !olderThan([22, 18]);
  * it on, so their child processes would keep running.
  */
 export function endWithNpm() {
-  const started = startedBy();
-  if (!started.some(isNpm)) return;
+  const [parent, grandparent] = [process.ppid, parentOf(process.ppid)];
+  // npm's shell may have become this process. Then the grandparent is the user's shell, which may end without npm.
+  const direct = isNpm(parent);
+  if (!direct && !isNpm(grandparent)) return;
   const timer = setInterval(() => {
-    if (startedBy().join() === started.join()) return;
+    if (process.ppid === parent && (direct || parentOf(parent) === grandparent)) return;
     clearInterval(timer);
     process.kill(process.pid, 'SIGTERM');
   }, 500);
   timer.unref();
 }
-
-/** Returns this process' parent, which is npm's shell or npm itself, and that process' parent. */
-const startedBy = () => [process.ppid, parentOf(process.ppid)];
 
 /** @param {number} pid */
 function parentOf(pid) {
@@ -39,8 +38,14 @@ function parentOf(pid) {
   return Number(status.slice(status.lastIndexOf(')') + 2).split(' ')[1] ?? 0);
 }
 
-/** @param {number} pid */
-const isNpm = (pid) => /(^|[\\/])(npm|npx)\b/.test(read(`/proc/${pid}/cmdline`));
+/**
+ * npm replaces its command line by a title such as "npm exec trialgate". Before that it is Node with npm's script.
+ * @param {number} pid
+ */
+function isNpm(pid) {
+  const [program = '', script = ''] = read(`/proc/${pid}/cmdline`).split('\0');
+  return /^(npm|npx)( |$)/.test(program) || (/(^|\/)node(js)?$/.test(program) && /(^|\/)(npm|npx)(-cli\.js)?$/.test(script));
+}
 
 /** @param {string} file */
 function read(file) {

@@ -1,7 +1,10 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { join } from 'node:path';
+import { setTimeout as delay } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { GatewayProcess } from '../gateway/testing/gateway-process.ts';
 import { TestPostgres } from '../store/testing/postgres.ts';
 import { until } from '../store/testing/until.ts';
@@ -52,6 +55,34 @@ test.each([
     await until(() => fetch(`${url}/health`).then(() => false, () => true));
   } finally {
     endGroup(child.pid);
+  }
+});
+
+test.each([
+  ['npx', 'scripts', ['npx', '--no-install', 'trialgate']],
+  ['a script whose path begins like npm', 'npm-tools', [INSTALLS.node, join(REPOSITORY, 'cli/trialgate.mjs')]],
+])('the gateway that %s started in the background does not end with the shell around it', async (_, folder, command) => {
+  const parent = mkdtempSync(join(tmpdir(), 'trialgate-shell-'));
+  onTestFinished(() => rmSync(parent, { recursive: true }));
+  mkdirSync(join(parent, folder));
+  const script = join(parent, folder, 'start.sh');
+  writeFileSync(script, '"$@" & read -r end\n');
+  const args = ['gateway', '--port', '0', '--database-url', postgres.url, ...rest];
+  // bash becomes its only command, so that npm is the gateway's parent and this shell its grandparent.
+  const env = { ...process.env, npm_config_script_shell: '/bin/bash' };
+  const shell = spawn('sh', [script, ...command, ...args], { cwd: REPOSITORY, env, stdio: ['pipe', 'pipe', 'inherit'], detached: true });
+  try {
+    const url = await new Promise<string>((resolve) => {
+      shell.stdout.on('data', (said) => /http:\S+:\d+/.exec(String(said))?.forEach(resolve));
+    });
+    const exited = once(shell, 'exit');
+    shell.stdin.end();
+    await exited;
+    // The gateway looks twice a second at who started it.
+    await delay(1500);
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+  } finally {
+    endGroup(shell.pid);
   }
 });
 

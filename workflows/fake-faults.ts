@@ -1,5 +1,8 @@
 import { Context, sleep } from '@temporalio/activity';
+import type { Client } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
+import proto from '@temporalio/proto';
+import { until } from '../store/testing/until.ts';
 import type { FakeWorld } from './fake-activities.ts';
 
 /** Agents that work until they are stopped; how many began, and how many were stopped. */
@@ -33,4 +36,42 @@ export function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['ge
     if (input.reopen) for (const id of world.planned) if (id.includes(`/${input.iteration}.`)) world.ended.delete(id);
     return planGroups(input);
   };
+}
+
+/**
+ * Two groups of the run `id`, of which the second closes during the look that the end of the first causes: this look has read it as
+ * open, and answers when the run has learned that its workflow has closed. `started`: the groups whose workflows began.
+ */
+export function closingDuringLook(world: FakeWorld, client: Client, id: string) {
+  const general = world.general();
+  const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const started: string[] = [];
+  let looks = 0;
+  world.runAgent = async ({ trialId }) => {
+    const beat = setInterval(() => Context.current().heartbeat(), 200);
+    await (trialId.startsWith(`${id}-0.1-0-`) ? first : second).promise.finally(() => clearInterval(beat));
+    return { outcome: null, seconds: {} };
+  };
+  const own = {
+    openGroup: async (plan: { id: string }) => {
+      if (started.push(plan.id) === 2) first.resolve();
+      return general.openGroup();
+    },
+    planGroups: async (input: Parameters<typeof general.planGroups>[0]) => {
+      const rollout = await general.planGroups(input);
+      if (++looks !== 2) return rollout;
+      second.resolve();
+      await until(() => knowsOfClosed(client, id, `${id}/0.1/1`));
+      return rollout;
+    },
+  };
+  return { started, own };
+}
+
+/** Returns whether a workflow has learned, in a task that it has completed, that its child has closed. */
+async function knowsOfClosed(client: Client, id: string, child: string): Promise<boolean> {
+  const { EVENT_TYPE_WORKFLOW_TASK_COMPLETED: completed } = proto.temporal.api.enums.v1.EventType;
+  const { events } = await client.workflow.getHandle(id).fetchHistory();
+  const closed = events?.findIndex((event) => event.childWorkflowExecutionCompletedEventAttributes?.workflowExecution?.workflowId === child) ?? -1;
+  return closed >= 0 && events?.slice(closed).some(({ eventType }) => eventType === completed) === true;
 }

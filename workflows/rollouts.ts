@@ -32,6 +32,8 @@ export class Rollouts {
   readonly #followed = new Map<string, Promise<void>>();
   readonly #failures = new Map<string, number>();
   readonly #outlived = new Set<string>();
+  /** Groups whose workflow has closed since the last look began. That look may have read them as open. */
+  readonly #closedSinceLook = new Set<string>();
   #isDirty = true;
   #looks = 0;
   #hasLooked = false;
@@ -84,6 +86,7 @@ export class Rollouts {
 
   async #look(reopen: boolean, isOver: boolean): Promise<Rollout> {
     this.#isDirty = false;
+    this.#closedSinceLook.clear();
     this.#looks++;
     const rollout = await store.planGroups({ ...this.#take, reopen, isOver, known: this.#hasLooked && !reopen });
     this.#hasLooked = true;
@@ -101,9 +104,12 @@ export class Rollouts {
     const plan = this.#plans.get(id);
     // A group whose workflow keeps failing leaves its row open: in the end the iteration's deadline ends the wait for it.
     if (!plan || this.#followed.has(id) || (this.#failures.get(id) ?? 0) >= TRIES) return;
+    // The next look, which is due at once, says whether the store still holds the group open.
+    if (this.#closedSinceLook.has(id) && patched('closed-during-a-look')) return;
     const failed = (): void => void this.#failures.set(id, (this.#failures.get(id) ?? 0) + 1);
     const following = runGroup(plan).catch(failed).finally(() => {
       this.#followed.delete(id);
+      this.#closedSinceLook.add(id);
       this.ended(id);
     });
     this.#followed.set(id, following);

@@ -1,22 +1,33 @@
 import { Context, sleep } from '@temporalio/activity';
 import { ApplicationFailure } from '@temporalio/common';
-import { expect, test as once } from 'vitest';
-import { resetRun } from '../cli/run/redo-run.ts';
+import { eq } from 'drizzle-orm';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { expect, onTestFinished, test as once } from 'vitest';
+import { forkRun } from '../cli/run/fork-run.ts';
+import { redoRun } from '../cli/run/redo-run.ts';
+import { resumeRun } from '../cli/run/resume-run.ts';
+import { iterations, runs } from '../store/schema.ts';
+import { runWithVersion } from '../store/testing/run-with-version.ts';
 import { until } from '../store/testing/until.ts';
+import { useDatabase } from '../store/testing/use-database.ts';
 import { FakeWorld } from './fake-activities.ts';
-import { reopening, TirelessAgents } from './fake-faults.ts';
+import { closingDuringLook, reopening, TirelessAgents } from './fake-faults.ts';
 import type { RunProgress } from './train-run.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
 /**
- * Workflows that are started again under their id while the one before still closes: a resume, a redo, a publication, an evaluation.
+ * Workflows that are started again under their id while the one before still closes: a resume, a redo, a fork, a publication, an evaluation.
  * TRIALGATE_TEST_REPEATS=99 runs each test a hundred times in a row.
  */
 const REPEATS = Number(process.env['TRIALGATE_TEST_REPEATS'] ?? 0);
 const test = (title: string, body: () => Promise<void>) => once(title, { repeats: REPEATS, timeout: (REPEATS + 1) * 180_000 }, body);
 
 const environment = useTemporal();
+const store = useDatabase();
+const connected = () => ({ client: environment.client, db: store.db });
 let serial = 0;
 const newId = () => `again${++serial}`;
 
@@ -138,21 +149,63 @@ test('a redo during an evaluation waits until that evaluation has closed, then e
   const id = newId();
   let isReset = false;
   const agents = workWhile(world, (trialId) => !isReset && trialId.includes('eval'));
+  await store.db.insert(runs).values({ id, config: world.config });
+  await store.db.insert(iterations).values({ runId: id, iteration: 0, take: 1, status: 'open', policyVersion: 0 });
   await during(world, slowlyClosing(world, () => false), async () => {
-    const run = await start(id);
+    await start(id);
     await until(() => agents.started === 4);
     isReset = true;
-    const { runId } = await run.describe();
-    await resetRun(environment.client, { workflowId: id, runId });
+    await redoRun(connected(), id);
     for (const ordinal of [0, 1]) await environment.client.workflow.getHandle(`${id}/eval@0/${ordinal}`).cancel();
     await closed(id);
   });
   expect(world.count('blocked')).toBe(0);
   expect([...world.outcomes.keys()].filter((trialId) => trialId.includes('eval'))).toHaveLength(4);
   expect(world.count('completed')).toBe(1);
+  expect(await store.db.select({ status: iterations.status }).from(iterations).where(eq(iterations.runId, id))).toEqual([{ status: 'superseded' }]);
 });
 
-test('a run that was terminated during its train step repeats the step after the old step has closed', async () => {
+test('a fork that is resumed while its cancelled groups close runs them again; another fork of that name is refused meanwhile', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const [from, id] = [{ runId: newId(), version: 1 }, newId()];
+  const home = await mkdtemp(path.join(tmpdir(), 'trialgate-fork-'));
+  onTestFinished(() => rm(home, { recursive: true }));
+  await runWithVersion(store.db, home, from.runId, from.version, { ...world.config, tasks: [path.resolve('tasks/train')] });
+  let isReopened = false;
+  const agents = workWhile(world, () => !isReopened && agents.started < 4);
+  const general = world.general();
+  const own: Own = {
+    ...slowlyClosing(world, () => isReopened),
+    openTake: async () => ({ take: 1, superseded: [] }),
+    planGroups: async (input: Parameters<General['planGroups']>[0]) => {
+      isReopened ||= input.reopen;
+      return reopening(world, general.planGroups)(input);
+    },
+  };
+  await during(world, own, async () => {
+    await forkRun(connected(), from, id, {});
+    await until(() => agents.started === 4);
+    const first = environment.client.workflow.getHandle(id);
+    await first.cancel();
+    await expect(forkRun(connected(), from, id, {})).rejects.toMatchObject({ code: 'bad_input', message: `run ${id} exists: choose another --run` });
+    // A resume does not wait for the groups of the execution that ended.
+    await resumeRun(connected(), id);
+    await environment.client.workflow.getHandle(id).result();
+  });
+  expect([...world.outcomes.values()]).toEqual(['scored', 'scored', 'scored', 'scored']);
+});
+
+test('a group that closes while a look under way still holds it open is not started again', async () => {
+  const world = new FakeWorld();
+  world.config.iterations = 1;
+  const id = newId();
+  const { started, own } = closingDuringLook(world, environment.client, id);
+  await during(world, own, async () => void (await (await start(id)).result()));
+  expect(started.toSorted()).toEqual([`${id}/0.1/0`, `${id}/0.1/1`]);
+});
+
+test('a run that was terminated in its train step makes the step when the one before has closed', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -172,7 +225,7 @@ test('a run that was terminated during its train step repeats the step after the
   expect(world.count('train 1')).toBe(1);
 });
 
-test('a publication waits until the publication of a terminated execution has ended', async () => {
+test('a publication waits for the one of an execution that was terminated, and comes after it', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -195,7 +248,7 @@ test('a publication waits until the publication of a terminated execution has en
   expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 0 1', 'publish 1 1']);
 });
 
-test('a second evaluation on demand waits until the cancelled first one has closed', async () => {
+test('an evaluation on demand that is asked for again while a cancelled one closes has its turn after that', async () => {
   const world = new FakeWorld();
   const runId = newId();
   const agents = workWhile(world, () => agents.started < 2);

@@ -1,8 +1,9 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, symlinkSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
-import { findCgroupParents, openCgroup } from './cgroup.ts';
+import { findCgroupParents, openCgroup, sweepCgroups } from './cgroup.ts';
 
 const LIMITS = { memoryMb: 100, processes: 20, cpus: 0.5 };
 
@@ -29,6 +30,23 @@ test.skipIf(!parents)('a group is gone when it is removed (skipped where this us
   expect(files.map((file) => existsSync(file))).not.toContain(false);
   await group.remove();
   expect(files.map((file) => existsSync(file))).not.toContain(true);
+});
+
+test("a sweep removes old groups of dead workers, keeps those of living ones, and does not fail on a group that ends at that moment", () => {
+  const all = mkdtempSync(join(tmpdir(), 'trialgate-cgroup-'));
+  onTestFinished(() => rmSync(all, { recursive: true }));
+  openCgroup({ version: 2, all }, LIMITS);
+  const living = readdirSync(all)[0] ?? '';
+  const dead = living.replace(`${process.pid}`, `${spawnSync('true').pid}`);
+  expect(dead).not.toBe(living);
+  const young = 'trialgate-young';
+  rmSync(join(all, living), { recursive: true });
+  for (const name of [living, dead, young]) mkdirSync(join(all, name));
+  for (const name of [living, dead]) utimesSync(join(all, name), 0, 0);
+  // A name that is listed and cannot be looked at any more, as that of a group that has just ended.
+  symlinkSync('nowhere', join(all, 'trialgate-ended'));
+  sweepCgroups({ version: 2, all });
+  expect(readdirSync(all).toSorted()).toEqual([living, 'trialgate-ended', young].toSorted());
 });
 
 test('a group whose limits are refused leaves nothing', () => {

@@ -1,9 +1,10 @@
 import { execFile } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
-import { mkdirSync, readFileSync, readdirSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmdirSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { isRunning, startOf } from './process-start.ts';
 
 const run = promisify(execFile);
 
@@ -31,16 +32,18 @@ export type Cgroup = {
 export const NO_MEMORY_KILLS: MemoryKills = { oomKills: null, hitMemoryLimit: false };
 
 const PREFIX = 'trialgate-';
+/** A group's name has its owner's process id and start time. */
+const NAME = /^trialgate-(\d+)-(\d+)-/;
 const PERIOD_US = 100_000;
 const ENTER = 'until [ "$1" = -- ]; do echo 0 > "$1" || exit 125; shift; done; shift; exec "$@"';
-/** A younger group may still be empty because another worker has just made it. */
+/** A younger group may still be empty because another worker has just made it, perhaps in a container where this one does not see its process. */
 const STALE_MS = 60_000;
 
 /** Returns null where this machine or this user cannot make control groups that limit memory, processes and processor time. */
 export async function findCgroupParents(): Promise<CgroupParents | null> {
   for (const parents of candidates()) {
     try {
-      sweep(parents);
+      sweepCgroups(parents);
       const probe = openCgroup(parents, { memoryMb: 64, processes: 8, cpus: 1 });
       const [command = '', ...args] = [...probe.enter, 'true'];
       await run(command, args).finally(probe.remove);
@@ -54,7 +57,7 @@ export async function findCgroupParents(): Promise<CgroupParents | null> {
 
 /** @throws where the kernel refuses the group or a limit */
 export function openCgroup(parents: CgroupParents, limits: CgroupLimits): Cgroup {
-  const name = `${PREFIX}${randomUUID()}`;
+  const name = `${PREFIX}${process.pid}-${startOf(process.pid) ?? 0}-${randomUUID()}`;
   const folders = foldersOf(parents).map((parent) => join(parent, name));
   const memory = join(parents.version === 2 ? parents.all : parents.memory, name);
   const remove = async (): Promise<void> => {
@@ -141,15 +144,29 @@ function removeNow(folder: string): boolean {
 const foldersOf = (parents: CgroupParents): string[] =>
   parents.version === 2 ? [parents.all] : [parents.memory, parents.pids, parents.cpu];
 
-/** Removes the groups that killed workers left behind. The kernel removes only empty groups. */
-function sweep(parents: CgroupParents): void {
+/**
+ * Removes the groups that dead workers left behind. The kernel removes only empty groups. A living worker's group may be empty before
+ * its counters have been read. Other workers remove their groups at the same time, so a group that is gone is no failure.
+ */
+export function sweepCgroups(parents: CgroupParents): void {
   for (const parent of foldersOf(parents)) {
-    const old = readdirSync(parent).filter((name) => name.startsWith(PREFIX)).map((name) => join(parent, name));
-    old.filter((folder) => Date.now() - statSync(folder).mtimeMs > STALE_MS).forEach(removeNow);
+    const names = existsSync(parent) ? readdirSync(parent).filter((name) => name.startsWith(PREFIX)) : [];
+    names.filter((name) => isLeft(parent, name)).forEach((name) => removeNow(join(parent, name)));
   }
 }
 
-/** The candidates in order of preference. Below the worker's own group, the worker's limits apply to the sandboxes too. */
+function isLeft(parent: string, name: string): boolean {
+  const made = statSync(join(parent, name), { throwIfNoEntry: false })?.mtimeMs;
+  if (made === undefined || Date.now() - made < STALE_MS) return false;
+  const [, pid, started] = NAME.exec(name) ?? [];
+  return pid === undefined || started === undefined || !isRunning(Number(pid), started);
+}
+
+/**
+ * The candidates in order of preference. Below the worker's own group, the limits of the worker apply to its sandboxes too. With
+ * version 2 the kernel allows that only where the group has no processes of its own, which is so in a container but not under systemd:
+ * there, root's sandboxes get groups at the top, outside of the unit's limits.
+ */
 function candidates(): CgroupParents[] {
   const mounts = read('/proc/self/mountinfo').split('\n').flatMap(parseMount);
   const own = read('/proc/self/cgroup').split('\n').map((line) => line.split(':'));

@@ -4,11 +4,13 @@ import { existsSync, readdirSync, symlinkSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { until } from '../../store/testing/until.ts';
 import { createSandbox } from './create-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { hostWork } from './errors.ts';
 import { isolation } from './isolation.ts';
 import { sweepSandboxes } from './sweep-sandboxes.ts';
+import { listTrash } from './trash.ts';
 import { sandboxWith, shell, taskWith, temporaryHome } from './testing/fixtures.ts';
 
 const id = { trialId: 't', attempt: 1 };
@@ -47,7 +49,7 @@ test('a removed sandbox, or one removed twice, leaves something', async () => {
     expect(readdirSync(join(folder.home, 'sandboxes', kept))).toEqual([]);
 });
 
-test("a sweep spares what a dead worker left, or takes a living one's", async () => {
+test("a sweep moves a dead worker's sandboxes to the trash, removes them in the background, and leaves those of living workers", async () => {
   await using folder = await temporaryHome();
   const [dead, living] = [
     await sandboxWith(folder.home, {}, undefined, 'dead'),
@@ -59,6 +61,9 @@ test("a sweep spares what a dead worker left, or takes a living one's", async ()
   await writeFile(file, JSON.stringify({ ...JSON.parse(await readFile(file, 'utf8')), pid: worker.pid }));
   expect(await sweepSandboxes(folder.home)).toEqual(['dead.1']);
   expect([existsSync(dead.root), existsSync(living.root)]).toEqual([false, true]);
+  // A start waits for the sweep, so the sweep does not wait for removals.
+  expect(await listTrash(folder.home)).toEqual([expect.stringMatching(/^dead\.1\./)]);
+  await until(async () => (await listTrash(folder.home)).length === 0);
 });
 
 test('two sandboxes share a user', async () => {

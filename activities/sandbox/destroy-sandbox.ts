@@ -3,7 +3,7 @@ import { killSandbox } from './kill-tree.ts';
 import { markerOf, sandboxName, verifierName } from './names.ts';
 import { readOwner, removeOwner } from './owner.ts';
 import { releaseUid } from './own-uid.ts';
-import { discard } from './trash.ts';
+import { discard, moveToTrash } from './trash.ts';
 
 /** Ends whatever still runs in an attempt's sandbox and removes it; nothing happens when there is none. */
 export async function destroySandbox({
@@ -22,14 +22,15 @@ export async function destroySandbox({
 
 /**
  * This order lets a later run find and finish a removal that was interrupted. It never fails but logs the error, because an agent can
- * leave files that cannot be removed, and that must not lose a verdict or stop a worker's start.
+ * leave files that cannot be removed, and that must not lose a verdict or stop a worker's start. `keepInTrash` moves the folder to the
+ * trash and does not remove it.
  */
-export async function removeNamed(home: string, name: string): Promise<void> {
+export async function removeNamed(home: string, name: string, { keepInTrash = false } = {}): Promise<void> {
   try {
     const owner = await readOwner(home, name);
     if (!owner) return;
     await killSandbox(markerOf(home, name), owner.uid, await isolation());
-    await discard(home, name);
+    await (keepInTrash ? moveToTrash(home, name) : discard(home, name));
     await releaseUid(home, owner.uid);
     await removeOwner(home, name);
   } catch (error) {

@@ -68,10 +68,19 @@ export async function openForwarder({ host, port, name }: GatewayDoor, folder: s
 
   const socket = join(folder, 'gateway.sock');
   const stop = await listenIn(server, folder, 'gateway.sock');
-  // The folder is closed to other users. The sandbox's own user may only connect.
-  await chmod(socket, 0o666);
   const hosts = name === null ? null : join(folder, 'hosts');
-  if (hosts) await writeFile(hosts, `127.0.0.1 localhost ${name}\n::1 localhost\n`, { mode: 0o644 });
+  try {
+    // The folder is closed to other users. The sandbox's own user may only connect.
+    await chmod(socket, 0o666);
+    if (hosts) {
+      await writeFile(hosts, `127.0.0.1 localhost ${name}\n::1 localhost\n`);
+      // The sandbox's own user must read this file, also where the worker's umask closes new files to others.
+      await chmod(hosts, 0o644);
+    }
+  } catch (error) {
+    await stop();
+    throw error;
+  }
 
   return {
     socket,

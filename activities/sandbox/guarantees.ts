@@ -73,9 +73,9 @@ export const GUARANTEES = {
     heldBy: ['bubblewrap', 'user'],
   },
   memory: {
-    holds: "A sandbox cannot use more memory than its task's `memory_mb`; files in memory count too.",
+    holds: "A sandbox takes no more memory than its task's `memory_mb`, whatever it takes it for.",
     fails:
-      'The memory of a sandbox is counted twice a second, and one that takes more than `memory_mb` is ended: for a short time it can use more, and files in ' +
+      'The memory of a sandbox is counted twice a second, and one that takes more than `memory_mb` is ended: it may pass it in between, and files in ' +
       'memory that none of its processes holds open are not counted.',
     heldBy: ['bubblewrap', 'user'],
     needs: 'cgroup',
@@ -89,7 +89,7 @@ export const GUARANTEES = {
   storage: {
     holds: "A sandbox never takes more disk than its task's `storage_mb`.",
     fails:
-      'The disk that a sandbox takes is counted every two seconds, and one that takes more than `storage_mb` is ended: for a short time it can use more. No ' +
+      'The disk that a sandbox takes is counted every two seconds, and one that takes more than `storage_mb` is ended: it may pass it in between. No ' +
       'single file grows past it.',
     heldBy: [],
   },
@@ -99,7 +99,7 @@ export const GUARANTEES = {
     heldBy: ['bubblewrap'],
   },
   verifierNetwork: {
-    holds: 'A verifier cannot reach any network, not even the gateway.',
+    holds: 'A verifier reaches no network at all, the gateway neither.',
     fails: 'A verifier reaches all that this machine reaches.',
     heldBy: ['bubblewrap'],
   },

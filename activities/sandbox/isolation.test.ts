@@ -16,6 +16,14 @@ test('a bubblewrap that is absent or broken is not used, and the reason is kept'
   expect(await detectIsolation({ bwrap: '/bin/false' })).toMatchObject({ kind: absent.kind, trouble: expect.stringContaining('/bin/false') });
 });
 
+test('the statement that a worker logs names a filter of system calls and control groups that are missing', async () => {
+  const [whole, without] = [await detectIsolation(), await detectIsolation({ seccomp: null, cgroup: null })];
+  expect(whole.statement.includes('No control groups')).toBe(whole.cgroup === null);
+  expect(whole.statement.includes('no filter of system calls')).toBe(whole.kind === 'bubblewrap' && whole.seccomp === null);
+  expect(without.statement).toContain('No control groups can be used here');
+  expect(without.statement.includes('no filter of system calls')).toBe(without.kind === 'bubblewrap');
+});
+
 test('without bubblewrap agents run only where --unsandboxed allows it', async () => {
   const absent = await detectIsolation({ bwrap: null });
   expect(() => requireBubblewrap(absent, false)).toThrow(/--unsandboxed/);

@@ -62,7 +62,10 @@ export async function detectIsolation(options: { bwrap?: string | null; seccomp?
       const failure = await tryOut(choice, python);
       // A process of the worker's own user could leave its control group.
       const held = choice.kind === 'none' ? null : cgroup;
-      if (failure === null) return { ...choice, python, cgroup: held, trouble: choice.kind === 'bubblewrap' ? null : trouble };
+      if (failure === null) {
+        const statement = [choice.statement, ...statementsOfLacks(choice, held)].join(' ');
+        return { ...choice, statement, python, cgroup: held, trouble: choice.kind === 'bubblewrap' ? null : trouble };
+      }
       if (choice.kind === 'bubblewrap') trouble ??= failure;
     }
   }
@@ -102,8 +105,8 @@ export function requireBubblewrap({ kind, trouble }: Pick<Isolation, 'kind' | 't
   throw new TrialgateError(
     'missing_prerequisite',
     `agents run under bubblewrap, which does not work here (${trouble}): install it (Debian, Ubuntu: \`apt-get install bubblewrap\`) or allow ` +
-      'user namespaces. If you trust the agents and the model, you can run them without bubblewrap: add --unsandboxed to `up`, `quickstart` or `worker` ' +
-      '(TRIALGATE_UNSANDBOXED=true, `unsandboxed: true`). `npx trialgate doctor` lists the guarantees that are then missing',
+      'user namespaces. To run agents without it, which only agents and models that you trust should do, add --unsandboxed ' +
+      '(TRIALGATE_UNSANDBOXED=true, `unsandboxed: true`); `npx trialgate doctor` says what is then not held',
   );
 }
 
@@ -117,13 +120,23 @@ function findSeccompFilter(): string | null {
   return existsSync(file) ? file : null;
 }
 
+/** Returns a sentence for each protection of the kernel that sandboxes of this kind lack on this machine. */
+function statementsOfLacks({ kind, seccomp }: Choice, cgroup: CgroupParents | null): string[] {
+  const filter = 'There is no filter of system calls: call `npx trialgate install` to make one.';
+  const limits =
+    "No control groups can be used here, so the kernel does not limit a sandbox's memory and processor time: memory is counted twice a second " +
+    '(`npx trialgate doctor` says what that means).';
+  return [...(kind === 'bubblewrap' && seccomp === null ? [filter] : []), ...(cgroup === null ? [limits] : [])];
+}
+
 const STATEMENTS = {
   bubblewrap:
-    'Sandboxes run under bubblewrap: each sees its own files and processes, and reaches the gateway and nothing else.',
+    'Sandboxes run under bubblewrap: each sees its own files and processes. An agent reaches the gateway and nothing else, unless its file or ' +
+    'the run file says `network: host`.',
   user:
     'bubblewrap is not here or does not work: each sandbox is a normal process with its own user, and sees the files ' +
     'of this machine that every user may read. Install bubblewrap to prevent that.',
   none:
-    'bubblewrap is not here or does not work: sandboxes are normal processes of this user, and see all its files. ' +
+    'bubblewrap is not here or does not work: sandboxes are plain processes of this user, and see all its files. ' +
     'Run only agents and models that you trust, or install bubblewrap.',
 };

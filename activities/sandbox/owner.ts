@@ -1,8 +1,8 @@
-import { readFileSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { z } from 'zod';
+import { isRunning, startOf } from './process-start.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
 
 /** Which worker made a sandbox: another worker's are removed only when that one is dead. */
@@ -39,15 +39,5 @@ export async function ownedNames(home: string): Promise<string[]> {
 
 /** A worker on another host is taken to live. */
 export function isAlive({ host, pid, started }: Owner): boolean {
-  return host !== hostname() || startOf(pid) === started;
-}
-
-/** The kernel's start time of a process: with it a pid that was given out again is told apart. */
-function startOf(pid: number): string | null {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null;
-  } catch {
-    return null;
-  }
+  return host !== hostname() || isRunning(pid, started);
 }

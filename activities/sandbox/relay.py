@@ -13,6 +13,8 @@ import sys
 
 CHUNK = 65536
 MAX_CONNECTIONS = 512
+# The descriptors that the relay keeps for itself and those that it may have inherited.
+OWN_DESCRIPTORS = 32
 
 
 def main() -> None:
@@ -51,7 +53,10 @@ def serve(accepting: _socket.socket, path: str) -> None:
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4 * MAX_CONNECTIONS)), hard))
+    limit = max(soft, min(hard, 4 * MAX_CONNECTIONS))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    # A connection takes two descriptors. Without a free one, accepting would fail again and again in a busy loop.
+    max_connections = max(1, min(MAX_CONNECTIONS, (limit - OWN_DESCRIPTORS) // 2))
 
     selector = selectors.DefaultSelector()
     listener = socket.socket(fileno=accepting.detach())
@@ -136,7 +141,7 @@ def serve(accepting: _socket.socket, path: str) -> None:
                     selector.unregister(end)
                 end.close()
             open_connections -= 1
-            if open_connections == MAX_CONNECTIONS - 1:
+            if open_connections == max_connections - 1:
                 selector.register(listener, selectors.EVENT_READ)
 
     def accept() -> None:
@@ -152,7 +157,7 @@ def serve(accepting: _socket.socket, path: str) -> None:
         open_connections += 1
         Connection(inside, outside).watch()
         # At the limit, further connections wait in the listener's queue.
-        if open_connections == MAX_CONNECTIONS:
+        if open_connections == max_connections:
             selector.unregister(listener)
 
     selector.register(listener, selectors.EVENT_READ)

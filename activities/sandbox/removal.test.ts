@@ -3,6 +3,7 @@ import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { until } from '../../store/testing/until.ts';
 import { copyFiles } from './copy-files.ts';
 import { createSandbox, type Sandbox } from './create-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
@@ -71,6 +72,8 @@ test.skipIf(refusal !== null)(`what cannot be removed is moved aside, counted an
   expect(await listTrash(home)).toHaveLength(1);
   expect(said.mock.calls.join()).toContain('cannot be removed whole');
   expect(await sweepSandboxes(home)).toEqual([]);
+  // The sweep tries again in the background.
+  await until(() => said.mock.calls.length === 2);
   const again = await createSandbox({ ...id, home, task: await taskWith(home, 'true') });
   expect(await readdir(again.work)).toEqual(['instruction.md']);
 });

@@ -16,6 +16,19 @@ export const trashFolder = async (home: string): Promise<string> => join(await s
  * @throws when the folder can be neither moved nor removed, and is therefore still there
  */
 export async function discard(home: string, name: string): Promise<void> {
+  const moved = await moveToTrash(home, name);
+  if (moved === null) return;
+  const patience = new AbortController();
+  const waiting = sleep(PATIENCE_MS, undefined, { ref: false, signal: patience.signal }).catch(() => {});
+  await Promise.race([throwAway(moved), waiting]);
+  patience.abort();
+}
+
+/**
+ * Moves a sandbox's folder to the trash. Returns its new path, or null where there is nothing left to remove.
+ * @throws when the folder can be neither moved nor removed
+ */
+export async function moveToTrash(home: string, name: string): Promise<string | null> {
   const folder = join(await sandboxesFolder(home), name);
   const trash = await trashFolder(home);
   const moved = join(trash, `${name}.${randomUUID()}`);
@@ -24,16 +37,13 @@ export async function discard(home: string, name: string): Promise<void> {
     await chmod(folder, 0o700);
     await mkdir(trash, { recursive: true, mode: 0o700 });
     await rename(folder, moved);
+    return moved;
   } catch (error) {
-    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return;
+    if (error instanceof Error && 'code' in error && error.code === 'ENOENT') return null;
     // A full disk may have no room for another name.
     if (await remove(folder)) throw error;
-    return;
+    return null;
   }
-  const patience = new AbortController();
-  const waiting = sleep(PATIENCE_MS, undefined, { ref: false, signal: patience.signal }).catch(() => {});
-  await Promise.race([throwAway(moved), waiting]);
-  patience.abort();
 }
 
 /** Tries again to remove the files that earlier removals left. */

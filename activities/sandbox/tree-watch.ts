@@ -19,7 +19,7 @@ let timer: NodeJS.Timeout | null = null;
 
 /**
  * Enforces the limits that rlimits cannot, where there are no control groups: memory and processes of a whole tree. One read of
- * /proc serves all sandboxes of this process. A process tree that ends within half a second is not checked.
+ * /proc serves all sandboxes of this process. It counts nothing for a tree that ends within half a second.
  */
 export function watchTree(entry: Watched): () => void {
   watched.add(entry);

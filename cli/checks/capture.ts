@@ -19,5 +19,5 @@ export async function capture(command: readonly string[], signal: AbortSignal): 
   return { code, stdout, stderr };
 }
 
-/** Returns the last line that is not empty. */
+/** The last line that says something. */
 export const lastLine = (output: string): string => output.trim().split('\n').at(-1)?.trim() ?? '';

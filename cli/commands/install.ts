@@ -8,7 +8,7 @@ export function register(root: Command): void {
     .action(async (_options: unknown, command: Command) => {
       const { config } = await settingsOf(command);
       const [{ installWithProgress }, { untilSignalled }] = await Promise.all([import('../install/install.ts'), import('../signals.ts')]);
-      await installWithProgress({ device: config.device, python: config.python }, untilSignalled());
+      await installWithProgress({ device: config.device, python: config.python, retriesOptional: true }, untilSignalled());
       console.log('everything is installed');
     });
 }

@@ -29,14 +29,15 @@ const missing = (finding: string): Omit<Finding, 'check'> => ({ result: 'missing
 /** Looks at this machine; changes nothing. */
 export async function examine(config: Deployment): Promise<Finding[]> {
   const device = deviceOf(config.device);
-  const open = openSteps({ device, python: config.python });
+  const open = openSteps({ device, python: config.python, retriesOptional: true });
+  const needsPackages = open.some(({ isOptional }) => !isOptional);
   const checks: [string, () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>][] = [
     ['system', system],
     ['node', () => ok(`the project's Node ${process.versions.node}`)],
     ['python', () => python(config.python, open.some(({ name }) => name === 'venv'))],
     ['installed', () => (open.length ? warning(`to be installed: ${open.map(({ title }) => title).join(', ')} (npx trialgate install)`) : ok('everything'))],
-    ['package index', () => (open.length ? packageIndex() : ok('not needed, everything is installed'))],
-    ['disk', () => disk(device, open.length > 0)],
+    ['package index', () => (needsPackages ? packageIndex() : ok('not needed, all packages are installed'))],
+    ['disk', () => disk(device, needsPackages)],
     ['memory', memory],
     ['gpu', () => gpu(config.device, device)],
     ['ports', () => ports(config)],
@@ -130,8 +131,8 @@ async function bubblewrap({ unsandboxed }: Deployment): Promise<Omit<Finding, 'c
 async function network(): Promise<Omit<Finding, 'check'>> {
   if ((await isolation()).kind !== 'bubblewrap') return warning('without bubblewrap agents reach all that this host reaches, and verifiers do too');
   const open = await agentsWithHostNetwork();
-  if (open.length === 0) return ok('agents can reach only the gateway, and verifiers no network; a run file with `network: host` gives agents this machine\'s network');
-  return warning(`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, including the ports on its loopback interface`);
+  if (open.length === 0) return ok('agents reach the gateway and nothing else, verifiers nothing; a run file with `network: host` opens it');
+  return warning(`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, the ports of its loopback among them`);
 }
 
 function privacy(home: string): Omit<Finding, 'check'> {

@@ -1,4 +1,4 @@
-import { statfsSync } from 'node:fs';
+import { existsSync, statfsSync } from 'node:fs';
 import path from 'node:path';
 import { TrialgateError } from '../../store/errors.ts';
 import { INSTALLS } from '../folders.ts';
@@ -6,10 +6,15 @@ import { makePrivate } from '../private-folder.ts';
 import { progressLine } from '../progress.ts';
 import { deviceOf } from '../supervisor/device.ts';
 import { awaitLock } from '../supervisor/lock.ts';
-import { forget, isDone, markDone } from './stamps.ts';
+import { forget, isDone, markDone, wasRun } from './stamps.ts';
 import { discardTorn, stepsFor, type Step } from './steps.ts';
 
-export type InstallOptions = { device: 'auto' | 'cpu' | 'cuda'; python?: string };
+export type InstallOptions = {
+  device: 'auto' | 'cpu' | 'cuda';
+  python?: string;
+  /** Whether optional steps that could make nothing before are tried again. `up` does not wait for them at each start. */
+  retriesOptional?: boolean;
+};
 export type InstallProgress = { step: number; steps: number; title: string; line: string };
 
 export const INSTALL_LOG = path.join(INSTALLS.root, 'logs/install.log');
@@ -17,30 +22,35 @@ export const NEEDED_GB = { cpu: 10, cuda: 20 };
 
 /**
  * Installs what is not there yet; done steps are stamped and not done again. An interrupted install is repaired by the next call.
- * @returns the titles of the steps that were done now. @throws TrialgateError `missing_prerequisite` in a sentence.
+ * @returns the titles of the steps that were done now, and why optional steps made nothing. @throws TrialgateError `missing_prerequisite`.
  */
 export async function install(
   options: InstallOptions & { onProgress?: (progress: InstallProgress) => void },
   signal: AbortSignal,
-): Promise<string[]> {
+): Promise<{ done: string[]; notMade: string[] }> {
   requireSystem();
   makePrivate(INSTALLS.root);
   const device = deviceOf(options.device);
-  if (openSteps(options, device).length === 0) return [];
+  const done: string[] = [];
+  const notMade: string[] = [];
+  if (openSteps(options, device).length === 0) return { done, notMade };
   const tell = (progress: InstallProgress): void => options.onProgress?.(progress);
   const lock = await awaitLock(INSTALLS.root, 'install', signal, () => tell({ step: 0, steps: 0, title: 'waiting', line: 'another install is under way' }));
   try {
     discardTorn();
-    requireDisk(device);
     const open = openSteps(options, device);
+    if (!open.every(({ isOptional }) => isOptional)) requireDisk(device);
     for (const [position, step] of open.entries()) {
       const at = { step: position + 1, steps: open.length, title: step.title };
       tell({ ...at, line: '' });
       forget(step.name);
-      await step.run(signal, (line) => tell({ ...at, line }));
+      let last = step.title;
+      await step.run(signal, (line) => tell({ ...at, line: (last = line) }));
       markDone(step);
+      if (existsSync(step.makes)) done.push(step.title);
+      else notMade.push(last);
     }
-    return open.map(({ title }) => title);
+    return { done, notMade };
   } finally {
     await lock.release();
   }
@@ -55,9 +65,10 @@ export async function installWithProgress(options: InstallOptions, signal: Abort
     line.show(detail ? `${head}: ${detail}` : head, head);
   };
   try {
-    const done = await install({ ...options, onProgress }, signal);
+    const { done, notMade } = await install({ ...options, onProgress }, signal);
     line.end();
     if (done.length) console.error(`installed in ${Math.round((Date.now() - started) / 1000)} s: ${done.join(', ')}`);
+    for (const why of notMade) console.error(`WARNING: ${why}`);
   } finally {
     line.end();
   }
@@ -66,9 +77,13 @@ export async function installWithProgress(options: InstallOptions, signal: Abort
 /** The steps that an install would do now. */
 export function openSteps(options: InstallOptions, device = deviceOf(options.device)): Step[] {
   const steps = stepsFor(device, options.python, INSTALL_LOG);
-  const first = steps.findIndex((step) => !isDone(step));
+  const open = steps.filter((step) => isOpen(step, options.retriesOptional));
   // A new environment is empty: what was installed into the old one is open again.
-  return first === 0 ? steps : steps.filter((step) => !isDone(step));
+  return open[0] === steps[0] ? steps : open;
+}
+
+export function isOpen(step: Step, retriesOptional = false): boolean {
+  return step.isOptional && !retriesOptional ? !wasRun(step) : !isDone(step);
 }
 
 /** Gigabytes free where installs go. */

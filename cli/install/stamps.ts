@@ -4,13 +4,16 @@ import path from 'node:path';
 import { writeAtomically } from '../files.ts';
 import { INSTALLS } from '../folders.ts';
 
-/** A step is done when its stamp holds the digest of what it was made from, and what it made is still there. */
+/** A step's stamp is the digest of what it was last run with. */
 export type Stamped = { name: string; inputs: unknown; makes: string };
 
 const stampOf = (name: string): string => path.join(INSTALLS.stamps, name);
 
-export function isDone({ name, inputs, makes }: Stamped): boolean {
-  if (!existsSync(makes)) return false;
+/** Returns whether the step was run with these inputs and what it makes is there. */
+export const isDone = (step: Stamped): boolean => existsSync(step.makes) && wasRun(step);
+
+/** Returns whether the step was run with these inputs. An optional step may have made nothing. */
+export function wasRun({ name, inputs }: Stamped): boolean {
   try {
     return readFileSync(stampOf(name), 'utf8').trim() === digest(inputs);
   } catch {

@@ -5,11 +5,16 @@ import { installBubblewrap } from './bubblewrap.ts';
 import { content, FROM_LOCK, lockFile } from './locks.ts';
 import { findPython } from './python.ts';
 import { pythonTool } from './python-tools.ts';
-import { installSeccompFilter, SECCOMP_COMPILER } from './seccomp.ts';
+import { FILTER, installSeccompFilter, SECCOMP_COMPILER, systemProfile } from './seccomp.ts';
 import { failure, runLogged, type Tell } from './run-step.ts';
 import { torn, type Stamped } from './stamps.ts';
 
-export type Step = Stamped & { title: string; run(signal: AbortSignal, tell: Tell): Promise<void> };
+export type Step = Stamped & {
+  title: string;
+  /** Whether Trialgate also works without what this step makes. */
+  isOptional?: boolean;
+  run(signal: AbortSignal, tell: Tell): Promise<void>;
+};
 
 const pip = (...args: string[]): string[] => [INSTALLS.python, '-m', 'pip', ...args];
 
@@ -84,8 +89,9 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
     {
       title: 'seccomp filter',
       name: 'seccomp',
-      inputs: { compiler: content(SECCOMP_COMPILER) },
-      makes: INSTALLS.python,
+      inputs: { compiler: content(SECCOMP_COMPILER), profile: systemProfile() },
+      makes: FILTER,
+      isOptional: true,
       run: (signal, tell) => installSeccompFilter(log, signal, tell),
     },
   ];

@@ -25,11 +25,6 @@ export async function redoRun({ client, db }: Connected, runId: string): Promise
 
 type Execution = { workflowId: string; runId: string };
 
-/** Does what `temporal workflow reset --type FirstWorkflowTask --reapply-exclude All` does: old updates and signals do not apply again. */
-export async function resetRun(client: Client, execution: Execution): Promise<void> {
-  await resetTo(client, execution, await findFirstTask(client, execution));
-}
-
 /** @throws TrialgateError where no worker has begun the execution */
 async function findFirstTask(client: Client, execution: Execution) {
   const { namespace } = client.options;
@@ -40,6 +35,7 @@ async function findFirstTask(client: Client, execution: Execution) {
   return first.eventId;
 }
 
+/** Does what `temporal workflow reset --type FirstWorkflowTask --reapply-exclude All` does: old updates and signals do not apply again. */
 async function resetTo(client: Client, workflowExecution: Execution, workflowTaskFinishEventId: Awaited<ReturnType<typeof findFirstTask>>): Promise<void> {
   const { ResetReapplyType, ResetReapplyExcludeType } = proto.temporal.api.enums.v1;
   await client.workflowService.resetWorkflowExecution({

@@ -48,7 +48,7 @@ test.skipIf(process.getuid?.() !== 0)('another user is refused (skipped unless r
   expect(await asked).toBe(false);
 });
 
-test('a connection that has ended is refused, because its process cannot be determined', async () => {
+test('a connection that has ended is refused: nobody can be named for it', async () => {
   const asked = once(server, 'connection');
   const client = connect({ port, host: '127.0.0.1' });
   const [socket]: Socket[] = await asked;

@@ -55,7 +55,7 @@ export function samplingOf(body: Record<string, unknown>): Record<string, number
   return numbers;
 }
 
-/** Settings that exclude ids and leave the ratios between the other ids unchanged, except those that force the form of the reply. */
+/** Settings that exclude ids and leave the ratios between the other ids unchanged, except those that hold a reply to a form. */
 const EXCLUSIONS = ['bad_words', 'allowed_token_ids', 'min_tokens'];
 /** Settings that change the ratios between the ids. */
 const CHANGES = ['logit_bias', 'logits_processors', 'use_beam_search', 'vllm_xargs'];

@@ -1,5 +1,8 @@
-import { expect, test } from 'vitest';
-import { judge, readPipAudit } from './pip-audit.ts';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { auditSets, judge, readPipAudit } from './pip-audit.ts';
 
 const FOUND = '{"dependencies": [{"name": "requests", "version": "2.19.0", "vulns": [{"id": "PYSEC-2018-28", "fix_versions": ["2.20.0"], "aliases": ["CVE-2018-18074"], "description": "s"}]}, {"name": "idna", "version": "3.20", "vulns": []}], "fixes": []}';
 const UNKNOWN = '{"dependencies": [{"name": "requests", "skip_reason": "Dependency not found on PyPI and could not be audited: requests (2.19.0)"}], "fixes": []}';
@@ -26,4 +29,20 @@ test('a package that the index does not know is named beside those that were che
 test('an index that is out of reach leaves the packages unchecked and says why', () => {
   const stderr = 'Traceback\nrequests.exceptions.ConnectionError: Failed to resolve the host\n';
   expect(readPipAudit({ code: 1, stdout: '', stderr })).toBe('the Python package index gives no advisories here: requests.exceptions.ConnectionError: Failed to resolve the host');
+});
+
+/** Writes a pip-audit that gives this report on the first set of locks and reaches no index for the others. */
+async function auditThatAnswersOnce(report: string): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'trialgate-audit-'));
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const file = join(folder, 'pip-audit');
+  await writeFile(file, `#!/bin/sh\nmkdir ${folder}/asked 2>/dev/null && echo '${report}' && exit 1\necho 'ConnectionError: no route' >&2; exit 1\n`, { mode: 0o755 });
+  return file;
+}
+
+test('an advisory fails the check even if the index does not answer for a later set; without one the packages are not checked', async () => {
+  const signal = new AbortController().signal;
+  expect(await auditSets(await auditThatAnswersOnce(FOUND), signal)).toMatchObject({ result: 'failed', details: ['requests 2.19.0: PYSEC-2018-28, repaired in 2.20.0'] });
+  const clean = FOUND.replace(/"vulns": \[\{.*?\}\]/, '"vulns": []');
+  expect(await auditSets(await auditThatAnswersOnce(clean), signal)).toEqual({ result: 'not checked', summary: 'the Python package index gives no advisories here: ConnectionError: no route' });
 });

@@ -29,18 +29,26 @@ export async function pythonVulnerabilities(signal: AbortSignal): Promise<Verdic
     return error instanceof Error ? error : new Error(String(error));
   });
   if (audit instanceof Error) return notChecked(audit.message);
+  return auditSets(audit, signal);
+}
+
+/** Runs this pip-audit on each set of locks. An advisory on one set counts even if the index does not answer for another set. */
+export async function auditSets(audit: string, signal: AbortSignal): Promise<Verdict> {
   const folder = await mkdtemp(path.join(tmpdir(), 'trialgate-audit-'));
   try {
+    const unanswered: string[] = [];
     const dependencies: Dependency[] = [];
     for (const locks of SETS) {
       const requirements = path.join(folder, `${locks.join('-')}.txt`);
       await writeFile(requirements, locks.map(pinsOf).join('\n'));
       const options = ['--no-deps', '--disable-pip', '--progress-spinner', 'off', '--format', 'json'];
       const found = readPipAudit(await capture([audit, '--requirement', requirements, ...options], signal));
-      if (typeof found === 'string') return notChecked(found);
-      dependencies.push(...found);
+      if (typeof found === 'string') unanswered.push(found);
+      else dependencies.push(...found);
     }
-    return judge(dependencies);
+    const verdict = judge(dependencies);
+    const [why] = unanswered;
+    return why === undefined || verdict.result === 'failed' ? verdict : notChecked(why);
   } finally {
     await rm(folder, { recursive: true, force: true });
   }

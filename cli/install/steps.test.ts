@@ -1,0 +1,31 @@
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { INSTALLS } from '../folders.ts';
+import { isOpen } from './install.ts';
+import { forget, markDone } from './stamps.ts';
+import { stepsFor, type Step } from './steps.ts';
+
+test('an optional step that made nothing is open to `install`, and to `up` when its inputs change', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'trialgate-steps-'));
+  const step: Step = { title: 'a step', name: `test-${process.pid}`, inputs: { profile: null }, makes: join(folder, 'filter'), isOptional: true, run: async () => {} };
+  onTestFinished(() => {
+    forget(step.name);
+    rmSync(folder, { recursive: true });
+  });
+  const isOpenTo = (changed: Partial<Step> = {}) => ({ up: isOpen({ ...step, ...changed }), install: isOpen({ ...step, ...changed }, true) });
+  expect(isOpenTo()).toEqual({ up: true, install: true });
+  markDone(step);
+  expect(isOpenTo()).toEqual({ up: false, install: true });
+  expect(isOpenTo({ inputs: { profile: 'podman is installed now' } })).toEqual({ up: true, install: true });
+  expect(isOpenTo({ isOptional: false })).toEqual({ up: true, install: true });
+  writeFileSync(step.makes, '');
+  expect(isOpenTo()).toEqual({ up: false, install: false });
+});
+
+test('the seccomp filter is made again when it was removed or the system has another profile', () => {
+  const step = stepsFor('cpu', undefined, '').find(({ name }) => name === 'seccomp');
+  const system = existsSync('/usr/share/containers/seccomp.json') ? expect.any(String) : null;
+  expect(step).toMatchObject({ makes: join(INSTALLS.tools, 'seccomp.bpf'), inputs: { profile: system }, isOptional: true });
+});
