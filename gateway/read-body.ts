@@ -14,12 +14,17 @@ const NODE_BYTES = 128;
 /** Returns whether a body is large enough to check first, or does not announce its decoded length. */
 export const isLarge = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > LARGE;
 
+/** Refuses a body whose announced length is already too large. */
+export function checkAnnounced({ headers }: Request, { maxBodyBytes }: Pick<BodyLimits, 'maxBodyBytes'>): void {
+  if (Number(headers.get('content-length') ?? 0) > maxBodyBytes) throw tooLarge(maxBodyBytes);
+}
+
 /** Reads and decodes a request's body, within the limits. Refuses a body with too many nodes or levels before it is parsed. */
 export async function readBody(request: Request, limits: BodyLimits, hold: Hold = () => {}): Promise<Body> {
   const { maxBodyBytes } = limits;
   const coding = codingOf(request);
   const announced = request.headers.get('content-length');
-  if (Number(announced ?? 0) > maxBodyBytes) throw tooLarge(maxBodyBytes);
+  checkAnnounced(request, limits);
   if (coding === null && isLarge(request)) return readLarge(request, limits, hold);
   // HTTP holds a sender to the length that it announced.
   hold(Number(announced ?? 0));

@@ -22,6 +22,15 @@ test('a run whose own sampling truncates is warned of before it starts, unless i
   expect(await samplingNotice({ sampling: { ...sampling, repetition_penalty: 1.1 } }, [masked])).toMatch(/^repetition_penalty 1.1 .*no call is trained on$/);
 });
 
+test('a stop text that a run forces is warned of where the engine reads tool calls out of the text', async () => {
+  const [masked, plain, raw] = [await engineWith((id) => [id]), await engineWith(null), await engineWith(null)];
+  for (const engine of engines) engine.parses = engine.url !== raw;
+  const sampling = { stop: { default: ['</answer>'] } };
+  expect(await samplingNotice({ sampling }, [masked, plain])).toMatch(/no call is trained on/);
+  expect(await samplingNotice({ sampling }, [plain])).toMatch(/does not continue the one before/);
+  expect(await samplingNotice({ sampling }, [raw])).toBeNull();
+});
+
 test('neutral settings and those left to the agent are not warned of', async () => {
   const sampling = { top_p: 1, top_k: -1, min_p: 0, repetition_penalty: 1, temperature: 0.7, seed: 3 };
   expect(await samplingNotice({ sampling }, ['http://127.0.0.1:9'])).toBeNull();

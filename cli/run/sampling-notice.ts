@@ -1,6 +1,6 @@
 import type { RunConfig } from '../../activities/run-config.ts';
 import { UndiciConnection } from '../../gateway/node/engine-connection.ts';
-import { readTraits } from '../../gateway/token-in/engine-traits.ts';
+import { readTraits, type EngineTraits } from '../../gateway/token-in/engine-traits.ts';
 import type { Sampling } from '../../store/sampling-choices.ts';
 
 const ASK_MS = 10_000;
@@ -15,9 +15,15 @@ export async function samplingNotice({ sampling }: Pick<RunConfig, 'sampling'>, 
   const changing = settingsBeyond(sampling, CHANGES);
   if (changing.length > 0) return `${changing.join(', ')} of the run file's sampling change the probabilities in a way that the trainer cannot reproduce: no call is trained on`;
   const excluding = settingsBeyond(sampling, EXCLUDES);
+  const stops = typeof sampling.stop === 'object';
+  if (excluding.length === 0 && !stops) return null;
+  const traits = await Promise.all(engines.map(traitsOf));
+  const parsing = traits.filter((each) => stops && each?.parses);
+  // A stop string may cut a tool call, which only an ordinary route of the engine then reads as the engine does.
+  if (parsing.some((each) => each?.masks)) return `stop of the run file's sampling takes calls off the routes that return sampling masks, because the engine reads tool calls or reasoning out of the text: no call is trained on. Remove it`;
+  if (parsing.length > 0) return `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a sample of its own and does not continue the one before by its ids. Remove it, or start vLLM without its parsers`;
   if (excluding.length === 0) return null;
-  const returned = await Promise.all(engines.map(returnsMasks));
-  const without = engines.filter((_, i) => !returned[i]);
+  const without = engines.filter((_, i) => !traits[i]?.masks);
   if (without.length === 0) return null;
   return (
     `${excluding.join(', ')} of the run file's sampling truncate it, and ${without.join(', ')} ${without.length === 1 ? 'does' : 'do'} not return sampling masks: ` +
@@ -33,12 +39,13 @@ function settingsBeyond(sampling: Sampling, neutral: Neutral): string[] {
   });
 }
 
-async function returnsMasks(url: string): Promise<boolean> {
+/** Returns null when the engine cannot be asked. */
+async function traitsOf(url: string): Promise<EngineTraits | null> {
   const connection = new UndiciConnection(url);
   try {
-    return (await readTraits(connection, null, AbortSignal.timeout(ASK_MS)))?.masks ?? false;
+    return await readTraits(connection, null, AbortSignal.timeout(ASK_MS));
   } catch {
-    return false;
+    return null;
   } finally {
     await connection.close();
   }

@@ -10,7 +10,7 @@ import type { PlacedRequest } from './call.ts';
 import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
 import { heldBytes } from './held-bytes.ts';
 import { constraintsOf, type BindsTools } from './constraints.ts';
-import { isRelaxed, sampledFrom, samplingOf } from './sampling.ts';
+import { forcedOf, isRelaxed, sampledFrom, samplingOf } from './sampling.ts';
 import { defectOf, isMasked, type Untrainable } from './tokens.ts';
 import { versionOf, versionSpans } from './versions.ts';
 
@@ -47,6 +47,8 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
   const label = lease?.label ?? null;
   const from = sampledFrom(sampled, mode, bindsTools);
   const constraints = constraintsOf(request.body, bindsTools);
+  // An engine that binds all tools still holds a relaxed request to their schemas.
+  const isHinted = isRelaxed(request.body, trial) && constraintsOf(sampled, bindsTools).length === 0;
   const version = trial.runId === null ? null : versionOf(label);
   const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, mask, finishReason } = choice;
@@ -83,7 +85,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     base: isRefused ? null : request.past.base,
     known: request.past.known,
     size: heldBytes(request.size, ending),
-    sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}), ...(constraints.length > 0 ? { constraints, constrained_decoding: isRelaxed(request.body, trial) ? 'hint' : 'enforce', client: request.client } : {}) },
+    sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}), ...(constraints.length > 0 ? { constraints, constrained_decoding: isHinted ? 'hint' : 'enforce', client: request.client } : {}), ...forcedOf(trial.sampling, sampled) },
     engine: lease?.replica.connection.url ?? null,
     policyLabel: (lease && isAdapter(lease) ? null : reportedLabel(choices)) ?? label,
     parentId: request.past.parent?.callId ?? null,

@@ -39,6 +39,7 @@ test('a run chooses where its agents’ replies stop and how the chat template r
   const trial = await gateway.trial({ sampling });
   await trial.chat({ ...ASK, stop: ['\n'], chat_template_kwargs: { enable_thinking: true, lines: 2 } });
   expect(gateway.engine.last.body).toMatchObject({ stop: ['</answer>'], chat_template_kwargs: { enable_thinking: false, lines: 2 } });
+  expect((await trial.calls())[0]?.sampling).toMatchObject({ stop: ['</answer>'], chat_template_kwargs: { enable_thinking: false, lines: 2 } });
   const ofText = sampledBody({ body: { prompt: 'x' }, maxTokens: null, n: 1 }, { runId: null, sampling }, null);
   expect(ofText).toEqual({ prompt: 'x', stop: ['</answer>'] });
   const other = await gateway.trial({ sampling: { stop: { default: ['.'] } } });

@@ -26,11 +26,16 @@ export function sampledBody(
     const isDefault = typeof choice === 'object' && 'default' in choice;
     sampled[key] = choice === 'agent' ? body[key] : isDefault ? (body[key] ?? choice.default) : choice;
   }
-  // A text completion has no chat template.
-  if (template && body.messages !== undefined) sampled.chat_template_kwargs = { ...(isObject(body.chat_template_kwargs) ? body.chat_template_kwargs : {}), ...template };
+  if (template) Object.assign(sampled, withTemplate(body, trial));
   const limit = reserved === null ? tokenLimit(trial, maxTokens, 1) : Math.floor(reserved / n);
   if (limit !== null) sampled.max_tokens = limit;
   return isRelaxed(body, trial) ? relaxed(sampled) : sampled;
+}
+
+/** Returns the request's template variables with the trial's own over them. A text completion has no chat template. */
+export function withTemplate({ messages, chat_template_kwargs: own }: JsonObject, { sampling }: { sampling: Sampling }): JsonObject {
+  const { chat_template_kwargs: forced } = sampling;
+  return forced && messages !== undefined ? { chat_template_kwargs: { ...(isObject(own) ? own : {}), ...forced } } : {};
 }
 
 /** Returns whether the prompt asks for the form of the reply, in place of a constraint on the engine. */
@@ -54,6 +59,12 @@ export function samplingOf(body: Record<string, unknown>): Record<string, number
   }
   return numbers;
 }
+
+/** The trial's own settings in force that are no numbers, for the record: they do not stand in the request. */
+export const forcedOf = ({ stop, chat_template_kwargs: template }: Sampling, sampled: Record<string, unknown>): JsonObject => ({
+  ...(stop !== undefined && isSet(sampled.stop) ? { stop: sampled.stop } : {}),
+  ...(template && sampled.chat_template_kwargs !== undefined ? { chat_template_kwargs: sampled.chat_template_kwargs } : {}),
+});
 
 /** Settings that exclude ids and leave the ratios between the other ids unchanged, except those that hold a reply to a form. */
 const EXCLUSIONS = ['bad_words', 'allowed_token_ids', 'min_tokens'];

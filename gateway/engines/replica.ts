@@ -25,6 +25,8 @@ export class ReplicaMemory {
   lastLabel: string | null | undefined;
   models: Model[] | null = null;
   traits: { known: EngineTraits | null } | null = null;
+  /** What its process said before it was asked again, or its predecessor. */
+  lastTraits: EngineTraits | null = null;
   mode: { known: LogprobsMode | null } | null = null;
   coolUntil = 0;
 
@@ -105,25 +107,31 @@ export class Replica {
   }
 
   /**
-   * Returns what token-in needs to know of the engine; null when the engine lacks the routes, or failed to answer a moment ago, so that not each
-   * call asks an engine in difficulty again. Rejects when it fails to answer now.
+   * Returns what token-in needs to know of the engine; null when the engine lacks the routes. When it failed to answer a moment ago, returns
+   * what it said before, so that not each call asks an engine in difficulty again. Rejects when it fails to answer now and was never known.
    */
   traits(model: string | null): Promise<EngineTraits | null> {
     if (this.#traits) return this.#traits;
     const { traits: told } = this.#memory;
     if (told) return Promise.resolve(told.known);
-    if (Date.now() < this.#traitsFailedUntil) return Promise.resolve(null);
+    if (Date.now() < this.#traitsFailedUntil) return Promise.resolve(this.#memory.lastTraits);
     const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS));
     this.#traits = traits;
-    traits.then(
-      (known) => this.#traits === traits && (this.#memory.traits = { known }),
-      () => {
-        if (this.#traits !== traits) return;
-        this.#traits = null;
-        this.#traitsFailedUntil = Date.now() + COOL_MS;
-      },
-    );
-    return traits;
+    const keep = (known: EngineTraits | null) => {
+      if (this.#traits !== traits) return;
+      this.#memory.traits = { known };
+      this.#memory.lastTraits = known;
+    };
+    const forget = () => {
+      if (this.#traits !== traits) return;
+      this.#traits = null;
+      this.#traitsFailedUntil = Date.now() + COOL_MS;
+    };
+    traits.then(keep, forget);
+    return traits.catch((error: unknown) => {
+      if (this.#memory.lastTraits) return this.#memory.lastTraits;
+      throw error;
+    });
   }
 
   /** Returns whether the engine's model and chat template accept such messages. Returns true when it cannot be asked; a call then shows the answer. */

@@ -52,6 +52,21 @@ test('a large request with a wrong key is refused before its body has come', asy
   expect(status).toBe(401);
 });
 
+test('a body that announces more bytes than are accepted gets a 413, and the trial keeps the refusal', async () => {
+  const trial = await gateway.trial();
+  const refuse = () =>
+    new Promise((resolve, reject) => {
+      const headers = { authorization: `Bearer ${trial.key}`, 'content-length': 2 ** 40 };
+      const asking = request(`${gateway.gateway.url}/${trial.id}/v1/chat/completions`, { method: 'POST', headers }, (reply) => resolve(reply.statusCode));
+      asking.on('error', reject);
+      asking.write('{');
+    });
+  expect([await refuse(), await refuse()]).toEqual([413, 413]);
+  const refusals = async () => (await (await gateway.admin('GET', `/sessions/${trial.id}`)).json()).refusals;
+  await eventually(async () => (await refusals()).count === 2);
+  expect(await refusals()).toMatchObject({ latest: [{ code: 'request_too_large' }, { code: 'request_too_large' }] });
+});
+
 test('an agent that leaves a large call ends it, and a large stream that fails is cut', async () => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'hang';

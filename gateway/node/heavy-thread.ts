@@ -17,8 +17,8 @@ const NICE = 10;
 export async function runHeavyThread(): Promise<void> {
   const { options, token }: ThreadOptions = workerData;
   const report = (what: Report) => parentPort?.postMessage(what);
-  // On Linux, this sets only the priority of the calling thread.
-  setPriority(0, NICE);
+  // Only Linux sets the priority of the calling thread alone; elsewhere this would be the whole gateway's.
+  if (process.platform === 'linux') setPriority(0, NICE);
   const end = new LaneEnd(token);
   const gateway = await startGateway({ ...options, host: '127.0.0.1', port: 0, lane: end, log: (log) => report({ log }) });
   parentPort?.on('message', (order: Order) => {

@@ -12,6 +12,7 @@ import { messages } from '../protocols/messages/messages.ts';
 import { countRequest } from '../protocols/messages/shape.ts';
 import { promptFieldsOf } from '../protocols/messages/to-chat.ts';
 import { parseAs } from '../protocols/parse-as.ts';
+import { withTemplate } from '../chat/sampling.ts';
 import { hasManyNodes, isHeavy } from '../heavy.ts';
 import { readBody } from '../read-body.ts';
 import { requestIdHeader } from '../request-id.ts';
@@ -33,7 +34,7 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       if (handOver && hasManyNodes(nodes)) return await handOver(bytes);
       const { checked } = parseAs(countRequest, bytes);
       const { tool_choice: _, parallel_tool_calls: __, ...prompt } = promptFieldsOf(checked);
-      const input_tokens = await askEngine(deps, trial, signal, (lease, until) => count(lease, prompt, until));
+      const input_tokens = await askEngine(deps, trial, signal, (lease, until) => count(lease, { ...prompt, ...withTemplate(prompt, trial) }, until));
       return c.json({ input_tokens }, 200, requestIdHeader(messages));
     } finally {
       leave();

@@ -22,7 +22,7 @@ import { PROTOCOLS } from '../protocols/all.ts';
 import { chatCompletions } from '../protocols/chat-completions.ts';
 import type { Protocol } from '../protocols/protocol.ts';
 import { hasManyNodes, isHeavy } from '../heavy.ts';
-import { isLarge, readBody } from '../read-body.ts';
+import { checkAnnounced, isLarge, readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
 import { giveBack, keepReserved } from '../reservation.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
@@ -51,10 +51,14 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const { headers, signal } = c.req.raw;
       const agent = { signal, cut: c.env?.cut, delivered: c.env?.delivered ?? (async () => true) };
       const handOver = c.env?.handOver;
-      if (handOver && isHeavy(c.req.raw)) return handOver(null);
       const claim = claimOf(deps, c.req.param('trial'), headers);
-      // A stranger is refused before its body is read, and before a large one also a key that is over.
       if (claim.attempt !== null) c.set('trial', { id: claim.trialId, attempt: claim.attempt });
+      checkAnnounced(c.req.raw, deps.settings);
+      // A stranger is refused before its body is read or handed over. The holder of a key whose attempt has ended is refused before a large body is read.
+      if (handOver && isHeavy(c.req.raw)) {
+        if (claim.attempt === null) await openClaimed(deps, claim, headers);
+        return await handOver(null);
+      }
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
       const { hold, leave } = admit(deps, id, c.req.raw);
       try {

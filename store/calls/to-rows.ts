@@ -64,9 +64,10 @@ export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; by
   const rows = records.flatMap((record) => {
     const before = block.size;
     const ofCall = rowsOf(record, block);
-    // The bytes that the trial stores if this call and all before it are admitted, so that its rows are admitted together.
-    const bytesSoFar = (stored.get(record.trialId) ?? 0) + block.size - before + ROW_BYTES * ofCall.length;
-    stored.set(record.trialId, bytesSoFar);
+    // The bytes that the attempt stores if this call and all before it are admitted, so that its rows are admitted together. A late call of an earlier attempt is refused.
+    const attempt = `${record.trialId} ${record.attempt}`;
+    const bytesSoFar = (stored.get(attempt) ?? 0) + block.size - before + ROW_BYTES * ofCall.length;
+    stored.set(attempt, bytesSoFar);
     for (const row of ofCall) row.bytesSoFar = bytesSoFar;
     return ofCall;
   });
