@@ -1,6 +1,6 @@
 /** Above these limits, a call would block the event loop for more than about 2 ms; most calls take 0.5 ms (`bench/attacks/bodies.ts` measures the effect on others). */
-const HEAVY_BYTES = 128 * 2 ** 10;
-const HEAVY_NODES = 3_000;
+export const HEAVY_BYTES = 128 * 2 ** 10;
+export const HEAVY_NODES = 3_000;
 
 /** Returns whether a body may be heavy, from its headers. A compressed body, or one of unknown length, may be. */
 export const isHeavy = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > HEAVY_BYTES;

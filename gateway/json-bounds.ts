@@ -75,5 +75,8 @@ function hasBrackets(body: Uint8Array, moreThan: number): boolean {
   return count > moreThan;
 }
 
+/** Returns whether the error is the refusal of a body with too many nodes. */
+export const isTooComplex = (error: unknown): boolean => error instanceof Failure && error.code === 'request_too_complex';
+
 const tooComplex = (maxBodyNodes: number) =>
   new Failure(413, 'request_too_complex', `the body has more than ${maxBodyNodes} values and keys, counted by brackets, commas and colons (setting max_body_nodes)`, { retryable: false });

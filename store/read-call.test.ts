@@ -4,6 +4,7 @@ import { calls } from './schema.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { readCall } from './queries/read-call.ts';
 import { readCalls } from './queries/read-calls.ts';
+import { TooMuchToRead } from './queries/read-limit.ts';
 import { readTurn } from './queries/read-turn.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { contentOf } from './calls/content.ts';
@@ -29,6 +30,11 @@ test('a call that goes on from others, or names what another branch brought, is 
   expect(await read(next.id)).toMatchObject({ httpStatus: 200, request: { messages: [one, user('four')] }, response: reply('3') });
   expect(await read(across.id)).toMatchObject({ request: { messages: [one, three] }, response: reply('4') });
   expect([await read(next.id, 2), await read(next.id, 1, 'other')]).toEqual([undefined, undefined]);
+  for (const { id } of [next, across]) {
+    const loaded: Uint8Array[] = [];
+    await expect(readCall(store.db, { trialId: 'trial', attempt: 1, id }, { maxBytes: 100, onRead: (json) => loaded.push(json) })).rejects.toThrow(TooMuchToRead);
+    expect(loaded).toEqual([]);
+  }
 });
 
 test('a call of the first release, whose unknown lists were stored item by item, is a base for calls of today', async () => {

@@ -46,6 +46,8 @@ export type RecordedCalls = {
   call: (id: string) => Promise<Earlier | null>;
   /** The replies by call. Calls that do not exist are absent. */
   replies: (ids: readonly string[]) => Promise<ReadonlyMap<string, JsonObject>>;
+  /** Receives about how many bytes the request gains, before they are added. Throws when there are too many. */
+  gain: (bytes: number) => void;
 };
 export type Wants = { logprobs: boolean; tokenIds: boolean; usage: boolean };
 

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import type { JsonObject } from '../json.ts';
 import { calling } from '../testing/calling.ts';
 import { readEvents } from '../testing/protocol-events.ts';
+import { IN_WORKERD } from '../testing/harness.ts';
 import { useTokenGateway } from '../testing/token-gateway.ts';
 
 const gateway = useTokenGateway();
@@ -65,6 +66,50 @@ test('an item that the attempt does not have is refused by its place and id', as
     const reply = await post(trial, 'responses', { input: [user('hi'), { type: 'item_reference', id: named }] });
     expect(reply.status).toBe(400);
     expect(await reply.json()).toMatchObject({ error: { code: 'item_not_found', message: expect.stringContaining(`input.1: this attempt of the trial has no item "${named}"`) } });
+  }
+});
+
+test.each([['custom', 'function'], ['function', 'custom']])('a named call of a %s tool stands in the prompt when later steps bring the tool as %s, or not at all', async (type, later) => {
+  const trial = await gateway.trial();
+  gateway.toy.script = [calling({ name: 'patch', arguments: { input: 'x' } }), 'done', 'bye'].map((text) => ({ text }));
+  const asked = (tools: JsonObject[], input: unknown[]) => post(trial, 'responses', { tools, input });
+  const { output } = await gateway.json(await asked([{ type, name: 'patch' }], [user('go')]));
+  const [call] = output as JsonObject[];
+  const history = [user('go'), { type: 'item_reference', id: call?.id }, { type: `${type === 'custom' ? 'custom_tool' : 'function'}_call_output`, call_id: call?.call_id, output: 'ok' }];
+  for (const tools of [[], [{ type: later, name: 'patch' }]]) expect((await asked(tools, history)).status).toBe(200);
+  for (const { request } of (await trial.calls()).slice(1)) expect(request.messages).toMatchObject([user('go'), { role: 'assistant', tool_calls: [{ function: { name: 'patch' } }] }, { role: 'tool' }]);
+});
+
+test('a second place of a text names nothing more, and a place that the reply does not have is refused', async () => {
+  const trial = await gateway.trial();
+  const { output } = await gateway.json(await post(trial, 'responses', { input: 'hi' }));
+  const id = String((output as JsonObject[])[0]?.id).replace(/_0$/, '');
+  const named = (...ids: string[]) => post(trial, 'responses', { input: [user('hi'), ...ids.map((each) => ({ type: 'item_reference', id: each })), user('more')] });
+  expect((await named(`${id}_0`, `${id}_1`)).status).toBe(200);
+  expect((await trial.calls())[1]?.request.messages).toMatchObject([user('hi'), { role: 'assistant' }, user('more')]);
+  for (const unknown of [id.replace('msg', 'fc'), id.replace('msg', 'rs')]) {
+    const reply = await named(`${unknown}_0`);
+    expect([reply.status, (await reply.json()).error.code]).toEqual([400, 'item_not_found']);
+  }
+});
+
+test.skipIf(IN_WORKERD)('a small request that names much recorded content has the limits of a large one, and is answered by the thread for these', async () => {
+  const trial = await gateway.trial();
+  gateway.toy.script = Array.from({ length: 4 }, () => ({ text: 'word '.repeat(12_000) }));
+  const reply = await gateway.json(await post(trial, 'responses', { input: 'tell' }));
+  const [item] = reply.output as JsonObject[];
+  const naming = (times: number) => post(trial, 'responses', { input: [...Array(times).fill({ type: 'item_reference', id: item?.id }), user('more')] });
+  expect((await naming(3)).status).toBe(200);
+  await gateway.restart({ settings: { maxBodyBytes: 300_000 } });
+  const refused = await naming(6);
+  expect([refused.status, (await refused.json()).error.code]).toEqual([413, 'request_too_large']);
+  expect((await naming(3)).status).toBe(200);
+  await gateway.restart({ heavyThread: new URL('data:text/javascript,throw new Error("no thread")') });
+  expect((await naming(1)).status).toBe(200);
+  const previous = (await trial.calls()).at(-2)?.id.replaceAll('-', '');
+  for (const large of [naming(3), post(trial, 'responses', { input: 'more', previous_response_id: `resp_${previous}` })]) {
+    const answer = await large;
+    expect([answer.status, (await answer.json()).error.code]).toEqual([503, 'large_requests_unavailable']);
   }
 });
 

@@ -63,16 +63,19 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const { hold, leave } = admit(deps, id, c.req.raw);
       try {
         const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);
-        if (handOver && hasManyNodes(nodes)) {
+        const leaveToHeavy = handOver && (() => {
           leave();
-          return await handOver(bytes);
-        }
+          return handOver(bytes);
+        });
+        if (leaveToHeavy && hasManyNodes(nodes)) return await leaveToHeavy();
         // What the trial has used of its budgets changes while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
         const retry = retryOf(headers, bytes);
         c.set('trial', trial);
         c.set('body', { size: bytes.byteLength, digest: retry.digest });
-        const request = { ...protocol.parse(bytes), size: bytes.byteLength, client: headers.get('user-agent')?.slice(0, LONGEST_CLIENT) ?? null, retry };
+        const asked = { ...protocol.parse(bytes), size: bytes.byteLength, client: headers.get('user-agent')?.slice(0, LONGEST_CLIENT) ?? null, retry };
+        const request = asked.fromRecord ? await resolveReferences(deps, trial, asked, { hold, isLight: leaveToHeavy !== undefined }) : asked;
+        if (!request) return await leaveToHeavy?.();
         return await once(trial, request, headers, agent, leave);
       } catch (error) {
         leave();
@@ -115,9 +118,8 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   /** `leaveSame`: called when the reply was delivered or lost; null for a call that its client never tries again by name. */
-  async function begin(trial: TrialNow, asked: Asked, agent: Agent, leaveOpen: () => void, leaveSame: (() => void) | null): Promise<Response> {
+  async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveOpen: () => void, leaveSame: (() => void) | null): Promise<Response> {
     try {
-      const request = await resolveReferences(deps, trial, asked);
       const conversation = conversationOf(request.body);
       const { leftOut = [] } = request;
       const outline = outlineOf({ ...request.body, ...request.kept, ...(leftOut.length > 0 ? { left_out: leftOut } : {}) });

@@ -1,29 +1,55 @@
-import { sql } from 'drizzle-orm';
+import { sql, type SQL } from 'drizzle-orm';
 import { MissingContent, restorer, type Texts } from '../calls/restore.ts';
 import type { Database } from '../database.ts';
 import { calls } from '../schema.ts';
-import { readCalls } from './read-calls.ts';
+import { NO_LIMIT, TooMuchToRead, type ReadLimit } from './read-limit.ts';
 
 type Row = { id: string; baseId: string | null; httpStatus: number; request: Uint8Array; response: Uint8Array | null };
+type Sized = Omit<Row, 'request'> & { request: Uint8Array | null; total: string };
 export type ReadCall = Texts & { httpStatus: number };
 
+const COLUMNS = ['id', 'seq', 'base_id', 'http_status', 'request', 'response'];
+const columnsOf = (table: SQL): SQL => sql.join(COLUMNS.map((column) => sql`${table}.${sql.identifier(column)}`), sql`, `);
+
 /**
- * The texts of one call of an attempt. It is put together from the calls that it builds on; where it names a content that another
- * branch brought, from all of the attempt.
+ * Reads the texts of one call of an attempt. Restores it from the calls that it builds on; where it names a content that another branch
+ * brought, from all calls of the attempt up to it. Throws `TooMuchToRead` before it loads more than the limit.
  */
-export async function readCall(db: Database, { trialId, attempt, id }: { trialId: string; attempt: number; id: string }): Promise<ReadCall | undefined> {
-  const { rows } = await db.execute<Row>(sql`
-    with recursive line as (
-      select id, seq, base_id, http_status, request, response from ${calls} where id = ${id} and trial_id = ${trialId} and attempt = ${attempt}
+export async function readCall(db: Database, { trialId, attempt, id }: { trialId: string; attempt: number; id: string }, limit = NO_LIMIT): Promise<ReadCall | undefined> {
+  const ofAttempt = sql`call.trial_id = ${trialId} and call.attempt = ${attempt}`;
+  const line = sql`
+    with recursive found as (
+      select ${columnsOf(sql`call`)} from ${calls} call where call.id = ${id} and ${ofAttempt}
       union all
-      select base.id, base.seq, base.base_id, base.http_status, base.request, base.response from ${calls} base join line on base.id = line.base_id
-    )
-    select id, base_id as "baseId", http_status as "httpStatus", request, response from line order by seq`);
-  const restore = restorer();
+      select ${columnsOf(sql`base`)} from ${calls} base join found on base.id = found.base_id
+    )`;
   try {
-    return rows.map((row) => ({ ...restore(row), httpStatus: row.httpStatus })).at(-1);
+    return restoredLast(await readRows(db, line, limit), limit);
   } catch (error) {
     if (!(error instanceof MissingContent)) throw error;
-    return (await readCalls(db, { trialId, attempt })).find((call) => call.id === id);
+    const before = sql`with found as (select ${columnsOf(sql`call`)} from ${calls} call where ${ofAttempt} and call.seq <= (select seq from ${calls} where id = ${id}))`;
+    return restoredLast(await readRows(db, before, limit), limit);
   }
+}
+
+/** PostgreSQL knows the length of a value without loading it. */
+async function readRows(db: Database, found: SQL, { maxBytes }: ReadLimit): Promise<Row[]> {
+  const { rows } = await db.execute<Sized>(sql`
+    ${found}, size as (select coalesce(sum(octet_length(request) + coalesce(octet_length(response), 0)), 0) as total from found)
+    select id, base_id as "baseId", http_status as "httpStatus", total, case when total <= ${maxBytes} then request end as request,
+      case when total <= ${maxBytes} then response end as response
+    from found cross join size order by seq`);
+  return rows.map(({ total, request, ...row }) => {
+    if (!request) throw new TooMuchToRead(Number(total));
+    return { ...row, request };
+  });
+}
+
+function restoredLast(rows: readonly Row[], { onRead }: ReadLimit): ReadCall | undefined {
+  const restore = restorer();
+  return rows.map((row) => {
+    onRead(row.request);
+    if (row.response) onRead(row.response);
+    return { ...restore(row), httpStatus: row.httpStatus };
+  }).at(-1);
 }

@@ -12,12 +12,18 @@ export type ItemType = keyof typeof PREFIXES;
  */
 export const itemId = (type: ItemType, callId: string, place: number): string => `${asProtocolId(PREFIXES[type], callId)}_${place}`;
 
-const ITEM_ID = new RegExp(`^(${Object.values(PREFIXES).join('|')})_([0-9a-f]{32})_\\d+$`);
+const ITEM_ID = new RegExp(`^(${Object.values(PREFIXES).join('|')})_([0-9a-f]{32})_(\\d{1,4})$`);
 
-/** Returns the call whose item has this id; null when the id cannot be one of ours. */
-export function callOfItem(id: string): string | null {
-  const [, prefix, call] = ITEM_ID.exec(id) ?? [];
-  return prefix === undefined ? null : callOfId(prefix, `${prefix}_${call}`);
+/** `kind`: items of one kind are counted together. */
+export type ItemPlace = { callId: string; kind: 'message' | 'reasoning' | 'call'; place: number };
+const KINDS: Record<string, ItemPlace['kind']> = { msg: 'message', rs: 'reasoning', fc: 'call', ctc: 'call' };
+
+/** Returns the call whose item has this id, and the item's place; null when the id cannot be one of ours. */
+export function placeOfItem(id: string): ItemPlace | null {
+  const [, prefix = '', call, place] = ITEM_ID.exec(id) ?? [];
+  const kind = KINDS[prefix];
+  const callId = callOfId(prefix, `${prefix}_${call}`);
+  return kind === undefined || callId === null ? null : { callId, kind, place: Number(place) };
 }
 
 export const textPart = (text: string, logprobs: unknown): JsonObject => ({ type: 'output_text', text, annotations: [], logprobs });

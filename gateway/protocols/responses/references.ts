@@ -1,25 +1,42 @@
+import { stringifyExact } from '../../../store/exact-json.ts';
+import type { JsonObject } from '../../json.ts';
 import { onlyChoice } from '../said.ts';
 import { Failure } from '../../failure.ts';
 import type { RecordedCalls } from '../../chat/request.ts';
-import { callOfItem, outputOf } from './items.ts';
+import { outputOf, placeOfItem } from './items.ts';
 import { servedItem, type Asked, type Item } from './shape.ts';
 import type { NamedTool } from './tools.ts';
+
+/** An item of a recorded reply. `item`: null for an id that adds nothing to the item of another id. */
+type Recorded = { item: Item | null; bytes: number };
 
 /** Returns the input with the recorded items in place of references to their ids. One query reads them all. */
 export async function withReferences(input: Asked['input'], tools: readonly NamedTool[], recorded: RecordedCalls): Promise<Asked['input']> {
   if (typeof input === 'string') return input;
-  const callIds = new Set(input.flatMap((item) => (item.type === 'item_reference' ? (callOfItem(item.id) ?? []) : [])));
+  const callIds = new Set(input.flatMap((item) => (item.type === 'item_reference' ? (placeOfItem(item.id)?.callId ?? []) : [])));
   if (!input.some(({ type }) => type === 'item_reference')) return input;
-  const replies = callIds.size > 0 ? await recorded.replies([...callIds]) : new Map();
+  const replies = callIds.size > 0 ? await recorded.replies([...callIds]) : new Map<string, JsonObject>();
+  const known = new Map<string, Recorded>();
   return input.flatMap((item, i): Item[] => {
     if (item.type !== 'item_reference') return [item];
-    const callId = callOfItem(item.id);
-    const reply = callId === null ? undefined : replies.get(callId);
-    if (callId === null || !reply) throw unknownItem(item.id, i);
-    const found = outputOf(onlyChoice(reply), tools, callId).find(({ id }) => id === item.id);
-    // A text that a stream gave in several items is recorded as one item, which the first of those ids names.
-    return found ? [servedItem.parse(found)] : [];
+    const found = known.get(item.id) ?? recordedItem(item.id, replies, tools);
+    if (!found) throw unknownItem(item.id, i);
+    known.set(item.id, found);
+    recorded.gain(found.bytes);
+    return found.item ? [found.item] : [];
   });
+}
+
+/** Finds the item by its call and place. The tools of this request decide the kind of a tool call's item, and they may differ from those of the recorded call. */
+function recordedItem(id: string, replies: ReadonlyMap<string, JsonObject>, tools: readonly NamedTool[]): Recorded | null {
+  const named = placeOfItem(id);
+  const reply = named && replies.get(named.callId);
+  if (!reply) return null;
+  const ofKind = outputOf(onlyChoice(reply), tools, named.callId).filter(({ id: each }) => placeOfItem(String(each))?.kind === named.kind);
+  const found = ofKind[named.place];
+  if (found) return { item: servedItem.parse(found), bytes: stringifyExact(found).length };
+  // A streamed reply may have several texts; the record joins them into one, with the id of the first. The other ids add nothing.
+  return named.kind !== 'call' && ofKind.length > 0 ? { item: null, bytes: 0 } : null;
 }
 
 const unknownItem = (id: string, place: number) => {

@@ -1,3 +1,4 @@
+import { stringifyExact } from '../../../store/exact-json.ts';
 import { errorBody, Failure } from '../../failure.ts';
 import type { JsonObject } from '../../json.ts';
 import type { ModelRequest, RecordedCalls } from '../../chat/request.ts';
@@ -58,6 +59,7 @@ async function complete(request: ModelRequest, asked: Asked, recorded: RecordedC
   if (!earlier) throw unknownResponse(previous);
   const own = listed(body);
   const said = listed(earlier.request).slice(earlier.request.instructions_first === true ? 1 : 0);
+  for (const message of [...said, earlier.message]) recorded.gain(stringifyExact(message).length);
   const added = instructions ? 1 : 0;
   return { ...request, body: { ...body, messages: [...own.slice(0, added), ...said, earlier.message, ...own.slice(added)] } };
 }
