@@ -54,6 +54,19 @@ test('an error in the middle of a stream is the request’s where the engine sta
   expect((await trial.calls()).map(({ fault }) => fault)).toEqual(['request', 'engine']);
 });
 
+test('an engine that is silent to one request and answers others is that request’s fault', async () => {
+  await gateway.restart({ settings: { ...IMPATIENT, idleMs: 1_000 } });
+  gateway.engine.fault = 'hang';
+  const [silent, other] = [await gateway.trial(), await gateway.trial()];
+  const over = new AbortController();
+  const stream = silent.chat({ ...ASK, stream: true }).then(readStream).finally(() => over.abort());
+  await eventually(() => gateway.engine.seen.length === 1);
+  gateway.engine.fault = 'none';
+  while (!over.signal.aborted) expect((await other.chat(ASK)).status).toBe(200);
+  expect(await stream).toMatchObject({ broken: true });
+  expect(await silent.calls()).toMatchObject([{ status: 'failed', reason: expect.stringMatching(/^engine_timeout/), fault: 'request' }]);
+});
+
 test('an error that one engine gives a request and another does not is answered by the other, and nobody’s fault', async () => {
   const other = await new FakeEngine().start();
   try {

@@ -1,5 +1,6 @@
-import { isolation } from './isolation.ts';
+import { isolation, type Isolation } from './isolation.ts';
 import { killSandbox } from './kill-tree.ts';
+import { removeLeftFiles } from './left-files.ts';
 import { markerOf, sandboxName, verifierName } from './names.ts';
 import { readOwner, removeOwner } from './owner.ts';
 import { releaseUid } from './own-uid.ts';
@@ -25,11 +26,14 @@ export async function destroySandbox({
  * leave files that cannot be removed, and that must not lose a verdict or stop a worker's start. `keepInTrash` moves the folder to the
  * trash and does not remove it.
  */
-export async function removeNamed(home: string, name: string, { keepInTrash = false } = {}): Promise<void> {
+export async function removeNamed(home: string, name: string, { keepInTrash = false, isolation: given }: { keepInTrash?: boolean; isolation?: Isolation } = {}): Promise<void> {
   try {
     const owner = await readOwner(home, name);
     if (!owner) return;
-    await killSandbox(markerOf(home, name), owner.uid, await isolation());
+    const here = given ?? (await isolation());
+    await killSandbox(markerOf(home, name), owner.uid, here);
+    // The launcher removes these files when the process ends, unless it was killed. The user id may be given to another sandbox.
+    if (here.kind === 'user' && owner.uid !== null) await removeLeftFiles(owner.uid);
     await (keepInTrash ? moveToTrash(home, name) : discard(home, name));
     await releaseUid(home, owner.uid);
     await removeOwner(home, name);

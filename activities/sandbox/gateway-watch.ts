@@ -1,6 +1,5 @@
-import { once } from 'node:events';
 import { connect } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as turnOfTheEventLoop, setTimeout as sleep } from 'node:timers/promises';
 
 const PROBE_MS = 3000;
 const BETWEEN_PROBES_MS = 100;
@@ -23,14 +22,16 @@ export const NO_GATEWAY_FAILURES: GatewayFailures = { gatewayFailures: 0, gatewa
 export class GatewayWatch {
   readonly #host: string;
   readonly #port: number;
+  readonly #probeMs: number;
   #failures = 0;
   #failedAt: number | null = null;
   #probing: Promise<void> | null = null;
   #again = false;
 
-  constructor(host: string, port: number) {
+  constructor(host: string, port: number, probeMs = PROBE_MS) {
     this.#host = host;
     this.#port = port;
+    this.#probeMs = probeMs;
   }
 
   refused({ code = '' }: NodeJS.ErrnoException): void {
@@ -54,22 +55,36 @@ export class GatewayWatch {
   async #probe(): Promise<void> {
     while (this.#again) {
       this.#again = false;
-      const error = await refusal(this.#host, this.#port);
+      const error = await refusal(this.#host, this.#port, this.#probeMs);
       if (error) this.refused(error);
       if (this.#again) await sleep(BETWEEN_PROBES_MS);
     }
   }
 }
 
-/** Returns null when the gateway takes a connection, otherwise the reason why not. */
-async function refusal(host: string, port: number): Promise<Error | null> {
+/** Returns null when the gateway takes a connection, otherwise the reason why not. Only a second timeout counts: the first one can have a cause on this host. */
+async function refusal(host: string, port: number, ms: number): Promise<Error | null> {
+  const first = await probe(host, port, ms);
+  return first === 'timed_out' ? asError(await probe(host, port, ms)) : first;
+}
+
+const asError = (result: ProbeResult): Error | null => (result === 'timed_out' ? new Error('the gateway took no connection in time') : result);
+
+type ProbeResult = Error | 'timed_out' | null;
+
+async function probe(host: string, port: number, ms: number): Promise<ProbeResult> {
   const socket = connect({ host, port });
+  let failure: Error | null = null;
+  const over = Promise.withResolvers<void>();
+  const timer = setTimeout(over.resolve, ms);
+  socket.once('error', (error) => (failure = error)).once('connect', over.resolve).once('close', over.resolve);
   try {
-    await once(socket, 'connect', { signal: AbortSignal.timeout(PROBE_MS) });
-    return null;
-  } catch (error) {
-    return error instanceof Error ? error : new Error(String(error));
+    await over.promise;
+    // If this process was stopped for a while, its timers run before it sees what happened to its sockets.
+    await turnOfTheEventLoop();
+    return failure ?? (socket.connecting ? 'timed_out' : null);
   } finally {
+    clearTimeout(timer);
     socket.destroy();
   }
 }

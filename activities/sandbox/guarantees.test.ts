@@ -1,15 +1,19 @@
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdir, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { chmod, chown, copyFile, mkdir, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
+import { connect, createServer } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { makePrivate } from '../../cli/private-folder.ts';
+import { TestPostgres } from '../../store/testing/postgres.ts';
 import { until } from '../../store/testing/until.ts';
 import type { Sandbox } from './create-sandbox.ts';
+import { removeNamed } from './destroy-sandbox.ts';
 import { guaranteeRows, statementsOf, type GuaranteeName } from './guarantees.ts';
 import type { Isolation } from './isolation.ts';
 import type { Network } from './network.ts';
@@ -18,11 +22,16 @@ import type { ProcessResult } from './run-process.ts';
 import { isolations, sandboxWith, shell, specOf, temporaryHome } from './testing/fixtures.ts';
 
 /** The things that an attempt can use: a sandbox, another sandbox, and things of the host that it should not reach. */
-type World = { isolation: Isolation; home: string; sandbox: Sandbox; other: Sandbox; hostProcess: ChildProcess; token: string };
+type World = { isolation: Isolation; home: string; sandbox: Sandbox; other: Sandbox; hostProcess: ChildProcess; postgres: TestPostgres; token: string };
 
 /** Tries to break one guarantee from inside a sandbox. Returns true when the attempt succeeded. */
 const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
-  hostFiles: (world) => prints(world, `cat ${world.home}/readable.txt`, world.token),
+  hostFiles: async (world) => {
+    const { stdout } = await run(world, `cat ${world.home}/readable.txt; ls -A / | sed s:^:/:; ls -A /etc | sed s:^:/etc/:`);
+    const shown = stdout.split('\n').filter((line) => line.startsWith('/'));
+    const ofPython = `/${world.isolation.python.prefix?.split('/')[1] ?? 'usr'}`;
+    return stdout.includes(world.token) || shown.some((path) => !SHOWN.includes(path) && path !== ofPython);
+  },
   deploymentFiles: (world) => prints(world, `cat ${world.home}/deployment/temporal.db`, world.token),
   otherSandboxes: async (world) => {
     const file = join(world.other.work, 'theirs.txt');
@@ -39,13 +48,34 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     left.forEach((pid) => process.kill(pid, 'SIGKILL'));
     return left.length > 0;
   },
-  rights: (world) => prints(world, 'grep -q "NoNewPrivs:.1" /proc/self/status && grep -q "CapPrm:.0*$" /proc/self/status || echo may', 'may'),
+  rights: async (world) => {
+    if (await prints(world, 'grep -q "NoNewPrivs:.1" /proc/self/status && grep -q "CapPrm:.0*$" /proc/self/status || echo may', 'may')) return true;
+    const setuid = join(world.sandbox.work, 'setuid-id');
+    await copyFile('/usr/bin/id', setuid);
+    await chmod(setuid, 0o4755);
+    const mount = `mount -t tmpfs ${world.token} mounted`;
+    const { stdout } = await run(world, `./setuid-id -u; mkdir -p mounted; ${mount}; unshare --map-root-user --mount ${mount}`);
+    return (process.getuid?.() === 0 && /^0$/m.test(stdout)) || (await readFile('/proc/self/mountinfo', 'utf8')).includes(world.token);
+  },
   filesLeft: async (world) => {
     const name = `trialgate-left-${world.token}`;
-    onTestFinished(async () => void (await Promise.all(SHARED.map((folder) => rm(join(folder, name), { force: true })))));
-    await run(world, SHARED.map((folder) => `echo > ${folder}/${name}`).join('; '));
-    const seen = await Promise.all(SHARED.map(async (folder) => (await readdir(folder)).includes(name)));
-    return seen.includes(true);
+    const open = SHARED.map((folder) => join(folder, `trialgate-open-${world.token}`));
+    const folders = [...SHARED, ...open];
+    onTestFinished(async () => {
+      await Promise.all([...open, ...SHARED.map((folder) => join(folder, name))].map((path) => rm(path, { recursive: true, force: true })));
+    });
+    for (const folder of open) {
+      await mkdir(folder);
+      await chmod(folder, 0o1777);
+    }
+    const left = async (): Promise<boolean> => (await Promise.all(folders.map(async (folder) => (await readdir(folder)).includes(name)))).includes(true);
+    await run(world, folders.map((folder) => `echo > ${folder}/${name}`).join('; '));
+    if (await left()) return true;
+    // The worker and its launcher were killed, so only the removal of the sandbox is left.
+    const { uid, home, name: killed } = await sandboxWith(world.home, {}, undefined, 'killed');
+    if (world.isolation.kind === 'user' && uid !== null) await Promise.all(folders.map((folder) => writeFile(join(folder, name), '').then(() => chown(join(folder, name), uid, uid))));
+    await removeNamed(home, killed, { isolation: world.isolation });
+    return left();
   },
   sharedFolders: async (world) => {
     const name = `trialgate-shared-${world.token}`;
@@ -53,9 +83,8 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     onTestFinished(async () => void (await Promise.all(SHARED.map((folder) => rm(join(folder, name))))));
     return prints(world, SHARED.map((folder) => `cat ${folder}/${name}`).join('; '), world.token);
   },
-  // Without a filter the kernel runs the call and rejects its arguments.
-  systemCalls: (world) =>
-    prints(world, `python3 -c 'import ctypes, errno; c = ctypes.CDLL(None, use_errno=True); c.syscall(435, 0, 0); print(errno.errorcode[ctypes.get_errno()])'`, 'EINVAL'),
+  // Without a filter the kernel runs these calls, or rejects their arguments.
+  systemCalls: (world) => prints(world, `python3 -c '${RARE_CALLS}'`, 'answered'),
   descriptors: async ({ isolation, home, sandbox, token }) => {
     const { signal: _, ...spec } = specOf(isolation, sandbox, 'cat <&20');
     const code = `
@@ -88,6 +117,11 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   },
   agentNetwork: async (world) => connects(world, { kind: 'gateway', url: 'http://127.0.0.1:1', folder: world.sandbox.root }),
   verifierNetwork: (world) => connects(world, { kind: 'none' }),
+  postgres: async ({ isolation, sandbox, postgres }) => {
+    const reply = async (network: Network): Promise<string> => (await shell(isolation, sandbox, `python3 -c '${START_POSTGRES}' ${postgres.port}`, { network })).stdout.trim();
+    expect(await reply({ kind: 'host' })).toBe('asks for a password');
+    return (await reply({ kind: 'gateway', url: 'http://127.0.0.1:1', folder: sandbox.root })) !== '';
+  },
   temporal: async ({ isolation, home, sandbox, token }) => {
     const port = await freePort();
     const server = ['-e', `require('http').createServer((_, response) => response.end('${token}')).listen(${port}, '127.0.0.1')`];
@@ -96,7 +130,11 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
     onTestFinished(() => void behind.kill());
     const answers = (): Promise<boolean> => fetch(`http://127.0.0.1:${port}`).then(async (reply) => (await reply.text()) === token, () => false);
     await until(answers);
-    return printsWith(shell(isolation, sandbox, `curl -s http://127.0.0.1:${port}`, { network: { kind: 'host' } }), token);
+    const own = connect({ port, host: '127.0.0.1' });
+    own.on('error', () => {});
+    onTestFinished(() => void own.destroy());
+    await once(own, 'connect');
+    return printsWith(shell(isolation, sandbox, `python3 -c '${ASK_TEMPORAL}' ${port} ${own.localPort}`, { network: { kind: 'host' }, seconds: 60 }), token);
   },
 };
 
@@ -110,9 +148,47 @@ for _ in range(40):
     os.close(file)
 print("took it")`;
 
+/** System calls with their numbers on x86-64 and their arguments, the first of which makes a namespace. */
+const RARE_CALLS = `
+import ctypes, errno
+libc = ctypes.CDLL(None, use_errno=True)
+calls = {"unshare": [272, 0x10000000], "clone3": [435, 0, 0], "keyctl": [250, 0, -2, 0], "io_uring_setup": [425, 1, 0], "userfaultfd": [323, 1], "add_key": [248, 0, 0, 0, 0, 0]}
+for name, arguments in calls.items():
+    if libc.syscall(*arguments) >= 0 or ctypes.get_errno() not in (errno.EPERM, errno.ENOSYS): print("answered", name)
+if libc.mount(b"none", b"/tmp", b"tmpfs", 0, None) == 0: print("answered mount")`;
+
+/** Begins a session of the superuser, without a password. */
+const START_POSTGRES = `
+import socket, struct, sys
+connection = socket.create_connection(("127.0.0.1", int(sys.argv[1])), 10)
+names = b"user\\0postgres\\0database\\0postgres\\0\\0"
+connection.send(struct.pack("!ii", 8 + len(names), 196608) + names)
+reply = connection.recv(9)
+print("asks for a password" if reply[:1] == b"R" and struct.unpack("!i", reply[5:9])[0] != 0 else reply)`;
+
+/** Asks from a port of its own, and from the port of an allowed process with other addresses. */
+const ASK_TEMPORAL = `
+import socket, sys
+server, own = int(sys.argv[1]), int(sys.argv[2])
+for source in [("127.0.0.1", 0)] + [(f"127.0.0.{last}", own) for last in range(2, 12)]:
+    with socket.socket() as connection:
+        connection.settimeout(10)
+        try:
+            connection.bind(source)
+            connection.connect(("127.0.0.1", server))
+            connection.send(b"GET / HTTP/1.0\\r\\n\\r\\n")
+            while part := connection.recv(1000): print(part)
+        except OSError: pass`;
+
 const GUARD = fileURLToPath(new URL('../../cli/temporal/guard.ts', import.meta.url));
 
 const SHARED = ['/tmp', '/var/tmp', '/dev/shm'];
+
+/** All that a sandbox may see at the top of the file tree and in /etc, besides Python's folder. */
+const SHOWN = [
+  ...['app', 'agents', 'bin', 'sbin', 'lib', 'lib32', 'lib64', 'libx32', 'usr', 'etc', 'proc', 'dev', 'tmp', 'run'].map((name) => `/${name}`),
+  ...['alternatives', 'ca-certificates', 'hosts', 'ld.so.cache', 'localtime', 'nsswitch.conf', 'pki', 'resolv.conf', 'ssl'].map((name) => `/etc/${name}`),
+];
 
 const run = ({ isolation, sandbox }: World, script: string) => shell(isolation, sandbox, script);
 
@@ -125,14 +201,15 @@ async function freePort(): Promise<number> {
   return typeof address === 'object' ? (address?.port ?? 0) : 0;
 }
 
-/** Connects to a listener on this machine's loopback. */
+/** Connects to a listener on this machine's loopback, or to another host. `network.test.ts` tries UDP, abstract sockets and other addresses too. */
 async function connects({ isolation, sandbox }: World, network: Network): Promise<boolean> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   onTestFinished(() => void server.close());
   const address = server.address();
   const port = typeof address === 'object' ? address?.port : 0;
-  return (await shell(isolation, sandbox, `: < /dev/tcp/127.0.0.1/${port}`, { network })).exitCode === 0;
+  // A UDP socket sends nothing when it connects, but needs a route.
+  return (await shell(isolation, sandbox, `: < /dev/tcp/127.0.0.1/${port} || : > /dev/udp/192.0.2.1/9`, { network })).exitCode === 0;
 }
 
 async function prints(world: World, script: string, proof: string): Promise<boolean> {
@@ -151,31 +228,61 @@ async function withCommandLine(argument: string): Promise<number[]> {
 }
 
 const all = await isolations();
+const CLOSED = { isClosed: true };
 const forms = all.map((isolation) => ({ form: `${isolation.kind}`, isolation }));
 for (const isolation of all.slice(0, 1)) forms.push({ form: `${isolation.kind} without seccomp and cgroups`, isolation: { ...isolation, seccomp: null, cgroup: null } });
 
-describe.each(forms)('$form', ({ isolation }) => {
-  const folder = temporaryHome();
-  let world: World;
+/** Makes the deployment's folder as `up` does. One that has something else in it stays open. */
+async function makeDeployment(folder: string, { isClosed }: { isClosed: boolean }, token: string): Promise<void> {
+  await mkdir(folder, { mode: 0o755 });
+  if (!isClosed) await writeFile(join(folder, 'thesis.tex'), '');
+  makePrivate(folder);
+  await writeFile(join(folder, 'temporal.db'), token);
+}
 
-  beforeAll(async () => {
-    const { home } = await folder;
-    const token = randomUUID();
-    const sandbox = await sandboxWith(home, {});
-    const other = await sandboxWith(home, { 'theirs.txt': token }, undefined, 'other');
-    await writeFile(join(home, 'readable.txt'), token);
-    await mkdir(join(home, 'deployment'), { mode: 0o700 });
-    await writeFile(join(home, 'deployment/temporal.db'), token);
-    world = { isolation, home, sandbox, other, token, hostProcess: spawn('sleep', ['3600.25'], { stdio: 'ignore' }) };
-  });
+async function postgresWithPassword(): Promise<TestPostgres> {
+  const postgres = await TestPostgres.create();
+  await writeFile(join(postgres.data, 'pg_hba.conf'), 'host all all 127.0.0.1/32 scram-sha-256\n');
+  const client = new pg.Client({ connectionString: postgres.url });
+  await client.connect();
+  await client.query('select pg_reload_conf()');
+  await client.end();
+  return postgres;
+}
 
-  afterAll(async () => {
-    world.hostProcess.kill('SIGKILL');
-    await (await folder)[Symbol.asyncDispose]();
-  });
+describe('in each form of isolation', () => {
+  const started = postgresWithPassword();
+  afterAll(async () => (await started).close());
 
-  test.each(statementsOf(isolation))('$sentence', async ({ name, held }) => {
-    expect(await ATTEMPTS[name](world)).toBe(!held);
+  describe.each(forms)('$form', ({ isolation }) => {
+    const folder = temporaryHome();
+    let world: World;
+
+    beforeAll(async () => {
+      const { home } = await folder;
+      const token = randomUUID();
+      const sandbox = await sandboxWith(home, {});
+      const other = await sandboxWith(home, { 'theirs.txt': token }, undefined, 'other');
+      await writeFile(join(home, 'readable.txt'), token);
+      await makeDeployment(join(home, 'deployment'), CLOSED, token);
+      world = { isolation, home, sandbox, other, token, postgres: await started, hostProcess: spawn('sleep', ['3600.25'], { stdio: 'ignore' }) };
+    });
+
+    afterAll(async () => {
+      world.hostProcess.kill('SIGKILL');
+      await (await folder)[Symbol.asyncDispose]();
+    });
+
+    test.each(statementsOf(isolation, CLOSED))('$sentence', async ({ name, held }) => {
+      expect(await ATTEMPTS[name](world)).toBe(!held);
+    });
+
+    test("a deployment's folder that stays open is said to be readable where it is", async () => {
+      const open = { isClosed: false };
+      await makeDeployment(join(world.home, 'open'), open, world.token);
+      const { held } = statementsOf(isolation, open).find(({ name }) => name === 'deploymentFiles') ?? { held: null };
+      expect(await prints(world, `cat ${world.home}/open/temporal.db`, world.token)).toBe(!held);
+    });
   });
 });
 

@@ -7,9 +7,13 @@ export type Guarantee = {
   fails: string;
   heldBy: readonly Isolation['kind'][];
   needs?: 'seccomp' | 'cgroup';
+  /** Whether a sandbox with a user of its own needs a deployment's folder that is closed to other users. */
+  needsClosedHome?: true;
 };
 
 type Form = Pick<Isolation, 'kind' | 'seccomp' | 'cgroup'>;
+/** Whether the deployment's folder is closed to other users (mode 0700). */
+type Home = { isClosed: boolean };
 
 /**
  * The guarantees that each form of isolation gives and does not give. The doctor prints these sentences, docs/threat-model.md
@@ -17,14 +21,15 @@ type Form = Pick<Isolation, 'kind' | 'seccomp' | 'cgroup'>;
  */
 export const GUARANTEES = {
   hostFiles: {
-    holds: "A sandbox sees no file of this machine but the system's programs and libraries and a few files of /etc.",
+    holds: "A sandbox sees no file of this machine but the system's programs and libraries, a few files of /etc, Python's folder and the folder of the agents.",
     fails: 'A sandbox reads every file of this machine that its user may read, the hidden tests of tasks among them.',
     heldBy: ['bubblewrap'],
   },
   deploymentFiles: {
     holds: "A sandbox cannot read the deployment's folder: secrets, Temporal's data, checkpoints, batches, logs.",
-    fails: "A sandbox can read the deployment's folder, the secrets too.",
+    fails: "A sandbox can read the deployment's folder and what in it is not closed by itself.",
     heldBy: ['bubblewrap', 'user'],
+    needsClosedHome: true,
   },
   otherSandboxes: {
     holds: 'A sandbox cannot read or change the files of another sandbox.',
@@ -47,7 +52,7 @@ export const GUARANTEES = {
     heldBy: ['bubblewrap', 'user'],
   },
   rights: {
-    holds: 'A sandbox has no capability and gets none: setuid programs give it no rights, and it cannot mount.',
+    holds: 'A sandbox has no capability on this machine and gets none: setuid programs give it no rights, and it mounts nothing that others see.',
     fails: 'A sandbox may get more rights by a setuid program of this machine.',
     heldBy: ['bubblewrap', 'user'],
   },
@@ -68,15 +73,15 @@ export const GUARANTEES = {
     heldBy: ['bubblewrap'],
   },
   filesLeft: {
-    holds: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm is gone when its process has ended or the sandbox is removed.',
+    holds: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm, or to world-writable folders directly in them, is gone when its process has ended or the sandbox is removed.',
     fails: 'What a sandbox writes to /tmp, /var/tmp and /dev/shm stays there.',
     heldBy: ['bubblewrap', 'user'],
   },
   memory: {
-    holds: "A sandbox takes no more memory than its task's `memory_mb`, whatever it takes it for.",
+    holds: "A sandbox never uses more memory than its task's `memory_mb`. Files in memory count too.",
     fails:
-      'The memory of a sandbox is counted twice a second, and one that takes more than `memory_mb` is ended: it may pass it in between, and files in ' +
-      'memory that none of its processes holds open are not counted.',
+      'The memory of a sandbox is counted at most twice a second, and one that uses more than `memory_mb` is ended: between two counts it can use more. Not ' +
+      'counted are files in memory that no process of it shows as open: those in flight between sockets, and those of a process that hides its descriptors.',
     heldBy: ['bubblewrap', 'user'],
     needs: 'cgroup',
   },
@@ -89,8 +94,9 @@ export const GUARANTEES = {
   storage: {
     holds: "A sandbox never takes more disk than its task's `storage_mb`.",
     fails:
-      'The disk that a sandbox takes is counted every two seconds, and one that takes more than `storage_mb` is ended: it may pass it in between. No ' +
-      'single file grows past it.',
+      'The disk that a sandbox uses is counted at most every two seconds, and one that uses more than `storage_mb` is ended: between two counts it can use more. No ' +
+      'single file grows larger. Deleted files that a process shows as open count too. Not counted are deleted files that are only mapped into memory, in ' +
+      'flight between sockets, or in a process that hides its descriptors, and without bubblewrap files outside of the sandbox and in folders that are closed to the worker.',
     heldBy: [],
   },
   agentNetwork: {
@@ -99,8 +105,13 @@ export const GUARANTEES = {
     heldBy: ['bubblewrap'],
   },
   verifierNetwork: {
-    holds: 'A verifier reaches no network at all, the gateway neither.',
+    holds: 'A verifier cannot reach any network, not even the gateway.',
     fails: 'A verifier reaches all that this machine reaches.',
+    heldBy: ['bubblewrap'],
+  },
+  postgres: {
+    holds: "No sandbox reaches PostgreSQL, unless a run or agent file says `network: host`: then PostgreSQL's password alone protects it.",
+    fails: "A sandbox reaches PostgreSQL, and PostgreSQL's password alone protects it.",
     heldBy: ['bubblewrap'],
   },
   temporal: {
@@ -114,8 +125,9 @@ export type GuaranteeName = keyof typeof GUARANTEES;
 
 const NAMES = Object.keys(GUARANTEES).filter((name): name is GuaranteeName => name in GUARANTEES);
 
-function isHeld(name: GuaranteeName, form: Form): boolean {
-  const { heldBy, needs }: Guarantee = GUARANTEES[name];
+function isHeld(name: GuaranteeName, form: Form, home: Home): boolean {
+  const { heldBy, needs, needsClosedHome }: Guarantee = GUARANTEES[name];
+  if (needsClosedHome && form.kind === 'user' && !home.isClosed) return false;
   return heldBy.includes(form.kind) && (!needs || form[needs] !== null);
 }
 
@@ -123,9 +135,9 @@ function isHeld(name: GuaranteeName, form: Form): boolean {
 export type Statement = { name: GuaranteeName; held: boolean; sentence: string };
 
 /** Returns the sentences that are true for this form of isolation. */
-export function statementsOf(isolation: Form): Statement[] {
+export function statementsOf(isolation: Form, home: Home): Statement[] {
   return NAMES.map((name) => {
-    const held = isHeld(name, isolation);
+    const held = isHeld(name, isolation, home);
     return { name, held, sentence: held ? GUARANTEES[name].holds : GUARANTEES[name].fails };
   });
 }
@@ -135,8 +147,13 @@ const KINDS = ['bubblewrap', 'user', 'none'] as const;
 /** Returns the rows of the table in docs/threat-model.md. */
 export function guaranteeRows(): string[] {
   return NAMES.map((name) => {
-    const { heldBy, needs }: Guarantee = GUARANTEES[name];
-    const cells = KINDS.map((kind) => (!heldBy.includes(kind) ? 'no' : needs ? `with ${needs}` : 'yes'));
-    return `| ${GUARANTEES[name].holds} | ${GUARANTEES[name].fails} | ${cells.join(' | ')} |`;
+    const guarantee: Guarantee = GUARANTEES[name];
+    return `| ${guarantee.holds} | ${guarantee.fails} | ${KINDS.map((kind) => cell(guarantee, kind)).join(' | ')} |`;
   });
+}
+
+function cell({ heldBy, needs, needsClosedHome }: Guarantee, kind: Isolation['kind']): string {
+  if (!heldBy.includes(kind)) return 'no';
+  if (needsClosedHome && kind === 'user') return 'if it is closed (0700)';
+  return needs ? `with ${needs}` : 'yes';
 }

@@ -14,6 +14,9 @@ export type Limits = {
   storageMb: number;
 };
 
+/** The most descriptors of one process. With many more, agents could make counting them take seconds. */
+const DESCRIPTORS = 4096;
+
 /**
  * The command behind a shell that sets resource limits. Data, not address space, is limited: Node and Go reserve far
  * more of that than they use. POSIX shells call the limit on processes -u or -p.
@@ -25,6 +28,8 @@ export function limited(argv: string[], { memoryMb, processes, storageMb }: Limi
     `ulimit -d ${Math.ceil(memoryMb * 1024)}`,
     `ulimit -f ${Math.ceil(storageMb * 2048)}`,
     `{ ulimit -p ${tasks} || ulimit -u ${tasks}; } 2>/dev/null`,
+    // This fails if the limit is lower already.
+    `ulimit -n ${DESCRIPTORS} 2>/dev/null`,
     'exec "$@"',
   ];
   return [...asUser(isolation, uid), '/bin/sh', '-c', script.join('\n'), 'sh', ...argv];

@@ -124,6 +124,7 @@ const LIMITS: Record<Exclude<EndReason, 'exited' | 'cancelled'>, string> = {
   output_limit: 'printed too much',
   process_limit: 'started too many processes',
   storage_limit: 'used up its disk space',
+  descriptor_limit: 'opened too many files',
 };
 
 function endingOf({ reason, exitCode, signal, stderr }: ProcessResult): Pick<AgentResult, 'ending' | 'reason'> {

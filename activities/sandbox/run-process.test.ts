@@ -1,3 +1,7 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chown, copyFile, mkdir } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Sandbox } from './create-sandbox.ts';
@@ -133,8 +137,56 @@ for _ in range(40):
     expect(result).toMatchObject({ reason: 'cancelled', stdout: '' });
   });
 
-  test('many files that are small enough alone are too much together', async () => {
-    const writing = 'for i in $(seq 20); do head -c 4M /dev/zero > file-$i; sleep 0.3; done';
-    expect((await shell(isolation, await fresh(), writing, { storageMb: 10 })).reason).toBe('storage_limit');
+  test('many files that are small enough alone are too much together, also if they are deleted and still open', async () => {
+    const writing = 'for i in $(seq 20); do head -c 4M /dev/zero > file-$i; sleep 0.3; done; sleep 60';
+    const deleting = `python3 -c '
+import os, time
+held = []
+for _ in range(8):
+    held.append(open("x", "wb"))
+    os.unlink("x")
+    held[-1].write(bytes(4 * 2**20))
+    held[-1].flush()
+time.sleep(60)
+'`;
+    const ends = [writing, deleting].map(async (script) => (await shell(isolation, await fresh(), script, { storageMb: 10, seconds: 60 })).reason);
+    expect(await Promise.all(ends)).toEqual(['storage_limit', 'storage_limit']);
   });
+
+  test('a sandbox that opens very many descriptors is ended, with control groups and without', async () => {
+    const open = `python3 -c '
+import os, time
+try:
+    for number in range(3, 100000): os.dup2(1, number)
+except OSError: print(number, flush=True)
+time.sleep(60)
+'`;
+    for (const form of [isolation, { ...isolation, cgroup: null }]) {
+      const { reason, stdout } = await shell(form, await fresh(), `for i in 1 2 3; do ${open} & done; wait`, { seconds: 60 });
+      expect(reason).toBe('descriptor_limit');
+      expect(stdout).toBe('4096\n'.repeat(3));
+    }
+  });
+});
+
+const worker = (await isolations()).find(({ bwrap }) => bwrap);
+test.skipIf(process.getuid?.() !== 0 || !worker)('files in a folder that its owner has closed count, also for a worker that is not root (skipped unless root)', async () => {
+  await using folder = await temporaryHome();
+  const bwrap = join(folder.home, 'bwrap');
+  await copyFile(worker?.bwrap ?? '', bwrap);
+  const root = join(folder.home, 'root');
+  await mkdir(root);
+  await chown(root, 61_999, 61_999);
+  const code = `
+    import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+    import { watchStorage } from ${JSON.stringify(new URL('./storage-watch.ts', import.meta.url).href)};
+    mkdirSync('closed');
+    writeFileSync('closed/large', Buffer.alloc(20 * 2 ** 20));
+    chmodSync('closed', 0);
+    const isolation = { kind: 'bubblewrap', bwrap: ${JSON.stringify(bwrap)} };
+    const onExcess = (excess) => process.exit(excess === 'storage_limit' ? 0 : 1);
+    watchStorage({ root: process.cwd(), storageMb: 10, pid: process.pid, uid: null, isolation, onExcess });
+    setTimeout(() => process.exit(2), 30_000);`;
+  const child = spawn(process.execPath, ['--input-type=module', '-e', code], { uid: 61_999, gid: 61_999, cwd: root, stdio: 'inherit' });
+  expect(await once(child, 'exit')).toEqual([0, null]);
 });

@@ -118,9 +118,9 @@ async function runBehind(spec: ProcessSpec, door: Door, cgroup: Cgroup | null): 
 const SIGKILL_EXIT = 137;
 
 /** Watches the limits that the kernel does not enforce. */
-function watch({ limits, root, uid }: ProcessSpec, pid: number | undefined, cgroup: Cgroup | null, onExcess: (excess: Excess) => void): () => void {
+function watch({ limits, root, uid, isolation }: ProcessSpec, pid: number | undefined, cgroup: Cgroup | null, onExcess: (excess: Excess) => void): () => void {
   if (!pid) return () => {};
-  const stops = [watchStorage({ root, storageMb: limits.storageMb, onExcess: () => onExcess('storage_limit') })];
+  const stops = [watchStorage({ ...limits, root, pid, uid, isolation, onExcess })];
   if (!cgroup) stops.push(watchTree({ ...limits, pid, uid, onExcess }));
   return () => stops.forEach((stop) => stop());
 }

@@ -1,14 +1,16 @@
 import { statSync } from 'node:fs';
 import { dirname } from 'node:path';
+import { SandboxError } from './errors.ts';
 import type { Isolation } from './isolation.ts';
 
 /**
- * The user that a sandbox's processes run as; null: the worker's own, also where, without bubblewrap, a user of its own
- * could not come to the sandbox's folder.
+ * Returns the user that a sandbox's processes run as; null means the worker's own user.
+ * @throws SandboxError where, without bubblewrap, the sandbox's own user could not reach its folder. Its processes would otherwise run as root.
  */
 export function sandboxUser(isolation: Isolation, { uid, root }: { uid: number | null; root: string }): number | null {
   if (!isolation.ownUser) return null;
-  return isolation.kind === 'bubblewrap' || passable(dirname(root)) ? uid : null;
+  if (isolation.kind === 'bubblewrap' || passable(dirname(root))) return uid;
+  throw new SandboxError(`the sandboxes' users cannot reach ${dirname(root)}: set TMPDIR to a folder that every user can reach, or install bubblewrap`);
 }
 
 /** Whether every user may come to what is in the folder; one that does not exist yet is made so. */

@@ -13,7 +13,9 @@ import { passable } from './sandbox-user.ts';
 export async function sandboxesFolder(home: string): Promise<string> {
   const { kind } = await isolation();
   if (kind !== 'user' || passable(home)) return join(home, 'sandboxes');
-  return join(tmpdir(), `trialgate-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`, 'sandboxes');
+  // TMPDIR may be closed to other users too.
+  const temporary = [tmpdir(), '/tmp', '/var/tmp'].find(passable) ?? tmpdir();
+  return join(temporary, `trialgate-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`, 'sandboxes');
 }
 
 /** Makes it: sandbox users may pass, not look around. */

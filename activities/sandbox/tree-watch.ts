@@ -1,7 +1,9 @@
-import { readFileSync, readdirSync, readlinkSync, statSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
+import { setImmediate as turnOfTheEventLoop } from 'node:timers/promises';
+import { deletedFiles } from './deleted-files.ts';
 import { processTable, treeOf, type ProcessRow } from './process-table.ts';
 
-export type Excess = 'out_of_memory' | 'process_limit' | 'storage_limit';
+export type Excess = 'out_of_memory' | 'process_limit' | 'storage_limit' | 'descriptor_limit';
 
 type Watched = {
   pid: number;
@@ -12,6 +14,8 @@ type Watched = {
 };
 
 const INTERVAL_MS = 500;
+/** The sandboxes' network connections also pass through this process. If looks take long, there are fewer of them. */
+const LOOKING_SHARE = 0.1;
 /** bubblewrap's own processes, and some room for one that is just ending. */
 export const OURS = 8;
 const watched = new Set<Watched>();
@@ -19,52 +23,61 @@ let timer: NodeJS.Timeout | null = null;
 
 /**
  * Enforces the limits that rlimits cannot, where there are no control groups: memory and processes of a whole tree. One read of
- * /proc serves all sandboxes of this process. It counts nothing for a tree that ends within half a second.
+ * /proc serves all sandboxes of this process. A process tree that ends within half a second is not checked.
  */
 export function watchTree(entry: Watched): () => void {
   watched.add(entry);
-  timer ??= setInterval(look, INTERVAL_MS).unref();
+  timer ??= lookIn(INTERVAL_MS);
   return () => {
     watched.delete(entry);
     if (watched.size > 0 || !timer) return;
-    clearInterval(timer);
+    clearTimeout(timer);
     timer = null;
   };
 }
 
-function look(): void {
-  const rows = processTable();
-  for (const entry of watched) {
-    const tree = treeOf(rows, entry.pid, entry.uid);
-    if (memoryOf(tree) > entry.memoryMb * 2 ** 20) entry.onExcess('out_of_memory');
-    else if (tree.length > entry.processes + OURS) entry.onExcess('process_limit');
-  }
-}
-
-/** Returns the memory that the processes have mapped, plus the files in memory that they hold open without mapping them. */
-function memoryOf(tree: ProcessRow[]): number {
-  const resident = tree.reduce((sum, row) => sum + row.rssBytes, 0);
-  const files = new Map(tree.flatMap(({ pid }) => filesInMemory(pid)));
-  if (files.size === 0) return resident;
-  const mapped = tree.reduce((sum, { pid }) => sum + sharedBytes(pid), 0);
-  return resident + Math.max(0, [...files.values()].reduce((sum, bytes) => sum + bytes, 0) - mapped);
-}
-
-/** Returns the memfds that a process holds, by inode. */
-function filesInMemory(pid: number): [number, number][] {
-  const folder = `/proc/${pid}/fd`;
-  const found: [number, number][] = [];
-  try {
-    for (const descriptor of readdirSync(folder)) {
-      const file = `${folder}/${descriptor}`;
-      if (!readlinkSync(file).startsWith('/memfd:')) continue;
-      const { ino, blocks } = statSync(file);
-      found.push([ino, blocks * 512]);
+function lookIn(ms: number): NodeJS.Timeout {
+  return setTimeout(async () => {
+    const busyMs = await look();
+    // A watch that began meanwhile may have set a timer of its own.
+    if (watched.size > 0) {
+      if (timer) clearTimeout(timer);
+      timer = lookIn(Math.max(INTERVAL_MS, busyMs / LOOKING_SHARE));
     }
-  } catch {
-    // The process has ended or has closed the file.
+  }, ms).unref();
+}
+
+/** Returns the milliseconds for which this process could do nothing else. */
+async function look(): Promise<number> {
+  const start = performance.now();
+  const rows = processTable();
+  let busyMs = performance.now() - start;
+  for (const entry of watched) {
+    await turnOfTheEventLoop();
+    if (!watched.has(entry)) continue;
+    const begin = performance.now();
+    const excess = excessOf(entry, treeOf(rows, entry.pid, entry.uid));
+    busyMs += performance.now() - begin;
+    if (excess) entry.onExcess(excess);
   }
-  return found;
+  return busyMs;
+}
+
+function excessOf({ memoryMb, processes }: Watched, tree: ProcessRow[]): Excess | null {
+  const memory = memoryOf(tree);
+  if (memory === null) return 'descriptor_limit';
+  if (memory > memoryMb * 2 ** 20) return 'out_of_memory';
+  return tree.length > processes + OURS ? 'process_limit' : null;
+}
+
+/** Returns the memory that the processes have mapped, plus the files in memory that they hold open without mapping them. Null: too many descriptors. */
+function memoryOf(tree: ProcessRow[]): number | null {
+  const resident = tree.reduce((sum, row) => sum + row.rssBytes, 0);
+  const deleted = deletedFiles(tree.map(({ pid }) => pid));
+  if (deleted === null) return null;
+  if (deleted.memoryBytes === 0) return resident;
+  const mapped = tree.reduce((sum, { pid }) => sum + sharedBytes(pid), 0);
+  return resident + Math.max(0, deleted.memoryBytes - mapped);
 }
 
 function sharedBytes(pid: number): number {

@@ -88,11 +88,15 @@ test('a pipe instead of an instruction is refused, not waited for', async () => 
   await expect(loadTask(task)).rejects.toThrow(/instruction\.md is not a regular file/);
 });
 
-test('a task that an agent wrote into its sandbox is refused', async () => {
+test('a task that an agent wrote into its sandbox is refused, also after the sandbox was removed', async () => {
   await using deployment = await temporaryHome();
   const sandbox = await sandboxWith(deployment.home, {});
   await cp(await write('task', {}), join(sandbox.work, 'task'), { recursive: true });
-  await expect(loadTask(join(sandbox.work, 'task'))).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('lies in a sandbox') });
+  const removed = join(deployment.home, 'sandboxes/.trash/t.1.removed');
+  await cp(sandbox.root, removed, { recursive: true });
+  for (const written of [join(sandbox.work, 'task'), join(removed, 'work/task')]) {
+    await expect(loadTask(written)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('lies in a sandbox') });
+  }
 });
 
 test('a folder of tasks comes unsorted, or a task twice', async () => {

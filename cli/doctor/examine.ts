@@ -49,13 +49,13 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['socket', () => socket(config.home)],
   ];
   const findings = await Promise.all(checks.map(async ([check, look]) => ({ check, ...(await attempt(look)) })));
-  return [...findings, ...(await sandboxes())];
+  return [...findings, ...(await sandboxes(config.home))];
 }
 
 /** Returns the guarantees that this machine's sandboxes give and do not give, one sentence each. */
-async function sandboxes(): Promise<Finding[]> {
+async function sandboxes(home: string): Promise<Finding[]> {
   try {
-    return statementsOf(await isolation()).map(({ held, sentence }) => ({ check: 'sandboxes', ...(held ? ok(sentence) : warning(sentence)) }));
+    return statementsOf(await isolation(), { isClosed: !isOpenToOthers(home) }).map(({ held, sentence }) => ({ check: 'sandboxes', ...(held ? ok(sentence) : warning(sentence)) }));
   } catch (error) {
     return [{ check: 'sandboxes', ...missing(error instanceof Error ? error.message : String(error)) }];
   }

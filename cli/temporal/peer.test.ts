@@ -41,6 +41,35 @@ test.skipIf(found.kind !== 'bubblewrap')('a sandbox is refused, also one with th
   expect(await asked).toBe(false);
 });
 
+/** Connects from the port of another connection, but from another address. The kernel's table then has two rows with these two ports, in any order. */
+const fromPort = (serverPort: number, clientPort: number): string => `python3 -c '
+import socket
+for last in range(2, 18):
+    with socket.socket() as connection:
+        connection.settimeout(20)
+        connection.bind((f"127.0.0.{last}", ${clientPort}))
+        connection.connect(("127.0.0.1", ${serverPort}))
+        try: connection.recv(1)
+        except OSError: pass
+'`;
+
+test.skipIf(found.kind !== 'bubblewrap')("a sandbox with the network of the host is refused, also from the port of a process of this user", async () => {
+  await using folder = await temporaryHome();
+  const sandbox = await sandboxWith(folder.home, {});
+  const verdicts: Promise<boolean>[] = [];
+  const judge = (socket: Socket): void => void verdicts.push(isOwnProcess(socket).finally(() => socket.destroy()));
+  const client = connect({ port, host: '127.0.0.1' });
+  const [own]: Socket[] = await once(server, 'connection');
+  onTestFinished(() => void (client.destroy(), own?.destroy()));
+  server.on('connection', judge);
+  onTestFinished(() => void server.off('connection', judge));
+  const { stderr } = await shell(found, sandbox, fromPort(port, own?.remotePort ?? 0), { network: { kind: 'host' }, seconds: 60 });
+  expect(stderr).toBe('');
+  expect(await Promise.all(verdicts)).toEqual(Array.from({ length: 16 }, () => false));
+  // The process itself is still let through.
+  expect(await isOwnProcess(own ?? new Socket())).toBe(true);
+});
+
 test.skipIf(process.getuid?.() !== 0)('another user is refused (skipped unless root)', async () => {
   const asked = nextIsOwn();
   const child = spawn('bash', ['-c', `exec 3<>/dev/tcp/127.0.0.1/${port}; read -t 5 <&3`], { uid: 65534, gid: 65534, cwd: '/', stdio: 'ignore' });
@@ -48,7 +77,7 @@ test.skipIf(process.getuid?.() !== 0)('another user is refused (skipped unless r
   expect(await asked).toBe(false);
 });
 
-test('a connection that has ended is refused: nobody can be named for it', async () => {
+test('a connection that has ended is refused, because its process cannot be determined', async () => {
   const asked = once(server, 'connection');
   const client = connect({ port, host: '127.0.0.1' });
   const [socket]: Socket[] = await asked;

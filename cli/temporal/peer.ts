@@ -1,5 +1,5 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
-import type { Socket } from 'node:net';
+import { isIPv4, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 
 /** The processes whose connections were allowed before. Workers connect again and again. */
@@ -9,14 +9,18 @@ const known = new Set<number>();
 const LOOKS = 5;
 const BETWEEN_LOOKS_MS = 50;
 
+type Ends = Pick<Socket, 'localAddress' | 'localPort' | 'remoteAddress' | 'remotePort'>;
+
 /**
  * Returns whether the process at the other end of a loopback connection is one of ours: a process of this user, or of root, in
  * this process' own process namespace. Every sandbox has another namespace, as user or root. If this cannot be determined,
  * the answer is no.
  */
-export async function isOwnProcess({ localPort = 0, remotePort = 0 }: Pick<Socket, 'localPort' | 'remotePort'>): Promise<boolean> {
+export async function isOwnProcess({ localAddress, localPort, remoteAddress, remotePort }: Ends): Promise<boolean> {
+  const [server, client] = [endOf(localAddress, localPort), endOf(remoteAddress, remotePort)];
+  if (!server || !client) return false;
   for (let look = 1; look <= LOOKS; look++) {
-    const isOwn = await lookFor(localPort, remotePort);
+    const isOwn = await lookFor(server, client);
     if (isOwn !== null) return isOwn;
     if (look < LOOKS) await sleep(BETWEEN_LOOKS_MS);
   }
@@ -24,43 +28,56 @@ export async function isOwnProcess({ localPort = 0, remotePort = 0 }: Pick<Socke
 }
 
 /** Returns null if no process is found that holds the connection. */
-async function lookFor(serverPort: number, clientPort: number): Promise<boolean | null> {
-  const peer = await clientSide(serverPort, clientPort);
+async function lookFor(server: End, client: End): Promise<boolean | null> {
+  const peers = await clientSides(server, client);
+  const [peer] = peers;
   if (!peer) return null;
-  if (![0, process.getuid?.()].includes(peer.uid)) return false;
+  // A process of a sandbox that shares this network can use the port of one of our processes with another address.
+  if (peers.length > 1 || ![0, process.getuid?.()].includes(peer.uid)) return false;
   const ours = await readlink('/proc/self/ns/pid');
   const pids = (await readdir('/proc')).map(Number).filter((pid) => pid > 0);
   for (const pid of [...known, ...pids.toReversed()]) {
-    if (!(await holds(pid, peer.inode))) continue;
-    if ((await readlink(`/proc/${pid}/ns/pid`).catch(() => null)) !== ours) return false;
+    // This comes first, because an agent can open so many descriptors that listing them takes seconds.
+    const isOurs = (await readlink(`/proc/${pid}/ns/pid`).catch(() => null)) === ours;
+    if (!isOurs) known.delete(pid);
+    if (!isOurs || !(await holds(pid, peer.inode))) continue;
     known.add(pid);
     return true;
   }
   return null;
 }
 
-/** Returns the user and the inode of the socket that connected from `clientPort` to `serverPort`. */
-async function clientSide(serverPort: number, clientPort: number): Promise<{ uid: number; inode: string } | null> {
-  for (const file of ['/proc/self/net/tcp', '/proc/self/net/tcp6']) {
-    for (const row of (await readFile(file, 'utf8').catch(() => '')).split('\n').slice(1)) {
-      const fields = row.trim().split(/\s+/);
-      const [, local = '', remote = '', , , , , uid, , inode] = fields;
-      if (portIn(local) !== clientPort || portIn(remote) !== serverPort || inode === undefined || inode === '0') continue;
-      return { uid: Number(uid), inode };
-    }
-  }
-  return null;
+/** Address and port of one end as the kernel's two tables write them. IPv4 in a socket for IPv6 is in the second table. */
+type End = { tcp: string; tcp6: string };
+
+function endOf(address = '', port = 0): End | null {
+  const ipv4 = address.replace(/^::ffff:/, '');
+  if (!isIPv4(ipv4)) return null;
+  // The kernel prints an address as a number in the byte order of the machine, which is little-endian.
+  const bytes = ipv4.split('.').map((byte) => hex(Number(byte), 2)).toReversed().join('');
+  return { tcp: `${bytes}:${hex(port, 4)}`, tcp6: `0000000000000000FFFF0000${bytes}:${hex(port, 4)}` };
 }
 
-const portIn = (address: string): number => parseInt(address.slice(address.lastIndexOf(':') + 1), 16);
+const hex = (value: number, digits: number): string => value.toString(16).toUpperCase().padStart(digits, '0');
+
+type ClientSide = { uid: number; inode: string };
+
+/** Returns the users and the inodes of the sockets that connected from `client` to `server`. There is one, or none. */
+async function clientSides(server: End, client: End): Promise<ClientSide[]> {
+  const found = new Map<string, ClientSide>();
+  for (const table of ['tcp', 'tcp6'] as const) {
+    for (const row of (await readFile(`/proc/self/net/${table}`, 'utf8').catch(() => '')).split('\n').slice(1)) {
+      const [, local, remote, , , , , uid, , inode] = row.trim().split(/\s+/);
+      if (local !== client[table] || remote !== server[table] || inode === undefined || inode === '0') continue;
+      found.set(inode, { uid: Number(uid), inode });
+    }
+  }
+  return [...found.values()];
+}
 
 async function holds(pid: number, inode: string): Promise<boolean> {
   const folder = `/proc/${pid}/fd`;
-  try {
-    const links = await Promise.all((await readdir(folder)).map((name) => readlink(`${folder}/${name}`).catch(() => '')));
-    return links.includes(`socket:[${inode}]`);
-  } catch {
-    known.delete(pid);
-    return false;
-  }
+  const names = await readdir(folder).catch(() => []);
+  const links = await Promise.all(names.map((name) => readlink(`${folder}/${name}`).catch(() => '')));
+  return links.includes(`socket:[${inode}]`);
 }

@@ -197,14 +197,24 @@ export class Call {
 
   /** An error that an engine reports in the middle of a reply cannot be provoked a second time. When the engine is healthy, the request is at fault. */
   async #faultOf(failure: Failure): Promise<Fault> {
+    if (failure.code === 'engine_timeout' && this.#wereOthersAnswered()) return 'request';
     const isUndecided = failure instanceof EngineFailed && failure.isAnswer && failure.fault === null;
     if (!isUndecided || !this.lease) return faultOf(failure);
     return (await this.lease.replica.isAlive()) ? 'request' : 'engine';
   }
 
+  /**
+   * Returns whether the silent engine completed another call meanwhile. If so, only this request is silent, for example by its grammar. The first
+   * half of the silence does not count: an engine that stops may have completed a call shortly after this call's last token.
+   */
+  #wereOthersAnswered(): boolean {
+    return this.lease !== null && Date.now() - this.lease.replica.answeredAt < this.#deps.settings.idleMs / 2;
+  }
+
   #end(as: CallRecord['status']): void {
     if (this.#settled) return;
     this.#settled = true;
+    if (as === 'completed') this.lease?.replica.noteAnswer();
     this.#deps.counters[as] += 1;
     this.#unfollow();
     this.#idle.stop();

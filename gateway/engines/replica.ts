@@ -29,6 +29,8 @@ export class ReplicaMemory {
   lastTraits: EngineTraits | null = null;
   mode: { known: LogprobsMode | null } | null = null;
   coolUntil = 0;
+  /** When it last completed a call, in milliseconds since the epoch. */
+  answeredAt = 0;
 
   forget(): void {
     this.models = null;
@@ -170,6 +172,14 @@ export class Replica {
     const asked = this.connection.ask({ method: 'GET', path: '/health', signal: AbortSignal.timeout(Math.min(ms, ASK_MS)) });
     const read = asked.then(async ({ status, body }) => readText(body).then(() => status < 500));
     return read.catch(() => false);
+  }
+
+  get answeredAt(): number {
+    return this.#memory.answeredAt;
+  }
+
+  noteAnswer(): void {
+    this.#memory.answeredAt = Date.now();
   }
 
   /** It could not be reached: others go first for a moment, and what was known of it is asked again. */
