@@ -2,7 +2,7 @@ import { agentsFolder } from './agents-folder.ts';
 import type { RunConfig } from './run-config.ts';
 import { listAgents, loadAgent } from './sandbox/load-agent.ts';
 
-const NOTICE = 'reach all that this host reaches (network: host), the ports of its loopback among them: only for agents and models that you trust';
+const NOTICE = 'reach all that this host reaches (network: host), including the ports on its loopback interface: only for agents and models that you trust';
 
 /** Returns a notice for a run whose agents can reach more than the gateway; null if every agent reaches only the gateway. */
 export async function networkNotice({ network, agents }: Pick<RunConfig, 'network' | 'agents'>): Promise<string | null> {

@@ -78,7 +78,7 @@ const said = new Set<string>();
 function sayHostNetwork(agent: string): void {
   if (said.has(agent)) return;
   said.add(agent);
-  console.warn(`WARNING: the agent ${agent} reaches all that this host reaches (network: host), the ports of its loopback among them`);
+  console.warn(`WARNING: the agent ${agent} reaches all that this host reaches (network: host), including the ports on its loopback interface`);
 }
 
 /** The exit code that shells and bubblewrap report for it. */

@@ -11,7 +11,7 @@ export function register(root: Command): void {
       const { config } = await settingsOf(command);
       const [{ currentState, printStatus }, { EXIT }] = await Promise.all([import('../supervisor/print.ts'), import('../exit.ts')]);
       const state = currentState(config.home);
-      const warnings = state?.status === 'ready' ? await readWarnings(config) : [];
+      const warnings = state?.status === 'ready' ? await warningsOf(config) : [];
       if (options.json) console.log(JSON.stringify(state && { ...state, warnings }, null, 2));
       else if (state) printStatus(state);
       else console.log(`nothing was started in ${config.home} yet: npx trialgate up`);
@@ -20,18 +20,16 @@ export function register(root: Command): void {
     });
 }
 
-/** Returns the warnings of the runs under way. If the database does not answer, the table reports it. */
-async function readWarnings(config: Deployment): Promise<string[]> {
-  const [{ openDatabase }, { connectionsOf }, { readInfraWarnings }, { readConstrainedWarnings }] = await Promise.all([
+/** Returns the warnings of the runs under way. A status is quick, so it does not wait long for them. */
+async function warningsOf(config: Deployment): Promise<string[]> {
+  const [{ openDatabase }, { connectionsOf }, { readWarnings }] = await Promise.all([
     import('../../store/database.ts'),
     import('../config/connections.ts'),
-    import('../show/infra-errors.ts'),
-    import('../show/constrained-calls.ts'),
+    import('../show/warnings.ts'),
   ]);
   const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 2, settings: '-c statement_timeout=3000' });
   try {
-    const read = [readInfraWarnings(db), readConstrainedWarnings(db)].map((warnings) => warnings.catch((): string[] => []));
-    return (await Promise.all(read)).flat();
+    return await readWarnings(db);
   } finally {
     await db.$client.end();
   }

@@ -6,6 +6,9 @@ import { statementsOf } from '../../activities/sandbox/guarantees.ts';
 import { listTrash, trashFolder } from '../../activities/sandbox/trash.ts';
 import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
 import { agentsWithHostNetwork } from '../../activities/network-notice.ts';
+import { openDatabase } from '../../store/database.ts';
+import { readNetworkNotices } from '../show/network-notices.ts';
+import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
 import { freeGigabytes, NEEDED_GB, openSteps } from '../install/install.ts';
@@ -42,7 +45,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['gpu', () => gpu(config.device, device)],
     ['ports', () => ports(config)],
     ['bubblewrap', () => bubblewrap(config)],
-    ['network', () => network()],
+    ['network', () => network(config)],
     ['folder', () => privacy(config.home)],
     ['trash', () => trash(config.home)],
     ['postgres', () => postgres(config)],
@@ -128,11 +131,26 @@ async function bubblewrap({ unsandboxed }: Deployment): Promise<Omit<Finding, 'c
   return warning(`it does not work here (${found.trouble}): agents run without it, as --unsandboxed allows`);
 }
 
-async function network(): Promise<Omit<Finding, 'check'>> {
+async function network(config: Deployment): Promise<Omit<Finding, 'check'>> {
   if ((await isolation()).kind !== 'bubblewrap') return warning('without bubblewrap agents reach all that this host reaches, and verifiers do too');
   const open = await agentsWithHostNetwork();
-  if (open.length === 0) return ok('agents reach the gateway and nothing else, verifiers nothing; a run file with `network: host` opens it');
-  return warning(`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, the ports of its loopback among them`);
+  const files = open.length > 0 ? [`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, including the ports on its loopback interface`] : [];
+  const { notices, looked } = await networkOfRuns(config);
+  if (files.length + notices.length > 0) return warning([...files, ...notices].join('; '));
+  return ok(`agents reach only the gateway, verifiers reach nothing; a run file with \`network: host\` opens that (${looked})`);
+}
+
+/** Returns notices on runs under way whose agents reach more than the gateway, and whether the runs could be looked at. */
+async function networkOfRuns(config: Deployment): Promise<{ notices: string[]; looked: string }> {
+  if (!livingState(config.home) && !config.database_url) return { notices: [], looked: 'runs were not looked at: this deployment is not up' };
+  const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 1, settings: '-c statement_timeout=3000' });
+  try {
+    return { notices: await readNetworkNotices(db), looked: 'no run under way does' };
+  } catch (error) {
+    return { notices: [], looked: `runs could not be looked at: ${error instanceof Error ? error.message : String(error)}` };
+  } finally {
+    await db.$client.end();
+  }
 }
 
 function privacy(home: string): Omit<Finding, 'check'> {

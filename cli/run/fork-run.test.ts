@@ -4,7 +4,7 @@ import { eq } from 'drizzle-orm';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { writeBatch } from '../../activities/batch/write-batch.ts';
 import type { LoadBaseInput, TrainStepInput } from '../../activities/gpu-contract.ts';
 import { HostSandboxes } from '../../activities/host-sandboxes.ts';
@@ -94,16 +94,19 @@ test.each([
   expect(await db.select().from(runs).where(eq(runs.id, 'never'))).toEqual([]);
 });
 
-test('a fork loads the base model, or forgets what it was forked with', async () => {
+test('a fork loads the checkpoint that it was forked from, keeps its settings, and warns of the network of the host', async () => {
   const bases: LoadBaseInput[] = [];
   const loadBase = async (input: LoadBaseInput) => {
     bases.push(input);
     return made;
   };
+  const said = vi.spyOn(console, 'error').mockImplementation(() => {});
   await during({ loadBase, trainStep: async () => made }, async () => {
-    await forkRun(connected(), { runId: 'first', version: 2 }, 'forked', { iterations: 0, optim: { eps: 0.25 } });
+    await forkRun(connected(), { runId: 'first', version: 2 }, 'forked', { iterations: 0, optim: { eps: 0.25 }, network: 'host' });
     await environment.client.workflow.getHandle('forked').result();
   });
+  expect(said.mock.calls.join()).toContain('WARNING: the agents oneshot reach all that this host reaches (network: host)');
+  said.mockRestore();
   const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'forked'));
   expect(bases).toEqual([{ run_id: 'forked', model: base?.checkpoint, home }]);
   expect(await readRunRecord(db, 'forked')).toMatchObject({ status: 'completed', forked_from: 'first@2', rescores: null, config: { iterations: 0, optim: { lr: 0.5, eps: 0.25 } } });

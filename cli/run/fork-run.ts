@@ -7,6 +7,7 @@ import { resolvePaths } from '../../activities/resolve-paths.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import type { Connected } from './connect.ts';
 import type { Policy } from './name-run.ts';
+import { warnOfRun } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 
 /**
@@ -17,6 +18,7 @@ export async function forkRun({ client, db }: Connected, from: Policy, runId: st
   if ('model' in changes) throw new TrialgateError('bad_input', `\`model\` is ${from.runId}@${from.version} in a fork: train a run of its own on another one`);
   const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
   await checkRun(config);
+  await warnOfRun(db, config);
   await forkBase(db, { runId, config, from });
   await startRun(client, runId, config);
 }

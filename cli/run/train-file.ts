@@ -1,16 +1,14 @@
 import { basename, extname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { checkRun } from '../../activities/check-run.ts';
-import { networkNotice } from '../../activities/network-notice.ts';
 import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
 import { withDeployment, type Connected } from './connect.ts';
-import { replicas } from '../../store/schema.ts';
 import { nameRun } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
-import { samplingNotice } from './sampling-notice.ts';
+import { warnOfRun } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 import { watchRun } from './watch-run.ts';
 
@@ -20,20 +18,14 @@ export type TrainOptions = { deployment: Deployment; run?: string; iterations?: 
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
   const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') });
   await checkRun(config);
-  warn(await networkNotice(config));
   const runId = options.run ?? nameRun(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
-    const engines = await connected.db.select({ url: replicas.url }).from(replicas);
-    warn(await samplingNotice(config, engines.map(({ url }) => url)));
+    await warnOfRun(connected.db, config);
     await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
     if (!options.detach) await untilEnded(connected, runId, options, signal);
   });
   return runId;
-}
-
-function warn(notice: string | null): void {
-  if (notice) console.error(`WARNING: ${notice}`);
 }
 
 /** Watches a run, and prints its record once it completed. */

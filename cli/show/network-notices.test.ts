@@ -1,0 +1,17 @@
+import { expect, test } from 'vitest';
+import { runConfig } from '../../activities/run-config.ts';
+import { runs } from '../../store/schema.ts';
+import { useDatabase } from '../../store/testing/use-database.ts';
+import { readNetworkNotices } from './network-notices.ts';
+
+const store = useDatabase();
+
+test('each run under way whose own file opens the network of the host is named; runs that have ended are not', async () => {
+  const config = (network: 'host' | 'gateway') => runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, agents: ['oneshot'], network });
+  await store.db.insert(runs).values([
+    { id: 'closed', config: config('gateway') },
+    { id: 'open', config: config('host') },
+    { id: 'over', config: config('host'), status: 'completed' },
+  ]);
+  expect(await readNetworkNotices(store.db)).toEqual([expect.stringMatching(/^run open: the agents oneshot reach all that this host reaches/)]);
+});
