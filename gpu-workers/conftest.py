@@ -78,8 +78,7 @@ def two_groups(spread: bool = True) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def make_tiny_model(folder: Path) -> Path:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=64,
@@ -91,9 +90,13 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         max_position_embeddings=512,
         tie_word_embeddings=True,
     )
-    folder = tmp_path_factory.mktemp("tiny") / "model"
     LlamaForCausalLM(config).to(torch.bfloat16).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
 @pytest.fixture

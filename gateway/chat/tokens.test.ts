@@ -5,6 +5,10 @@ test.each([2 ** 31, -1, 1.5, '7', null])('an id that the record cannot hold is r
   expect(sampledOf({ token_ids: [7, id] }).completion).toBeNull();
 });
 
-test.each([-1e39, Number.NaN, -Infinity])('a log-probability that 32 bits cannot hold is trained on: %d', (value) => {
-  expect(defectOf([1], { completion: [7], logprobs: [value], mask: null })).toBe('length_mismatch');
+test.each([-1e39, Number.NaN, -Infinity, 0.5])('a call with a log-probability that is none is not trained on: %d', (value) => {
+  expect(defectOf([1], { completion: [7], logprobs: [value], mask: null })).toBe('bad_logprobs');
+});
+
+test.each([-1e9, 0, 1e-6])('a call with a log-probability of %d is trained on', (value) => {
+  expect(defectOf([1], { completion: [7], logprobs: [value], mask: null })).toBeNull();
 });

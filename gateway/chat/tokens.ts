@@ -40,13 +40,15 @@ export function versionsOf({ weight_versions: spans }: JsonObject): LabelSpan[] 
 export type Untrainable =
   | 'no_token_ids'
   | 'length_mismatch'
+  | 'bad_logprobs'
   | 'sampling_not_reproducible'
   | 'policy_changed';
 
 /** Why these tokens cannot be trained on, judged by themselves. */
 export function defectOf(prompt: number[] | null, { completion, logprobs }: Sampled): Untrainable | null {
   if (prompt === null || completion === null) return 'no_token_ids';
-  return logprobs === null || logprobs.length !== completion.length || !logprobs.every(isLogprob) ? 'length_mismatch' : null;
+  if (logprobs?.length !== completion.length) return 'length_mismatch';
+  return logprobs.every(isLogprob) ? null : 'bad_logprobs';
 }
 
 export function completionCount(usage: unknown): number | null {
@@ -68,4 +70,6 @@ export function isMasked({ completion, mask }: Sampled): boolean {
   return completion !== null && mask?.length === completion.length && completion.every((id, i) => mask[i]?.includes(id));
 }
 
-const isLogprob = (value: number): boolean => Number.isFinite(Math.fround(value));
+/** The most that rounding may put a log-probability above 0. The trainer has the same bound (`batch.py`). */
+const ROUNDING = 1e-3;
+const isLogprob = (value: number): boolean => Number.isFinite(Math.fround(value)) && value <= ROUNDING;

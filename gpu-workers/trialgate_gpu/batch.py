@@ -27,6 +27,8 @@ COLUMNS = (
 # Batches of releases before 0.4 do not have this.
 SAMPLING_MASK = "sampling_mask"
 NO_VERSION = -1
+# The most that rounding may put a log-probability above 0. The gateway has the same bound (`tokens.ts`).
+ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,9 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
         raise NotFiniteError(f"trial {trial_id} has a reward that is not finite")
     if not np.isfinite(sample.logprobs).all():
         raise NotFiniteError(f"trial {trial_id} has a recorded log-probability that is not finite")
+    # Its probability would be above 1, so the engine's other log-probabilities cannot be trusted either.
+    if (highest := sample.logprobs[sample.loss_mask].max()) > ROUNDING:
+        raise _bad(path, f"row {number} (trial {trial_id}) has a recorded log-probability of {highest:g}, above 0")
     versions = sample.trained_versions
     if versions.min() < 0:
         raise _bad(path, f"row {number} (trial {trial_id}) has a trained token without a policy version")

@@ -53,6 +53,12 @@ def test_token_of_a_later_version_than_the_steps_own_is_refused(tmp_path):
     assert sample.trained_versions.tolist() == [2, 4]
 
 
+@pytest.mark.parametrize("recorded", [-1e9, 0.0, 1e-6])
+def test_log_probability_that_is_low_or_zero_but_for_rounding_is_trained_on(tmp_path, recorded):
+    (sample,) = read_batch(*write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", logprobs=[0.0, recorded])]), 0)
+    assert sample.logprobs.tolist() == pytest.approx([0.0, recorded])
+
+
 def test_companions_come_back_with_their_names(tmp_path):
     rows = [row([1], [2], 1.0, "g", "t", companions=[[("reward", 0.0), ("style", 1.0)], [("reward", 0.5)]])]
     (sample,) = read_batch(*write_batch(tmp_path, rows), 0)
@@ -72,6 +78,7 @@ def test_companions_come_back_with_their_names(tmp_path):
         ({"policy_versions": [None, None]}, "trained token without a policy version"),
         ({"policy_versions": [None, -1]}, "trained token without a policy version"),
         ({"policy_versions": [None, 1]}, "policy version 1 sampled, after version 0"),
+        ({"logprobs": [0.0, 0.5]}, "recorded log-probability of 0.5, above 0"),
         ({"companions": None}, "wrong type"),
         ({"companions": [[("reward", None)]]}, "wrong type"),
     ],

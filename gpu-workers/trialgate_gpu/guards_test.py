@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,55 +10,14 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from conftest import two_groups
+from faults import NAN, inject
 
 from .device import is_out_of_memory, out_of_memory
 from .errors import GpuWorkerError
 from .manifest import read_manifest
-from .objectives import OBJECTIVES
-from .objectives.grpo import GRPO
-from .policy import Policy
 from .progress import Progress
 from .train_step import Trainer
 from .train_step_test import fresh
-
-INF, NAN = float("inf"), float("nan")
-
-
-def poison(monkeypatch, where):
-    """Makes one value of the step NaN, at the named place."""
-    if where == "loss":
-
-        def poisoned(*arguments):
-            found = GRPO.losses(*arguments)
-            return found._replace(loss=found.loss * NAN)
-
-        monkeypatch.setitem(OBJECTIVES, "grpo", replace(GRPO, losses=poisoned))
-    if where == "gradient":
-        plain = Policy.start_gradient
-
-        def start(self):
-            gradient = plain(self)
-            gradient[7] = INF
-            return gradient
-
-        monkeypatch.setattr(Policy, "start_gradient", start)
-    if where == "weight":
-        step = torch.optim.AdamW.step
-
-        def broken(self):
-            step(self)
-            self.param_groups[0]["params"][0].data[11] = NAN
-
-        monkeypatch.setattr(torch.optim.AdamW, "step", broken)
-    if where == "canary":
-        refresh = Policy.refresh
-
-        def rounded(self):
-            refresh(self)
-            if self.gradient is not None:
-                self.compute[3] = NAN
-
-        monkeypatch.setattr(Policy, "refresh", rounded)
 
 
 def rows_with(where):
@@ -89,7 +47,7 @@ def test_a_step_with_a_number_that_is_not_finite_changes_no_weight_and_says_why(
     run, trainer = make_run(), fresh()
     parent = run.base(trainer)
     with pytest.MonkeyPatch.context() as patch:
-        poison(patch, where)
+        inject(patch, where)
         made = trainer.train_step(run.request(parent["checkpoint"], rows_with(where)), Progress())
     assert reason in made["skipped"]
     assert made["metrics"]["actor/updates"] == 0 and made["metrics"]["actor/skipped"] == 1
@@ -106,7 +64,7 @@ def test_the_step_after_a_skipped_one_trains_as_if_the_skipped_one_had_not_been(
     base = run.base(trainer)
     parent = trainer.train_step(run.request(base["checkpoint"], two_groups()), Progress())
     with pytest.MonkeyPatch.context() as patch:
-        poison(patch, where)
+        inject(patch, where)
         made = trainer.train_step(run.request(parent["checkpoint"], rows_with(where), 2), Progress())
     request = run.request(made["checkpoint"], two_groups()[1:], 3, keep_checkpoints=3)
     after = trainer.train_step(request, Progress())

@@ -37,6 +37,15 @@ async def _heartbeat(progress: Progress) -> None:
         await asyncio.sleep(HEARTBEAT_SECONDS)
 
 
+def _require_finite(name: str, result: Json) -> None:
+    """Python writes NaN into JSON, which JavaScript cannot parse: such a result would stop the workflow for good."""
+    try:
+        json.dumps(result, allow_nan=False)
+    except ValueError:
+        what = f"{name} is done, but its result has a number that is not finite"
+        raise GpuWorkerError("NotFinite", f"{what}: look at the GPU worker's log, then resume the run") from None
+
+
 async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
     """Heartbeats while `work` runs; turns its errors into Temporal's; on cancellation waits until it has stopped."""
     progress = Progress()
@@ -45,8 +54,7 @@ async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
     name = activity.info().activity_type
     try:
         result = await asyncio.shield(task)
-        # Python writes NaN into JSON, which JavaScript cannot parse. Such a result would stop the workflow for good.
-        json.dumps(result, allow_nan=False)
+        _require_finite(name, result)
         return result
     except asyncio.CancelledError:
         log.info("%s cancelled while: %s", name, progress.state)
