@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 
 /** The request's information about earlier and later tries (rule 4). */
 export type Retry = {
@@ -15,5 +15,5 @@ export type Retry = {
 export function retryOf(headers: Headers, body: Uint8Array): Retry {
   const key = headers.get('idempotency-key')?.slice(0, 255) || null;
   const count = headers.get('x-stainless-retry-count');
-  return { isRetry: key !== null || Number(count ?? 0) > 0, isPossible: key !== null || count !== null, digest: createHash('sha256').update(body).digest(), key };
+  return { isRetry: key !== null || Number(count ?? 0) > 0, isPossible: key !== null || count !== null, digest: hash('sha256', body, 'buffer'), key };
 }

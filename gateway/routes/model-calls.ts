@@ -120,9 +120,9 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   /** `leaveSame`: called when the reply was delivered or lost; null for a call that its client never tries again by name. */
   async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveOpen: () => void, leaveSame: (() => void) | null): Promise<Response> {
     try {
-      const conversation = conversationOf(request.body);
       const { leftOut = [] } = request;
       const outline = outlineOf({ ...request.body, ...request.kept, ...(leftOut.length > 0 ? { left_out: leftOut } : {}) });
+      const conversation = conversationOf(request.body, request.kept ? {} : outline.lists);
       const { now, reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
       // The calls that it waited for are past.
       const past = await patiently(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {

@@ -1,4 +1,4 @@
-import { contentOf, digestOf } from '../../store/calls/content.ts';
+import { contentOf, digestOf, type Content } from '../../store/calls/content.ts';
 import type { FieldsMeaning } from './conversation-memory.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
@@ -13,15 +13,19 @@ export type ChatConversation = {
 
 const TEMPLATE_FIELDS = ['tools', 'chat_template', 'chat_template_kwargs', 'documents', 'reasoning_effort'];
 
-/** Returns null when the prompt cannot be continued by ids: a message is invalid, or a message is itself to be continued. */
-export function conversationOf(body: JsonObject): Conversation | null {
+/**
+ * Returns null when the prompt cannot be continued by ids: a message is invalid, or a message is itself to be continued. `lists`: the contents of
+ * the request's lists, where they are known.
+ */
+export function conversationOf(body: JsonObject, lists: Readonly<Record<string, readonly Content[]>> = {}): Conversation | null {
   const { messages, prompt } = body;
   if (typeof prompt === 'string') return { prompt };
   if (Array.isArray(prompt)) return { prompt: prompt.map(Number) };
   if (!Array.isArray(messages) || !continues(body)) return null;
   const keys = messages.map(keyOf);
   if (!keys.every((key) => key !== null)) return null;
-  return { context: digestOf(TEMPLATE_FIELDS.map((field) => contextKey(body[field]))), keys };
+  const context = TEMPLATE_FIELDS.map((field) => (lists[field] ? listKey(lists[field].map(({ digest }) => digest)) : contextKey(body[field])));
+  return { context: digestOf(context), keys };
 }
 
 const continues = (body: JsonObject): boolean => body.continue_final_message !== true && body.add_generation_prompt !== false;

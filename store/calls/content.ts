@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { stringifyExact } from '../exact-json.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
@@ -27,4 +27,4 @@ export const whole = (core: unknown, empty: JsonObject | null | undefined): unkn
 const saysNothing = (value: unknown): boolean => value === null || value === undefined || value === '' || (Array.isArray(value) && value.length === 0);
 
 /** Returns the digest of a value's JSON. */
-export const digestOf = (value: unknown): string => createHash('sha256').update(value === undefined ? '' : stringifyExact(value)).digest('base64url').slice(0, DIGEST_LENGTH);
+export const digestOf = (value: unknown): string => hash('sha256', value === undefined ? '' : stringifyExact(value), 'base64url').slice(0, DIGEST_LENGTH);
