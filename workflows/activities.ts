@@ -20,7 +20,7 @@ export const waiting = (limit: string | number) =>
     retry: { initialInterval: '1s', maximumInterval: '5s' },
   });
 
-/** Waits for another workflow to close. A try ends after a minute and is made again: retries leave no event in the history. */
+/** Waits for another workflow to close. Each try ends after a minute and Temporal retries it. Retries add no events to the history. */
 export const closing = proxyActivities<Pick<Activities, 'awaitClosed'>>({
   startToCloseTimeout: '90s',
   scheduleToCloseTimeout: '7d',

@@ -45,7 +45,7 @@ export const statusQuery = defineQuery<RunStatusReport>('status');
 export const groupStatusQuery = defineQuery<GroupReport>('status');
 /** Goes on after a person mended what blocked the run, or before a pause is over. */
 export const resumeUpdate = defineUpdate<string>('resume');
-/** The type of the failure by which a run that closes refuses to be resumed. */
+/** The type of the failure with which an ending run refuses a resume. */
 export const RUN_ENDING = 'run_ending';
 /** Ends the run after the iteration that is under way. */
 export const stopUpdate = defineUpdate<string>('stop');

@@ -53,7 +53,7 @@ export async function publish(publication: Publication, tell: Tell): Promise<voi
 /** Whoever runs under this id decides which version the run's pool has: a publication, or an evaluation on demand. */
 export const poolHolder = (runId: string): string => `${runId}/publish`;
 
-/** Starts a child whose id one workflow has at a time as soon as it is free. Each holder of it is bounded. */
+/** Starts a child as soon as no other workflow uses its id. Every workflow that uses the id ends in a bounded time. */
 export async function inTurn<T>(start: () => Promise<T>, whenHeld: () => Promise<void> = () => Promise.resolve()): Promise<T> {
   for (let tried = 0; ; tried++) {
     try {

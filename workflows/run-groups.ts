@@ -45,7 +45,10 @@ async function withinDeadline(seconds: number, work: () => Promise<unknown>): Pr
   }
 }
 
-/** A group of an earlier try of the evaluation may still run, or be closing: it is run again after that, for trials that have no outcome yet. */
+/**
+ * A group of an earlier try of the evaluation may still run or be closing. This waits for it, then runs the group again for the trials
+ * that have no outcome yet.
+ */
 async function runEvaluated(plan: GroupPlan): Promise<void> {
   while (!(await startGroup(plan))) {
     if (!patched('waits-for-closed')) return void (await waiting('24h').awaitGroup({ id: plan.id }));
@@ -55,11 +58,11 @@ async function runEvaluated(plan: GroupPlan): Promise<void> {
 
 /**
  * Runs a group of a rollout to the end of its workflow, which may outlive this one. An earlier execution's workflow may still have the
- * group's id: then this waits until that has closed. Whether the group is over is for the store to say.
+ * group's id: then this waits until that has closed. Only the store decides whether the group is over.
  */
 export async function runGroup(plan: GroupPlan): Promise<void> {
   if (await startGroup(plan)) return;
-  // An execution that began before this release hears of such a group's end by its signal alone.
+  // An execution that began before this release learns of such a group's end only from its signal.
   if (!patched('waits-for-closed')) await condition(() => false);
   await closing.awaitClosed({ workflowId: plan.id });
 }

@@ -105,8 +105,8 @@ export function requireBubblewrap({ kind, trouble }: Pick<Isolation, 'kind' | 't
   throw new TrialgateError(
     'missing_prerequisite',
     `agents run under bubblewrap, which does not work here (${trouble}): install it (Debian, Ubuntu: \`apt-get install bubblewrap\`) or allow ` +
-      'user namespaces. To run agents without it, which only agents and models that you trust should do, add --unsandboxed ' +
-      '(TRIALGATE_UNSANDBOXED=true, `unsandboxed: true`); `npx trialgate doctor` says what is then not held',
+      'user namespaces. If you trust the agents and the model, you can run them without bubblewrap: add --unsandboxed to `up`, `quickstart` or ' +
+      '`worker` (TRIALGATE_UNSANDBOXED=true, `unsandboxed: true`). `npx trialgate doctor` lists what agents can then do',
   );
 }
 

@@ -9,7 +9,7 @@ import type { ProcessResult, ProcessSpec } from './run-process.ts';
 
 const FILE = fileURLToPath(new URL('./launcher-process.ts', import.meta.url));
 
-/** Closes the descriptors that this worker inherited, because they would reach the sandboxes. Node opens its own so that they do not. */
+/** Closes the descriptors that this worker inherited, because sandboxes would inherit them too. Node's own are close-on-exec. */
 const CLOSE_DESCRIPTORS = `
   for path in /proc/self/fd/*; do
     number=\${path##*/}

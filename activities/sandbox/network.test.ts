@@ -125,7 +125,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     expect(await reached({ kind: 'none' })).toEqual(['netlink']);
   });
 
-  test('a verifier reaches nothing, the gateway neither', async () => {
+  test('a verifier reaches no network, not even the gateway', async () => {
     await using folder = await temporaryHome();
     const { wanted } = await listeners();
     const judge = `python3 $TESTS_DIR/probe.py '${wanted}'; echo 1 > $LOGS_DIR/verifier/reward.txt`;
@@ -155,7 +155,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     expect([stderr, stdout.trim().split('\n')]).toEqual(['', ['curl', 'python', 'node'].map((name) => `POST /${name} ${host} body`)]);
   });
 
-  test('a gateway with a name is reached by that name, which leads nowhere else', async ({ skip }) => {
+  test('a gateway is reached by its host name, and that name leads only to the gateway', async ({ skip }) => {
     const address = await lookup(hostname(), { family: 4 }).catch(() => null);
     if (!address) return skip('the name of this machine has no address');
     const sandbox = await fresh();
@@ -250,7 +250,7 @@ print([rest(start(b"cut me")), rest(half)])`;
     const nonsense = (port: string): string =>
       `for i in 1 2 3; do head -c 300000 /dev/urandom | curl -sS --http0.9 telnet://127.0.0.1:${port} || true; done`;
 
-    test('one that is not there is a failure of the gateway', async () => {
+    test('a missing gateway counts as a gateway failure', async () => {
       const sandbox = await fresh();
       const { server, url } = await gatewayOf(() => {});
       server.close();
@@ -259,7 +259,7 @@ print([rest(start(b"cut me")), rest(half)])`;
       expect([result.exitCode === 0, result.gatewayFailures]).toEqual([false, 1]);
     });
 
-    test('one that dies during a reply is a failure of the gateway', async () => {
+    test('a gateway that dies during a reply counts as a gateway failure', async () => {
       const sandbox = await fresh();
       const { server, url } = await gatewayOf((_, response) => {
         response.write('part', () => server.close().closeAllConnections());
@@ -268,7 +268,7 @@ print([rest(start(b"cut me")), rest(half)])`;
       expect([result.exitCode === 0, result.gatewayFailures]).toEqual([false, 1]);
     });
 
-    test('one that lives and refuses nonsense, or cuts a reply, has not failed', async () => {
+    test('a live gateway that refuses bad input or cuts a reply has not failed', async () => {
       const sandbox = await fresh();
       const { url } = await gatewayOf((request, response) => {
         if (request.url === '/cut') response.write('part', () => response.destroy());
@@ -278,7 +278,7 @@ print([rest(start(b"cut me")), rest(half)])`;
       expect([result.exitCode === 0, result.gatewayFailures]).toEqual([false, 0]);
     });
 
-    test('an agent that ends its relay hurts itself alone', async () => {
+    test('an agent that kills its relay harms only itself', async () => {
       const sandbox = await fresh();
       const { url } = await gatewayOf((_, response) => response.end('ok'));
       const script = `curl -s ${url} && pkill -9 -f '[r]elay.py'; sleep 0.1; curl -s ${url}`;

@@ -19,5 +19,5 @@ export async function capture(command: readonly string[], signal: AbortSignal): 
   return { code, stdout, stderr };
 }
 
-/** The last line that says something. */
+/** The last line that is not empty. */
 export const lastLine = (output: string): string => output.trim().split('\n').at(-1)?.trim() ?? '';

@@ -19,5 +19,5 @@ export const hasBubblewrap = (): boolean => findBubblewrap() !== null;
 export async function installBubblewrap(log: string, signal: AbortSignal, tell: Tell): Promise<void> {
   if (hasBubblewrap()) return;
   if (await fetchDebianFile({ name: 'bubblewrap', file: 'usr/bin/bwrap', target: OWN }, log, signal)) return;
-  tell('bubblewrap is not to be had here: install it yourself, or agents run only with --unsandboxed');
+  tell('bubblewrap could not be downloaded: install it yourself; without it, agents run only with --unsandboxed');
 }

@@ -20,7 +20,7 @@ export async function resumeRun({ client, db }: Connected, runId: string): Promi
       return await updateRun(client, runId, 'resume');
     } catch (error) {
       if (!(error instanceof TrialgateError && error.code === 'not_found')) throw error;
-      // It ends just now, or has ended since: it is started again when it has closed.
+      // The run is ending or has just ended. It is started again when it has closed.
       await client.withDeadline(Date.now() + ENDING_MS, () => handle.result()).catch(throwDeadline);
     }
   }
@@ -35,7 +35,7 @@ const ENDING_MS = 300_000;
 
 /** How the run ended does not matter here. */
 function throwDeadline(error: unknown): void {
-  if (isGrpcDeadlineError(error)) throw new TrialgateError('missing_prerequisite', `the run is still ending after ${ENDING_MS / 1000} s: do its workers run? ("trialgate status")`, { cause: error });
+  if (isGrpcDeadlineError(error)) throw new TrialgateError('missing_prerequisite', `the run has not ended after ${ENDING_MS / 1000} s: check that its workers run ("trialgate status"), then resume it again`, { cause: error });
 }
 
 /** Whether the run trains on another one's batch, and has not yet. */
