@@ -2,8 +2,11 @@
 export const HEAVY_BYTES = 128 * 2 ** 10;
 export const HEAVY_NODES = 3_000;
 
-/** Returns whether a body may be heavy, from its headers. A compressed body, or one of unknown length, may be. */
-export const isHeavy = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > HEAVY_BYTES;
+/** Returns whether a body may be heavy, from its headers. A compressed body, or one of unknown length, may be. A request without these headers has no body. */
+export function isHeavy({ headers }: Request): boolean {
+  const length = headers.get('content-length');
+  return headers.has('content-encoding') || (length === null ? headers.has('transfer-encoding') : Number(length) > HEAVY_BYTES);
+}
 
 /** Returns whether a body that was read is heavy. A small body may hold many values. */
 export const hasManyNodes = (nodes: number): boolean => nodes > HEAVY_NODES;

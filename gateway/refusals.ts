@@ -1,5 +1,6 @@
 import { MOST_REFUSALS, type Refused } from '../store/queries/refusals.ts';
 import type { Refusal } from '../store/schema.ts';
+import { oneLine } from './one-line.ts';
 
 type Options = {
   write: (trialId: string, refused: Refused) => Promise<void>;
@@ -63,6 +64,7 @@ export class Refusals {
     this.#said.set(key, times);
     if ((times & (times - 1)) !== 0) return;
     const body = size === null ? '' : ` (${size} bytes${digest === null ? '' : `, SHA-256 ${digest.slice(0, 16)}…`})`;
-    this.#options.log(`trial ${trialId}: ${request} was refused, ${status} ${code}${times > 1 ? `, for the ${times}th time` : ''}: ${message}${body}`);
+    const again = times > 1 ? ` (refusal ${times} for this reason)` : '';
+    this.#options.log(oneLine(`trial ${trialId}: ${request} was refused, ${status} ${code}${again}: ${message}${body}`));
   }
 }

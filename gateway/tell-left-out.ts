@@ -1,10 +1,11 @@
 import type { GatewayDeps } from './deps.ts';
+import { oneLine } from './one-line.ts';
 import type { LeftOut } from './protocols/unserved.ts';
 
 /** Counts and logs the parts that a trial's request contains for the first time and that the model is not shown. */
 export function tellLeftOut({ counters, log }: GatewayDeps, trialId: string, fresh: readonly LeftOut[]): void {
   for (const { value } of fresh) counters.leftOut.add(typeof value.type === 'string' ? value.type : 'other');
   if (fresh.length === 0) return;
-  const named = fresh.slice(0, 5).map(({ at, value }) => `${at} (${String(value.type).slice(0, 60)})`);
+  const named = fresh.slice(0, 5).map(({ at, value }) => `${at} (${oneLine(String(value.type).slice(0, 60))})`);
   log(`trial ${trialId}: the model is not shown ${named.join(', ')}${fresh.length > 5 ? ` and ${fresh.length - 5} more` : ''}; the record has them`);
 }

@@ -44,6 +44,36 @@ test.each([true, false])('an image or a file is recorded, and reaches an engine 
   expect([counts['trialgate_left_out_total{type="image"}'], counts['trialgate_left_out_total{type="file"}']]).toEqual(textAlone ? [1, 1] : [undefined, undefined]);
 });
 
+const AUDIO = { type: 'input_audio', input_audio: { data: 'AA==', format: 'wav' } };
+const VIDEO = { type: 'video_url', video_url: { url: 'data:video/mp4;base64,AA==' } };
+
+test.each([true, false])('audio, video and parts of unknown types are recorded, and reach an engine only whose model takes them (text alone: %s)', async (textAlone) => {
+  const asked: { content?: unknown }[][] = [];
+  gateway.toy.fault = (path) => (textAlone && path === '/tokenize' ? 400 : null);
+  gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body.messages));
+  const trial = await gateway.trial();
+  const messages = [...[AUDIO, VIDEO, { type: 'hologram', hologram: 1 }].map((part) => ({ role: 'user', content: [{ type: 'text', text: 'x' }, part] })), { role: 'user', content: [AUDIO] }];
+  expect((await trial.chat({ messages })).status).toBe(200);
+  expect(asked[0]?.map(({ content }) => content)).toEqual(textAlone ? ['x', 'x', 'x', ''] : messages.map(({ content }) => content));
+  expect((await trial.calls())[0]?.request.messages).toEqual(messages);
+  const counts = await gateway.metrics();
+  expect(['audio', 'video', 'other_part'].map((type) => counts[`trialgate_left_out_total{type="${type}"}`])).toEqual(textAlone ? [2, 1, 1] : [undefined, undefined, undefined]);
+});
+
+test('custom tools of chat completions are left out of the request and recorded, and their calls become calls of a function', async () => {
+  const asked: { messages: { tool_calls?: unknown }[]; tools?: unknown; tool_choice?: unknown }[] = [];
+  gateway.toy.fault = (path) => (path === '/tokenize' ? 400 : null);
+  gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body));
+  const trial = await gateway.trial();
+  const custom = { type: 'custom', custom: { name: 'patch' } };
+  const ls = { type: 'function', function: { name: 'ls' } };
+  const messages = [{ role: 'user', content: 'x' }, { role: 'assistant', content: null, tool_calls: [{ id: 'a', type: 'custom', custom: { name: 'patch', input: 'y' } }] }, { role: 'tool', tool_call_id: 'a', content: 'ok' }];
+  for (const tools of [[custom, ls], [custom]]) expect((await trial.chat({ messages, tools, tool_choice: { type: 'custom', custom: { name: 'patch' } } })).status).toBe(200);
+  expect(asked.map(({ tools, tool_choice }) => [tools, tool_choice])).toEqual([[[ls], 'auto'], [undefined, undefined]]);
+  expect(asked[0]?.messages[1]?.tool_calls).toEqual([{ id: 'a', type: 'function', function: { name: 'patch', arguments: '{"input":"y"}' } }]);
+  expect((await trial.calls()).map(({ request }) => request.left_out)).toEqual(Array(2).fill([{ at: 'tools.0', value: custom }]));
+});
+
 test('a template that does not expand tool references is told the names of the tools', async () => {
   const asked: unknown[] = [];
   gateway.toy.fault = (path) => (path === '/tokenize' ? 400 : null);

@@ -4,7 +4,10 @@ import type { Replica } from './replica.ts';
 
 /** An image of a grey square. */
 const IMAGE = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC';
+/** A tenth of a second of silence as a WAV file. */
+const SOUND = `UklGRmQGAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YUAG${'A'.repeat(2136)}`;
 const said = (role: string, content: unknown): JsonObject => ({ role, content });
+const saidWith = (part: JsonObject): JsonObject[] => [said('user', [{ type: 'text', text: 'x' }, part])];
 const call = { id: 'call', type: 'function', function: { name: 'f', arguments: '{}' } };
 
 /**
@@ -20,9 +23,8 @@ const FEATURES = {
   },
   // A text model cannot read an image.
   image: {
-    probe: [said('user', [{ type: 'text', text: 'x' }, { type: 'image_url', image_url: { url: IMAGE } }])],
-    holds: (message: JsonObject) => parts(message).some(isImage),
-    without: (message: JsonObject) => ({ ...message, content: inWords(parts(message).filter((part) => !isImage(part))) }),
+    probe: saidWith({ type: 'image_url', image_url: { url: IMAGE } }),
+    ...parted(isImage),
   },
   // A template that does not expand the tools that a search found receives their names.
   tool_reference: {
@@ -32,13 +34,34 @@ const FEATURES = {
   },
   // vLLM refuses OpenAI's files.
   file: {
-    probe: [said('user', [{ type: 'text', text: 'x' }, { type: 'file', file: { filename: 'x.txt', file_data: 'data:text/plain;base64,eA==' } }])],
-    holds: (message: JsonObject) => parts(message).some(isFile),
-    without: (message: JsonObject) => ({ ...message, content: inWords(parts(message).filter((part) => !isFile(part))) }),
+    probe: saidWith({ type: 'file', file: { filename: 'x.txt', file_data: 'data:text/plain;base64,eA==' } }),
+    ...parted(isFile),
+  },
+  audio: {
+    probe: saidWith({ type: 'input_audio', input_audio: { data: SOUND, format: 'wav' } }),
+    ...parted(isAudio),
+  },
+  // vLLM reads a list of images as a video.
+  video: {
+    probe: saidWith({ type: 'video_url', video_url: { url: `data:video/jpeg;base64,${[IMAGE, IMAGE].map((each) => each.split(',')[1]).join()}` } }),
+    ...parted(isVideo),
+  },
+  // A type that no engine is known to read.
+  other_part: {
+    probe: saidWith({ type: 'unknown_to_all', text: 'x' }),
+    ...parted(isOther),
+  },
+  // The calls of OpenAI's custom tools, which vLLM refuses. They become calls of a function with one text, as in Responses.
+  custom_call: {
+    probe: [said('user', 'x'), { ...said('assistant', ''), tool_calls: [{ id: 'call', type: 'custom', custom: { name: 'f', input: 'x' } }] }, { ...said('tool', 'x'), tool_call_id: 'call' }],
+    holds: (message: JsonObject) => callsOf(message).some(isCustom),
+    without: (message: JsonObject) => ({ ...message, tool_calls: callsOf(message).map((each) => (isCustom(each) ? asFunctionCall(each) : each)) }),
   },
 };
 export type Feature = keyof typeof FEATURES;
-const NAMES: readonly Feature[] = ['late_system', 'image', 'tool_reference', 'file'];
+const NAMES: readonly Feature[] = ['late_system', 'image', 'tool_reference', 'file', 'audio', 'video', 'other_part', 'custom_call'];
+/** The features whose parts are left out of the prompt. */
+const LEFT_OUT = new Set<Feature>(['image', 'file', 'audio', 'video', 'other_part']);
 
 /** Returns whether the engine's model and chat template accept messages with this feature. */
 export async function readTakes(feature: Feature, connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<boolean> {
@@ -54,7 +77,7 @@ export type Adapted = { body: JsonObject; leftOut: { feature: Feature; place: nu
 /** Returns the body with only the message parts that this replica's model and template accept. The record keeps the messages as they came. */
 export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: string | null, body: JsonObject): Promise<Adapted> {
   const leftOut: Adapted['leftOut'] = [];
-  if (!Array.isArray(body.messages)) return { body, leftOut };
+  if (!Array.isArray(body.messages) || body.messages.every(isPlain)) return { body, leftOut };
   let messages: unknown[] = body.messages;
   for (const name of NAMES) {
     const { holds, without } = FEATURES[name];
@@ -62,7 +85,7 @@ export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: stri
     if (!messages.some(isHeld) || (await replica.takes(name, model))) continue;
     messages = messages.map((message, place) => {
       if (!isHeld(message, place)) return message;
-      if (name === 'image' || name === 'file') leftOut.push({ feature: name, place });
+      if (LEFT_OUT.has(name)) leftOut.push({ feature: name, place });
       return without(message);
     });
   }
@@ -75,12 +98,59 @@ export const hasMedia = (messages: readonly unknown[]): boolean =>
 
 const TEXTS = new Set(['text', 'refusal', 'thinking']);
 
+/** Types that are passed on: vLLM's own names for what it reads, and parts without a type. */
+const PASSED = new Set(['undefined', 'input_text', 'output_text', 'image_pil', 'image_embeds', 'audio_embeds', 'prompt_embeds']);
+
+/** Returns whether no engine refuses a message for its form. Most requests have only such messages, so that no further look at them is needed. */
+const isPlain = (message: unknown, place: number): boolean =>
+  isObject(message) && !Array.isArray(message.content) && !(place > 0 && isSystem(message)) && !callsOf(message).some(isCustom);
+
+/** The feature of messages that have such parts. */
+function parted(isPart: (part: JsonObject) => boolean) {
+  return {
+    holds: (message: JsonObject) => parts(message).some(isPart),
+    without: (message: JsonObject) => ({ ...message, content: inWords(parts(message).filter((part) => !isPart(part))) }),
+  };
+}
+
+function callsOf({ tool_calls: calls }: JsonObject): JsonObject[] {
+  return Array.isArray(calls) ? calls.filter(isObject) : [];
+}
+
+function isCustom({ type }: JsonObject): boolean {
+  return type === 'custom';
+}
+
+function asFunctionCall({ id, custom }: JsonObject): JsonObject {
+  const { name, input } = isObject(custom) ? custom : {};
+  return { id, type: 'function', function: { name, arguments: JSON.stringify({ input }) } };
+}
+
 const parts = ({ content }: JsonObject): JsonObject[] => (Array.isArray(content) ? content.filter(isObject) : []);
 
 /** Joins parts that are all text into one text, which every template accepts. */
 const inWords = (left: JsonObject[]): JsonObject[] | string => (left.every(({ type }) => type === 'text') ? left.map(({ text }) => String(text)).join('\n') : left);
 
 const isSystem = ({ role }: JsonObject): boolean => role === 'system' || role === 'developer';
-const isImage = ({ type }: JsonObject): boolean => type === 'image_url' || type === 'input_image';
 const isToolReference = ({ type }: JsonObject): boolean => type === 'tool_reference';
-const isFile = ({ type }: JsonObject): boolean => type === 'file' || type === 'input_file';
+
+function isImage({ type }: JsonObject): boolean {
+  return type === 'image_url' || type === 'input_image';
+}
+
+function isFile({ type }: JsonObject): boolean {
+  return type === 'file' || type === 'input_file';
+}
+
+function isAudio({ type }: JsonObject): boolean {
+  return type === 'input_audio' || type === 'audio_url';
+}
+
+function isVideo({ type }: JsonObject): boolean {
+  return type === 'video_url';
+}
+
+function isOther(part: JsonObject): boolean {
+  const type = String(part.type);
+  return !TEXTS.has(type) && !PASSED.has(type) && ![isImage, isFile, isAudio, isVideo, isToolReference].some((is) => is(part));
+}

@@ -1,11 +1,11 @@
-import { expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import type { EngineConnection, EngineRequest } from './connection.ts';
 import { Replica } from './replica.ts';
 
 const ASK_MS = 50;
 
-/** An engine whose scheduler answers the `patience`th time that it is asked, and whose server does where it `lives`. */
-function busy(patience: number, lives: boolean): { connection: EngineConnection; asked: string[] } {
+/** An engine whose scheduler answers those times that it is asked, and whose server does where it `lives`. */
+function busy(answers: (time: number) => boolean, lives: boolean): { connection: EngineConnection; asked: string[] } {
   const asked: string[] = [];
   const hangs = ({ signal }: EngineRequest) => new Promise<never>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
   async function* body() {
@@ -14,25 +14,42 @@ function busy(patience: number, lives: boolean): { connection: EngineConnection;
   const answer = () => ({ status: 200, contentType: 'application/json', body: body() });
   const ask = async (request: EngineRequest) => {
     asked.push(request.path);
-    if (request.path === '/health' ? lives : asked.filter((path) => path !== '/health').length >= patience) return answer();
+    if (request.path === '/health' ? lives : answers(asked.filter((path) => path !== '/health').length)) return answer();
     return hangs(request);
   };
   return { asked, connection: { url: 'http://busy', epoch: 0, onChange: null, ask, send: ask, close: () => Promise.resolve() } };
 }
 
+afterEach(() => void vi.useRealTimers());
+
+test('calls get the known label while a busy engine is asked for it again', async () => {
+  vi.useFakeTimers({ toFake: ['Date'] });
+  const { connection, asked } = busy((time) => time === 1, true);
+  const replica = new Replica(connection, undefined, ASK_MS);
+  const labelAfter = (ms: number) => {
+    vi.setSystemTime(Date.now() + ms);
+    return replica.label(1_000);
+  };
+  const timesAsked = () => asked.filter((path) => path === '/weight_info').length;
+  expect([await labelAfter(0), await labelAfter(400), timesAsked()]).toEqual(['run@3', 'run@3', 1]);
+  expect([await labelAfter(200), timesAsked(), await labelAfter(10_000), timesAsked()]).toEqual(['run@3', 2, 'run@3', 2]);
+  await vi.waitUntil(() => timesAsked() === 4);
+  expect(await labelAfter(10_000)).toBe('run@3');
+});
+
 test('an engine that is busy for long counts as lost', async () => {
-  const { connection, asked } = busy(3, true);
+  const { connection, asked } = busy((time) => time >= 3, true);
   expect(await new Replica(connection, undefined, ASK_MS).label()).toBe('run@3');
   expect(asked).toEqual(['/weight_info', '/health', '/weight_info', '/health', '/weight_info']);
 });
 
 test('an engine whose scheduler never answers is waited for without end', async () => {
-  const { connection, asked } = busy(Infinity, true);
+  const { connection, asked } = busy(() => false, true);
   await expect(new Replica(connection, undefined, ASK_MS).label()).rejects.toThrow(/timeout/i);
   expect(asked.filter((path) => path === '/weight_info')).toHaveLength(3);
 });
 
 test('an engine that stands still is waited for', async () => {
-  const { connection } = busy(3, false);
+  const { connection } = busy((time) => time >= 3, false);
   await expect(new Replica(connection, undefined, ASK_MS).label()).rejects.toThrow(/timeout/i);
 });

@@ -39,13 +39,20 @@ export class ReplicaMemory {
   }
 }
 
+type Reading = { epoch: number; label: Promise<string | null> };
+
+/** The engine's server answers, but its scheduler does not. */
+class EngineBusy extends Error {}
+
 /** One replica as the gateway sees it: which label it says, and whether that can still be believed. */
 export class Replica {
   readonly connection: EngineConnection;
   readonly #memory: ReplicaMemory;
   readonly #askMs: number;
   #verified: { label: string | null; epoch: number; at: number } | null = null;
-  #reading: { epoch: number; label: Promise<string | null> } | null = null;
+  #reading: Reading | null = null;
+  /** The reading that began before the known label was too old. */
+  #renewing: Reading | null = null;
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
   #traitsFailedUntil = 0;
@@ -69,28 +76,40 @@ export class Replica {
   }
 
   /**
-   * Returns the engine's label. The label was read after the last lost or new connection, and at most `maxAgeMs` ago. Null when the engine
-   * has no such route. Rejects when the engine does not respond.
+   * Returns the engine's label. The label was read after the last lost or new connection, and at most `maxAgeMs` ago; while calls come without
+   * a pause it is read again before that, and no call waits for it. Null when the engine has no such route. Rejects when the engine does not
+   * respond.
    */
   async label(maxAgeMs = Infinity): Promise<string | null> {
     const { epoch } = this.connection;
-    if (this.#verified && Date.now() - this.#verified.at > maxAgeMs) this.#verified = null;
-    if (this.#verified && this.#verified.epoch >= epoch) return this.#verified.label;
+    const known = this.#verified && this.#verified.epoch >= epoch ? this.#verified : null;
+    const age = known ? Date.now() - known.at : Infinity;
+    if (known && age <= maxAgeMs) {
+      if (age > maxAgeMs / 2 && !this.#reading) this.#renewing = this.#read();
+      return known.label;
+    }
+    if (known && this.#reading && this.#reading === this.#renewing) return known.label;
     // Connections that are made together share the reading that follows the one under way.
     if (this.#reading && this.#reading.epoch < epoch) await this.#reading.label.catch(() => {});
-    if (this.#verified && this.#verified.epoch >= epoch) return this.#verified.label;
-    if (!this.#reading || this.#reading.epoch < epoch) this.#read();
-    return this.#reading?.label ?? null;
+    if (this.#verified && this.#verified !== known && this.#verified.epoch >= epoch) return this.#verified.label;
+    const { label } = this.#reading && this.#reading.epoch >= epoch ? this.#reading : this.#read();
+    if (!known) return label;
+    // A busy engine keeps its label. Only a run depends on the newest one, and it asks without a limit of age.
+    return label.catch((error: unknown) => {
+      if (error instanceof EngineBusy) return known.label;
+      throw error;
+    });
   }
 
-  #read(): void {
+  #read(): Reading {
     const { epoch } = this.connection;
-    const label = this.#readLabel(epoch);
-    this.#reading = { epoch, label };
+    const reading = { epoch, label: this.#readLabel(epoch) };
+    this.#reading = reading;
     const forget = () => {
-      if (this.#reading?.label === label) this.#reading = null;
+      if (this.#reading === reading) this.#reading = null;
     };
-    label.then(forget, forget);
+    reading.label.then(forget, forget);
+    return reading;
   }
 
   models(): Promise<Model[]> {
@@ -224,7 +243,8 @@ export class Replica {
         return await this.#ask(path);
       } catch (error) {
         const isBusy = error instanceof Error && error.name === 'TimeoutError' && (await this.isAlive());
-        if (!isBusy || asks === PATIENCE) throw error;
+        if (!isBusy) throw error;
+        if (asks === PATIENCE) throw new EngineBusy(error.message, { cause: error });
       }
     }
   }

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { request } from 'node:http';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { ASK, eventually, IN_WORKERD, readStream, useGateway } from '../testing/harness.ts';
+import { ADMIN_KEY, ASK, eventually, IN_WORKERD, readStream, useGateway } from '../testing/harness.ts';
 import { hangUpWhileCommitting } from '../testing/lost-replies.ts';
 import { LaneEnd } from './lane-end.ts';
 
@@ -113,7 +113,7 @@ test('a gateway that closes lets a large call end', async ({ skip }) => {
   await gateway.start();
 });
 
-test('where the thread for large requests ends, they get a 503 and other calls go on', async ({ skip }) => {
+test('when the thread for large requests dies, large requests get a 503 and other calls are answered', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   await gateway.restart({ heavyThread: new URL('data:text/javascript,throw new Error("out of memory")') });
   const trial = await gateway.trial();
@@ -121,6 +121,42 @@ test('where the thread for large requests ends, they get a 503 and other calls g
   expect([reply.status, reply.headers.get('retry-after'), (await reply.json()).error.code]).toEqual([503, '2', 'large_requests_unavailable']);
   expect((await trial.chat(ASK)).status).toBe(200);
   expect(gateway.log.join()).toContain('out of memory');
+});
+
+test('a request whose agent left while the thread was starting is not handed over', async ({ skip }) => {
+  skip(IN_WORKERD, 'a Worker has one thread for each isolate');
+  const slow = `import { createServer } from 'node:http'; import { parentPort } from 'node:worker_threads';
+    const server = createServer((request, reply) => { parentPort.postMessage({ log: 'was asked' }); reply.end(); });
+    parentPort.postMessage({ log: 'is starting' });
+    server.listen(0, '127.0.0.1', () => setTimeout(() => parentPort.postMessage({ port: server.address().port }), 500));
+    parentPort.on('message', ({ close }) => close && process.exit());`;
+  await gateway.restart({ heavyThread: new URL(`data:text/javascript,${encodeURIComponent(slow)}`) });
+  const trial = await gateway.trial();
+  const leaving = new AbortController();
+  const left = trial.chat(withManyNodes(), { signal: leaving.signal });
+  await eventually(() => gateway.log.includes('is starting'));
+  const stays = trial.chat(withManyNodes());
+  leaving.abort();
+  await expect(left).rejects.toThrow();
+  expect((await stays).status).toBe(200);
+  expect(gateway.log.filter((line) => line === 'was asked')).toHaveLength(1);
+});
+
+test('a request without a body, and one of a stranger, do not start the thread for large requests', async ({ skip }) => {
+  skip(IN_WORKERD, 'a Worker has one thread for each isolate');
+  await gateway.restart({ heavyThread: new URL('data:text/javascript,throw new Error("it was started")') });
+  const { url } = gateway.gateway;
+  const post = (path: string, headers: Record<string, string>, body?: string) => new Promise((resolve, reject) => {
+    const asking = request(`${url}${path}`, { method: 'POST', headers }, (reply) => resolve(reply.resume().statusCode));
+    asking.on('error', reject);
+    // Without a length and without a body, as curl sends it.
+    if (body === undefined) asking.removeHeader('transfer-encoding');
+    asking.end(body);
+  });
+  expect(await post('/sessions', { authorization: `Bearer ${ADMIN_KEY}` })).toBe(200);
+  const trial = await gateway.trial();
+  expect(await post(`/${trial.id}/v1/chat/completions`, { authorization: 'Bearer no', 'content-length': '400000' }, 'x'.repeat(400_000))).toBe(401);
+  expect(gateway.log.join()).not.toContain('it was started');
 });
 
 test('the thread for large requests answers nobody but its own process', async ({ skip }) => {

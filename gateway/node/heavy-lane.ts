@@ -44,6 +44,8 @@ export class HeavyLane {
     const port = await thread.port.catch((error: unknown) => {
       throw unavailable(error);
     });
+    // The agent left while the thread was started.
+    if (outgoing.closed) return;
     const id = `${this.#asks++}`;
     const length = body ? { 'content-length': body.byteLength } : {};
     const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: `${this.#token} ${id}` };
@@ -114,7 +116,7 @@ export class HeavyLane {
       }
     });
     worker.on('error', (error) => {
-      this.#log(`the thread for large requests ended: ${error.message}; the next one starts it again`);
+      this.#log(`the thread for large requests ended: ${error.message}; the next large request starts it again`);
       reject(error);
     });
     worker.on('exit', () => {

@@ -36,6 +36,14 @@ test('a trial goes on after its agent read a PDF: the block is recorded, counted
   if (gateway.log.length > 0) expect(gateway.log.filter((line) => line.includes('(document)'))).toHaveLength(1);
 });
 
+test('a message that holds only a document is asked as an empty one', async () => {
+  const trial = await gateway.trial();
+  for (const messages of [[user([PDF])], [user('read'), { role: 'assistant', content: 'what?' }, user([PDF])]]) {
+    expect((await post(trial, 'messages', { max_tokens: 100, messages })).status).toBe(200);
+  }
+  expect((await trial.calls()).map(({ request }) => (request.messages as unknown[]).at(-1))).toEqual([user(''), user('')]);
+});
+
 test.each([false, true])('a request may name recorded items by their ids instead of repeating them (stream: %s)', async (stream) => {
   const trial = await gateway.trial();
   gateway.toy.script = [`<think>hm</think>looking${calling({ name: 'ls', arguments: { path: 'a' } }, { name: 'ls', arguments: {} })}`, 'done', 'bye'].map((text) => ({ text }));

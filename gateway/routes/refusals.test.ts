@@ -43,3 +43,14 @@ test('a trial that sends many refused requests keeps their number and the latest
   expect((await refusalsOf(trial.id)).latest).toHaveLength(MOST_REFUSALS);
   if (!IN_WORKERD) expect(gateway.log.filter((line) => line.includes('was refused')).length).toBeLessThan(10);
 });
+
+test.skipIf(IN_WORKERD)('what an agent sends stays within one line of the log', async () => {
+  const trial = await gateway.trial();
+  const type = 'x\ntrial other: forged';
+  const body = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: [{ type: 'text', text: 'hi' }, { type }] }] };
+  expect((await gateway.post(`/${trial.id}/v1/messages`, trial.key, body)).status).toBe(200);
+  await trial.chat({ ...ASK, stream_options: { [type]: 1 }, messages: [{ role: 7, content: type }] });
+  const lines = gateway.log.filter((line) => line.startsWith(`trial ${trial.id}`));
+  expect(lines).toHaveLength(2);
+  for (const line of lines) expect(line).not.toContain('\n');
+});

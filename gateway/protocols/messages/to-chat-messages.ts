@@ -43,7 +43,8 @@ const argumentsOf = (input: unknown): string => (typeof input === 'string' ? inp
 function userMessages(blocks: readonly Block[]): JsonObject[] {
   const results = blocks.flatMap((block) => (block.type === 'tool_result' ? toolMessages(block) : []));
   const parts = blocks.flatMap((block) => (block.type === 'text' || block.type === 'image' ? chatParts(block) : []));
-  if (parts.length === 0) return results;
+  // A message of unserved blocks alone stays, because a conversation without the agent's last message is refused.
+  if (parts.length === 0) return results.length === 0 && blocks.some(({ type }) => type === 'unserved') ? [{ role: 'user', content: '' }] : results;
   const [only] = parts;
   return [...results, { role: 'user', content: parts.length === 1 && only?.type === 'text' ? only.text : parts }];
 }
