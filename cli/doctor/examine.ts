@@ -8,6 +8,7 @@ import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation
 import { agentsWithHostNetwork } from '../../activities/network-notice.ts';
 import { openDatabase } from '../../store/database.ts';
 import { readNetworkNotices } from '../show/network-notices.ts';
+import { reasonOf } from '../show/warnings.ts';
 import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
 import { INSTALLS } from '../folders.ts';
@@ -147,7 +148,7 @@ async function networkOfRuns(config: Deployment): Promise<{ notices: string[]; l
   try {
     return { notices: await readNetworkNotices(db), looked: 'no run under way does' };
   } catch (error) {
-    return { notices: [], looked: `runs could not be looked at: ${error instanceof Error ? error.message : String(error)}` };
+    return { notices: [], looked: `runs could not be looked at: ${reasonOf(error)}` };
   } finally {
     await db.$client.end();
   }

@@ -11,8 +11,8 @@ export async function readWarnings(db: Database): Promise<string[]> {
 
 const notRead = (about: string) => (error: unknown): string[] => [`the warnings ${about} could not be read: ${reasonOf(error)}; "npx trialgate show RUN" waits longer for them`];
 
-/** The database's own words. drizzle puts the whole query before them. */
-function reasonOf(error: unknown): string {
+/** Returns the database's own message. drizzle puts the whole query before it. */
+export function reasonOf(error: unknown): string {
   const { cause } = error instanceof Error ? error : {};
   return cause instanceof Error ? cause.message : String(error);
 }
