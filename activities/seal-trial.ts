@@ -13,6 +13,7 @@ export type Sealing = {
   reason?: string;
   evidence?: Evidence;
   rewards?: Record<string, number>;
+  turnRewards?: Record<string, number[]>;
   seconds?: Record<string, number>;
   host?: string;
   final?: boolean;

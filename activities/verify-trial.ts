@@ -11,6 +11,7 @@ export type TrialVerdict = {
   outcome: 'verifier_error' | null;
   reason?: string;
   rewards?: Record<string, number>;
+  turnRewards?: Record<string, number[]>;
   seconds: Record<string, number>;
 };
 
@@ -32,7 +33,7 @@ export const verifyTrial =
         whileHeartbeating(async (signal) => judgeWork({ task: within(task, input.seconds), sandbox, isolation: await isolation(), signal })),
       );
       if (!verdict) throw new Error('this worker does not hold the sandbox');
-      return { outcome: null, reason: verdict.reason, rewards: verdict.rewards, seconds: elapsed() };
+      return { outcome: null, reason: verdict.reason, rewards: verdict.rewards, turnRewards: verdict.turnRewards, seconds: elapsed() };
     } catch (error) {
       if (!(error instanceof VerifierError)) throw error;
       return { outcome: 'verifier_error', reason: error.message, seconds: elapsed() };

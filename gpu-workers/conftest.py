@@ -36,6 +36,17 @@ SCHEMA = pa.schema(
     ]
 )
 
+TURN_REWARDS = pa.map_(pa.utf8(), pa.list_(pa.float64()))
+# A batch in which a verifier gave a reward turn by turn.
+TURN_SCHEMA = pa.schema(
+    [
+        *SCHEMA,
+        ("turns", pa.list_(pa.int32())),
+        ("turn_rewards", TURN_REWARDS),
+        ("companion_turn_rewards", pa.list_(TURN_REWARDS)),
+    ]
+)
+
 
 def row(prompt: list[int], reply: list[int], reward: float, group: str, trial: str, **changes: Any) -> dict[str, Any]:
     """A sample as an activity writes it: a prompt that is not trained, then a sampled reply."""
@@ -55,7 +66,8 @@ def row(prompt: list[int], reply: list[int], reward: float, group: str, trial: s
     } | changes
 
 
-def write_batch(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema = SCHEMA) -> tuple[Path, str]:
+def write_batch(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> tuple[Path, str]:
+    schema = schema or (TURN_SCHEMA if any("turns" in r for r in rows) else SCHEMA)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_table(pa.Table.from_pylist(rows, schema=schema))

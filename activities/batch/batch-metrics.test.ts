@@ -39,7 +39,7 @@ async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
   if (!row?.groupId) throw new Error('the trial is gone');
   const { groupId } = row;
   const sequences = buildSamples(await readTrainableCalls(context.db, { trialId: trial.id, attempt: 1 }));
-  const samples = sequences.map((sequence) => ({ ...sequence, rewards: { reward: 1 }, groupId, trialId: trial.id, attempt: 1, companions: [] }));
+  const samples = sequences.map((sequence) => ({ ...sequence, rewards: { reward: 1 }, turnRewards: {}, groupId, trialId: trial.id, attempt: 1, companions: [] }));
   const collected = { samples, stale: [], staleness: samples.map(() => 0), trials: [row] };
   const { samples_per_trial, drifted_calls } = await batchMetrics(context.db, config, collected);
   return { samples_per_trial, drifted_calls };

@@ -17,14 +17,14 @@ const take = { runId: 'run', iteration: 3, take: 1 };
 type Sampled = { version: number; tokens?: number; /** Its first tokens are of this version. */ from?: number };
 
 /** A trial that was sampled by such versions, and whether the batch has it. */
-async function trial(group: string, member: number, { version, tokens = 4, from }: Sampled, end: { outcome?: Outcome; reward?: number; batch?: number | null }): Promise<void> {
-  const { outcome = 'scored', reward = 1, batch = 3 } = end;
+async function trial(group: string, member: number, { version, tokens = 4, from }: Sampled, end: { outcome?: Outcome; reward?: number; turns?: number[]; batch?: number | null }): Promise<void> {
+  const { outcome = 'scored', reward = 1, turns, batch = 3 } = end;
   const trialId = `${group}-${member}`;
   await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: group, member });
   const versionSpans = from === undefined ? null : [{ version: from, start: 0, end: 1 }, { version, start: 1, end: tokens }];
   const choice = { completionTokenIds: new Int32Array(tokens), logprobs: new Float32Array(tokens), policyVersion: version, versionSpans };
   await recordCalls(store.db, [callRecord({ trialId, promptTokenIds: Int32Array.of(1, 2), choice })]);
-  await sealTrial(store.db, { trialId, outcome, final: true, rewards: outcome === 'cancelled' ? undefined : { reward } });
+  await sealTrial(store.db, { trialId, outcome, final: true, rewards: outcome === 'cancelled' ? undefined : { reward }, turnRewards: turns && { reward: turns } });
   if (batch !== null) await store.db.update(trials).set({ batchIteration: batch, batchTake: 1 }).where(eq(trials.id, trialId));
 }
 
@@ -39,10 +39,10 @@ beforeAll(async () => {
   await store.db.insert(groups).values([group('new', {}), group('carried', { iteration: 2, batchIteration: 2 }), group('flat', { ordinal: 1, batchIteration: null, dropped: 'no_spread' })]);
 
   await trial('new', 0, { version: 4, tokens: 2 }, { reward: 1 });
-  await trial('new', 1, { version: 4, from: 3, tokens: 6 }, { reward: 0 });
+  await trial('new', 1, { version: 4, from: 3, tokens: 6 }, { reward: 0, turns: [0, 0] });
   await trial('new', 2, { version: 1 }, {});
   await trial('new', 3, { version: 4, tokens: 40 }, { outcome: 'cancelled' });
-  await trial('carried', 0, { version: 3 }, { reward: 0.25, batch: 2 });
+  await trial('carried', 0, { version: 3 }, { reward: 0.25, turns: [0, 0.25], batch: 2 });
   await trial('carried', 1, { version: 4, from: 2 }, {});
   await trial('carried', 2, { version: 3, tokens: 7 }, { reward: 0.5 });
   await trial('flat', 0, { version: 4, tokens: 20 }, { reward: 1 });
@@ -58,7 +58,11 @@ test('what is too old, or another take had a part in, is trained on; a sample is
 
 test('the baseline holds every scored trial of the group: of earlier batches, and without a sample that can be trained on', async () => {
   const { samples } = await collectSamples(store.db, config, take, 4);
-  expect(samples.map(({ companions }) => companions)).toEqual([[{ reward: 0.25 }, { reward: 1 }], [{ reward: 1 }], [{ reward: 1 }]]);
+  const whole = { rewards: { reward: 1 }, turnRewards: {} };
+  const byTurns = { rewards: { reward: 0.25 }, turnRewards: { reward: [0, 0.25] } };
+  expect(samples.map(({ companions }) => companions)).toEqual([[byTurns, whole], [whole], [whole]]);
+  expect(samples.map(({ turnRewards }) => turnRewards)).toEqual([{}, {}, { reward: [0, 0] }]);
+  expect(samples.map(({ turns }) => turns.at(-1))).toEqual([0, 0, 0]);
 });
 
 test('what a batch left out is not told beside what it used', async () => {

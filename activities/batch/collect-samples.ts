@@ -4,7 +4,7 @@ import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts'
 import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
 import { groups, trials } from '../../store/schema.ts';
 import { readLineage } from '../rollout/lineage.ts';
-import { rewardsOf } from '../rollout/rewards-of.ts';
+import { earnedBy, type Earned } from '../rollout/rewards-of.ts';
 import type { RunConfig } from '../run-config.ts';
 import { batchOf, ofTake, type TakeKey } from '../rollout/takes.ts';
 import type { Sample } from './sample.ts';
@@ -31,16 +31,16 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
   const earlier = await readEarlier(db, config, members.map(({ trial }) => trial));
   const collected: Collected = { samples: [], stale: [], staleness: [], trials: members.map(({ trial }) => trial) };
-  const companions = new Map<string, Record<string, number>[]>();
+  const companions = new Map<string, Earned[]>();
   for (const { trial, dropped } of members) {
-    const rewards = rewardsOf(trial, config);
-    if (dropped !== null || rewards === null || trial.groupId === null) continue;
+    const earned = earnedBy(trial, config);
+    if (dropped !== null || earned === null || trial.groupId === null) continue;
     const ofGroup = companions.get(trial.groupId) ?? [...(earlier.get(trial.groupId) ?? [])];
     companions.set(trial.groupId, ofGroup);
     const before = collected.samples.length;
     const trainable = await readTrainableCalls(db, { trialId: trial.id, attempt: trial.attempt });
     for (const sequence of buildSamples(trainable)) {
-      const sample = { ...sequence, rewards, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt, companions: ofGroup };
+      const sample = { ...sequence, ...earned, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt, companions: ofGroup };
       const age = ageOf(sequence, ages);
       if (age === null) collected.stale.push(sample);
       else {
@@ -49,7 +49,7 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
       }
     }
     // A baseline without the trials that cannot be trained on would favour the other trials.
-    if (collected.samples.length === before) ofGroup.push(rewards);
+    if (collected.samples.length === before) ofGroup.push(earned);
   }
   return collected;
 }
@@ -66,17 +66,17 @@ function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number
   return oldest;
 }
 
-/** Returns the rewards of trials that an earlier batch has and that belong to the same groups, because a group has one baseline. */
-async function readEarlier(db: Database, config: RunConfig, members: Trial[]): Promise<Map<string, Record<string, number>[]>> {
+/** Returns what trials earned that an earlier batch has and that belong to the same groups, because a group has one baseline. */
+async function readEarlier(db: Database, config: RunConfig, members: Trial[]): Promise<Map<string, Earned[]>> {
   const ids = [...new Set(members.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
-  const earlier = new Map<string, Record<string, number>[]>();
+  const earlier = new Map<string, Earned[]>();
   if (config.stragglers !== 'carry_over' || ids.length === 0) return earlier;
   const own = new Set(members.map(({ id }) => id));
   const all = await db.select().from(trials).where(inArray(trials.groupId, ids)).orderBy(asc(trials.member));
   for (const trial of all) {
-    const rewards = rewardsOf(trial, config);
-    if (own.has(trial.id) || trial.batchIteration === null || trial.groupId === null || rewards === null) continue;
-    earlier.set(trial.groupId, [...(earlier.get(trial.groupId) ?? []), rewards]);
+    const earned = earnedBy(trial, config);
+    if (own.has(trial.id) || trial.batchIteration === null || trial.groupId === null || earned === null) continue;
+    earlier.set(trial.groupId, [...(earlier.get(trial.groupId) ?? []), earned]);
   }
   return earlier;
 }

@@ -23,6 +23,8 @@ const sample = (trialId: string, rewards: Record<string, number>): Sample => ({
   groupId: 'r/0.1/0',
   trialId,
   attempt: 2,
+  turns: [null, 0, 0],
+  turnRewards: {},
   callIds: ['c'],
 });
 

@@ -1,10 +1,10 @@
 import type { TokenSample } from '../../store/samples/build-samples.ts';
+import type { Earned } from '../rollout/rewards-of.ts';
 
 /** A trial's sample with what the trainer needs to know of the trial. */
-export type Sample = TokenSample & {
-  rewards: Record<string, number>;
-  /** The rewards of the group's other scored trials, which have no sample in this batch: they count in its baseline. */
-  companions: Record<string, number>[];
+export type Sample = TokenSample & Earned & {
+  /** What the group's other scored trials earned, which have no sample in this batch: they count in its baseline. */
+  companions: Earned[];
   groupId: string;
   trialId: string;
   attempt: number;

@@ -11,7 +11,7 @@ let folder: string;
 beforeEach(async () => void (folder = await mkdtemp(join(tmpdir(), 'trialgate-batch-'))));
 afterEach(async () => rm(folder, { recursive: true }));
 
-const sample = (trialId: string, companions: Record<string, number>[] = []): Sample => ({
+const sample = (trialId: string, companions: Sample['companions'] = [], turnRewards: Record<string, number[]> = {}): Sample => ({
   tokenIds: Int32Array.from([5, 6, 7]),
   lossMask: Int8Array.from([0, 1, 1]),
   logprobs: Float32Array.from([0, -0.25, -1.5]),
@@ -19,6 +19,8 @@ const sample = (trialId: string, companions: Record<string, number>[] = []): Sam
   policyVersions: [null, 3, 3],
   temperature: 0.5,
   rewards: { tests: 0.5, style: 1 },
+  turns: [null, 0, 2],
+  turnRewards,
   companions,
   groupId: 'r/0.1/0',
   trialId,
@@ -49,8 +51,22 @@ test('a value changes between the sample and the file', async () => {
 
 test("a group's companions are lost, or are those of another row", async () => {
   const companions: Record<string, number>[] = [{ tests: 0, style: 0.25 }, { tests: 1 }];
-  const { path } = await writeBatch(folder, [sample('a'), sample('b', companions), sample('c', [{ tests: 0.75 }])]);
+  const earned = (rewards: Record<string, number>) => ({ rewards, turnRewards: {} });
+  const { path } = await writeBatch(folder, [sample('a'), sample('b', companions.map(earned)), sample('c', [earned({ tests: 0.75 })])]);
   const table = tableFromIPC(await readFile(path));
   const read = table.toArray().map((row) => [...row.companions].map((companion) => companion.toJSON()));
   expect(read).toEqual([[], companions, [{ tests: 0.75 }]]);
+});
+
+test('a batch has the turns and what they earned when a verifier gave a reward turn by turn, and is the same file as ever when none did', async () => {
+  const { path } = await writeBatch(folder, [sample('a'), sample('b', [{ rewards: { tests: 0.5 }, turnRewards: { tests: [0.5] } }], { style: [0, 0.25, 0.75], tests: [] })]);
+  const table = tableFromIPC(await readFile(path));
+  const named = (map: { toJSON: () => Record<string, Iterable<number>> }) => Object.fromEntries(Object.entries(map.toJSON()).map(([name, values]) => [name, [...values]]));
+  const read = table.toArray().map((row) => ({ turns: [...row.turns], own: named(row.turn_rewards), companions: [...row.companion_turn_rewards].map(named) }));
+  expect(read).toEqual([
+    { turns: [null, 0, 2], own: {}, companions: [] },
+    { turns: [null, 0, 2], own: { style: [0, 0.25, 0.75], tests: [] }, companions: [{ tests: [0.5] }] },
+  ]);
+  const without = tableFromIPC(await readFile((await writeBatch(folder, [sample('a')])).path));
+  expect(without.schema.names).not.toContain('turns');
 });

@@ -31,6 +31,12 @@ function encode(samples: Sample[]): Uint8Array {
     new Field('value', new Float64(), true),
   ]);
   const rewards = new Map_(new Field('entries', entry, false), true);
+  const turnEntry = new Struct<{ key: Utf8; value: List<Float64> }>([
+    new Field('key', new Utf8(), false),
+    new Field('value', list(new Float64()), true),
+  ]);
+  const turnRewards = new Map_(new Field('entries', turnEntry, false), true);
+  const hasTurns = samples.some((s) => [s, ...s.companions].some((earned) => Object.keys(earned.turnRewards).length > 0));
   const columns = {
     token_ids: column(list(new Int32()), samples.map((s) => Array.from(s.tokenIds))),
     loss_mask: column(list(new Int8()), samples.map((s) => Array.from(s.lossMask))),
@@ -40,7 +46,15 @@ function encode(samples: Sample[]): Uint8Array {
     policy_versions: column(list(new Int32()), samples.map((s) => s.policyVersions)),
     temperature: column(new Float32(), samples.map((s) => s.temperature)),
     rewards: column(rewards, samples.map((s) => entries(s.rewards))),
-    companions: column(list(rewards), samples.map((s) => s.companions.map(entries))),
+    companions: column(list(rewards), samples.map((s) => s.companions.map((c) => entries(c.rewards)))),
+    // A batch without rewards of turns is the same file as before there were any.
+    ...(hasTurns
+      ? {
+          turns: column(list(new Int32()), samples.map((s) => s.turns)),
+          turn_rewards: column(turnRewards, samples.map((s) => entries(s.turnRewards))),
+          companion_turn_rewards: column(list(turnRewards), samples.map((s) => s.companions.map((c) => entries(c.turnRewards)))),
+        }
+      : {}),
     group_id: column(new Utf8(), samples.map((s) => s.groupId)),
     trial_id: column(new Utf8(), samples.map((s) => s.trialId)),
     attempt: column(new Int32(), samples.map((s) => s.attempt)),
@@ -50,7 +64,7 @@ function encode(samples: Sample[]): Uint8Array {
   return RecordBatchFileWriter.writeAll(new Table(schema, columns)).toUint8Array(true);
 }
 
-const entries = (rewards: Record<string, number>) => new Map(Object.entries(rewards).toSorted());
+const entries = <T>(named: Record<string, T>) => new Map(Object.entries(named).toSorted());
 
 function column(type: DataType, values: unknown[]): Vector {
   const builder = makeBuilder({ type, nullValues: [null] });

@@ -1,6 +1,9 @@
 import type { Outcome } from '../../store/schema.ts';
 import type { RunConfig } from '../run-config.ts';
 
+/** A trial's rewards, and for the names that the verifier gave turn by turn, the part of each turn. */
+export type Earned = { rewards: Record<string, number>; turnRewards: Record<string, number[]> };
+
 type Judged = { outcome: Outcome | null; rewards: Record<string, number> | null };
 
 /** Null: this trial is not trained on. Only the verifier's numbers count; a run may choose 0 for trials that were cut. */
@@ -10,4 +13,10 @@ export function rewardsOf(trial: Judged, config: Pick<RunConfig, 'truncated' | '
   const treatment = config[trial.outcome];
   if (treatment === 'mask') return null;
   return treatment === 'zero' ? { reward: 0 } : trial.rewards;
+}
+
+/** Like `rewardsOf`, with the turns in which the rewards were earned. */
+export function earnedBy(trial: Judged & { turnRewards: Record<string, number[]> | null }, config: Pick<RunConfig, 'truncated' | 'agent_error'>): Earned | null {
+  const rewards = rewardsOf(trial, config);
+  return rewards && { rewards, turnRewards: rewards === trial.rewards ? (trial.turnRewards ?? {}) : {} };
 }

@@ -57,8 +57,8 @@ test.each([
   ['makes its verifier hang', 'sleep 60', /timed_out/],
   ['makes its verifier print too much', 'yes', /output_limit/],
 ])('a solution that %s has a reward of 0, by every name that the verifier has', async (_, breaks, reason) => {
-  const script = `test -f $WORK_DIR/breaks && { ${breaks}; }; echo '{"tests": 0.25, "style": 1}' > $LOGS_DIR/verifier/reward.json`;
-  expect(await judge(script, { breaks: '' })).toMatchObject({ rewards: { tests: 0, style: 0 }, reason: expect.stringMatching(reason) });
+  const script = `test -f $WORK_DIR/breaks && { ${breaks}; }; echo '{"tests": [0, 0.25], "style": 1}' > $LOGS_DIR/verifier/reward.json`;
+  expect(await judge(script, { breaks: '' })).toMatchObject({ rewards: { tests: 0, style: 0 }, turnRewards: undefined, reason: expect.stringMatching(reason) });
 });
 
 test.each<[string, string | Buffer]>([

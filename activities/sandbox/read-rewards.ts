@@ -7,20 +7,46 @@ import { VerifierError } from './errors.ts';
 const NUMBER = /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i;
 const MAX_BYTES = 65_536;
 
+export type VerifierRewards = {
+  /** Named rewards between 0 and 1. */
+  rewards: Record<string, number>;
+  /** For the names whose reward was given turn by turn: the part that each turn earned. `rewards` has the sums. */
+  turnRewards?: Record<string, number[]>;
+};
+
 /**
- * What the tests wrote: `reward.txt` (one number, named `reward`), else `reward.json` (names to numbers), each 0 to 1.
+ * Reads what the tests wrote: `reward.txt` (one number, named `reward`), otherwise `reward.json` (names to rewards). A reward is a number
+ * from 0 to 1, or a list that has the part of each turn; its sum is from 0 to 1 too, so that a trial earns no more by taking more turns.
  * @param context what is known about the run, for the error
  * @throws VerifierError that names the file and what was found in it
  */
-export async function readRewards(folder: string, context: string): Promise<Record<string, number>> {
+export async function readRewards(folder: string, context: string): Promise<VerifierRewards> {
   const text = await readSmall(join(folder, 'reward.txt'), context);
   if (text !== null)
-    return { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) };
+    return { rewards: { reward: checked('reward.txt', NUMBER.test(text.trim()) ? Number(text) : text.trim(), context) } };
   const json = await readSmall(join(folder, 'reward.json'), context);
   if (json === null) throw new VerifierError(`no reward: neither reward.txt nor reward.json was written. ${context}`);
   const entries = Object.entries(parseObject(json, context));
   if (entries.length === 0) throw new VerifierError(`reward.json holds no reward. ${context}`);
-  return Object.fromEntries(entries.map(([name, value]) => [name, checked(`reward.json: ${name}`, value, context)]));
+  const rewards = new Map<string, number>();
+  const turnRewards = new Map<string, number[]>();
+  for (const [name, value] of entries) {
+    const where = `reward.json: ${name}`;
+    if (!Array.isArray(value)) rewards.set(name, checked(where, value, context));
+    else {
+      const parts = value.map((part, turn) => checked(`${where}[${turn}]`, part, context));
+      rewards.set(name, checkedSum(where, parts, context));
+      turnRewards.set(name, parts);
+    }
+  }
+  return { rewards: Object.fromEntries(rewards), ...(turnRewards.size === 0 ? {} : { turnRewards: Object.fromEntries(turnRewards) }) };
+}
+
+function checkedSum(where: string, parts: readonly number[], context: string): number {
+  const sum = parts.reduce((a, b) => a + b, 0);
+  // Parts such as 0.1 can add up to a rounding error above 1.
+  if (sum <= 1 + 1e-9) return Math.min(1, sum);
+  throw new VerifierError(`${where}: the rewards of all turns add up to at most 1, found ${sum}. ${context}`);
 }
 
 function checked(where: string, value: unknown, context: string): number {

@@ -45,6 +45,9 @@ describe.each(all)('$kind', (isolation) => {
     ['{"a": NaN}', 'not an object of numbers'],
     ['[1]', 'not an object of numbers'],
     ['{}', 'holds no reward'],
+    ['{"a": [0.5, 2]}', 'reward.json: a[1]: a reward is a number from 0 to 1, found 2'],
+    ['{"a": [0.5, [0.5]]}', 'reward.json: a[1]'],
+    ['{"a": [0.6, 0.6]}', 'reward.json: a: the rewards of all turns add up to at most 1, found 1.2'],
   ])('reward.json with %s counts as a reward', async (json, message) => {
     const writing = `echo '${json}' > $LOGS_DIR/verifier/reward.json`;
     await expect(verdict(isolation, writing)).rejects.toMatchObject({
@@ -54,9 +57,16 @@ describe.each(all)('$kind', (isolation) => {
   });
 
   test('named rewards get lost', async () => {
-    expect(
-      (await verdict(isolation, `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`)).rewards,
-    ).toEqual({ tests: 0.5, style: 1 });
+    const { rewards, turnRewards } = await verdict(isolation, `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`);
+    expect({ rewards, turnRewards }).toEqual({ rewards: { tests: 0.5, style: 1 }, turnRewards: undefined });
+  });
+
+  test('a list in reward.json is what each turn earned, and its sum is the reward; a rounding error above 1 is 1', async () => {
+    const json = '{"tests": 0.5, "steps": [0.25, 0, 0.5], "constructor": [0.7, 0.1, 0.1, 0.1], "none": []}';
+    const { rewards, turnRewards } = await verdict(isolation, `echo '${json}' > $LOGS_DIR/verifier/reward.json`);
+    expect(rewards).toEqual({ tests: 0.5, steps: 0.75, constructor: expect.closeTo(1), none: 0 });
+    expect(Math.max(...Object.values(rewards))).toBeLessThanOrEqual(1);
+    expect(turnRewards).toEqual({ steps: [0.25, 0, 0.5], constructor: [0.7, 0.1, 0.1, 0.1], none: [] });
   });
 
   test('tests that write no reward, or crash, pass', async () => {

@@ -11,7 +11,7 @@ import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
 import { verifierName } from './names.ts';
 import { countOomKills, wasMachineOutOfMemory } from './oom-kills.ts';
-import { readRewards } from './read-rewards.ts';
+import { readRewards, type VerifierRewards } from './read-rewards.ts';
 import { sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
 import type { ProcessResult } from './run-process.ts';
@@ -24,9 +24,7 @@ export type Verification = {
   signal: AbortSignal;
 };
 
-export type Verdict = {
-  /** Named rewards between 0 and 1. */
-  rewards: Record<string, number>;
+export type Verdict = VerifierRewards & {
   /** An explanation for people. It is set where the rewards do not come from the verifier itself. */
   reason?: string;
   /** Whether the machine ran out of memory during the run. The reward may then come from a process that was killed. */
@@ -72,7 +70,7 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
     if (signalled) throw new VerifierError(`${task.name}: the verifier was killed by ${signalled}`, 'killed');
     const isInDoubt = wasMachineOutOfMemory(result, { before: oomKills, after: await countOomKills() });
     const rewards = await readRewards(join(clean.logs, 'verifier'), describe(task, result, isolation));
-    return { rewards, isInDoubt, stdoutTail, skipped, seconds: result.seconds };
+    return { ...rewards, isInDoubt, stdoutTail, skipped, seconds: result.seconds };
   } finally {
     await removeNamed(sandbox.home, name);
   }

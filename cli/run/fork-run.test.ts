@@ -34,7 +34,7 @@ beforeAll(async () => {
   for (const version of [1, 2]) await runWithVersion(db, home, 'first', version, config);
   const sample = {
     tokenIds: Int32Array.of(1, 2), lossMask: Int8Array.of(0, 1), logprobs: Float32Array.of(0, -1), samplingMask: [null, null], policyVersions: [null, 1], temperature: 1,
-    rewards: { tests: 1, style: 0.5 }, groupId: 'first/1.2/0', trialId: 'first-1.2-0-0', attempt: 1, callIds: ['c'], companions: [],
+    rewards: { tests: 1, style: 0.5 }, groupId: 'first/1.2/0', trialId: 'first-1.2-0-0', attempt: 1, callIds: ['c'], turns: [null, 0], turnRewards: {}, companions: [],
   };
   const file = await writeBatch(join(home, 'batches'), [sample]);
   await db.insert(iterations).values([

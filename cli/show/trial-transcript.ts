@@ -38,7 +38,10 @@ export async function readTrialRecord(db: Database, trialId: string) {
 
 /** The conversation as it went: each call shows only the messages that the one before did not have. */
 export function transcript(trial: TrialRecord): string {
-  const rewards = Object.entries(trial.rewards ?? {}).map(([name, value]) => `${name} ${value}`);
+  const rewards = Object.entries(trial.rewards ?? {}).map(([name, value]) => {
+    const turns = trial.turnRewards?.[name];
+    return turns ? `${name} ${value} (by turn ${turns.join(', ')})` : `${name} ${value}`;
+  });
   const lines = [`trial ${trial.id}   task ${trial.task?.split('/').at(-1) ?? '–'}   agent ${trial.agent ?? '–'}`];
   lines.push(`outcome ${trial.outcome ?? 'open'}   ${rewards.join('   ') || 'no reward'}${trial.reason ? `   (${trial.reason})` : ''}`);
   for (const attempt of trial.attempts) {

@@ -1,4 +1,18 @@
-"""Computes the advantages of trials from their rewards."""
+"""Computes the advantages of trained tokens from the rewards of trials and of their turns.
+
+A token has the advantage of its turn. A turn is credited with what its trial earned from it on, the turn's return:
+G[i, k] = R[i] - (what turns before k earned), where R[i] is the trial's whole reward. What was earned before a turn
+cannot be its merit. The baseline of turn k is the mean of G[j, k] over all trials j of the group: a trial j that ended
+before turn k counts too, with what no turn earned (its outcome), so that the number of terms does not depend on when a
+trial ends. A baseline that normalises each turn's reward over the trials that reached the turn, and adds these up to
+the trial's own last turn, depends on the policy's decision to stop and biases the gradient (verl#7244 shows this of
+MT-GRPO, arXiv 2505.11821). Here trial i's own part of the baseline of turn k is 1/N of its own return, which only
+scales the expected gradient by 1 - 1/N as in GRPO (RLOO leaves it out); the others' parts are independent of what
+trial i samples from turn k on, so their product with the score function has mean 0 (REINFORCE with a baseline,
+Williams 1992). Dividing by the deviation biases as it does in GRPO (Dr. GRPO, arXiv 2503.20783).
+
+When no reward is given turn by turn, G[i, k] = R[i] for all k: the advantages are those of whole trials, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +20,20 @@ from collections import defaultdict
 
 import numpy as np
 
-from .batch import Sample
+from .batch import Sample, TurnRewards
 from .errors import GpuWorkerError, NotFiniteError
 from .objectives import OBJECTIVES
+from .objectives.baselines import has_spread
 from .settings import TrainerSettings
 
+Weights = dict[str, float] | None
 
-def _weighted(rewards: dict[str, float], weights: dict[str, float] | None) -> float:
+
+def _weighted(rewards: dict[str, float], weights: Weights) -> float:
     return sum(value * (weights or {}).get(name, 1.0) for name, value in rewards.items())
 
 
-def trial_rewards(samples: list[Sample], weights: dict[str, float] | None) -> dict[str, float]:
+def trial_rewards(samples: list[Sample], weights: Weights) -> dict[str, float]:
     """Returns a trial's reward: the weighted sum of its named rewards. A name without a weight counts 1."""
     rewards: dict[str, float] = {}
     for sample in samples:
@@ -28,7 +45,7 @@ def trial_rewards(samples: list[Sample], weights: dict[str, float] | None) -> di
     return rewards
 
 
-def companion_rewards(samples: list[Sample], weights: dict[str, float] | None) -> dict[str, list[float]]:
+def companion_rewards(samples: list[Sample], weights: Weights) -> dict[str, list[float]]:
     """Returns, by group, the rewards of its scored trials that have no sample in this batch."""
     companions: dict[str, list[float]] = {}
     for sample in samples:
@@ -40,25 +57,56 @@ def companion_rewards(samples: list[Sample], weights: dict[str, float] | None) -
     return companions
 
 
+def _returns(reward: float, of_turns: TurnRewards, weights: Weights, turns: int) -> np.ndarray:
+    """Returns [turns + 1]: `reward` less what earlier turns earned. The last entry holds for all later turns."""
+    earned = np.zeros(turns)
+    for name, values in of_turns.items():
+        known = values[:turns]
+        earned[: len(known)] += np.array(known) * (weights or {}).get(name, 1.0)
+    return reward - np.concatenate([[0.0], np.cumsum(earned)])
+
+
+def _most_turns(of_turns: list[TurnRewards]) -> int:
+    return max((len(values) for named in of_turns for values in named.values()), default=0)
+
+
 def advantages(
     samples: list[Sample], rewards: dict[str, float], companions: dict[str, list[float]], settings: TrainerSettings
-) -> np.ndarray:
-    """Returns [samples]. A trial has one advantage, whatever its number of samples. Companions count in the baseline.
+) -> list[np.ndarray]:
+    """Returns, for each sample, the advantage of each of its trained tokens.
 
-    Raises `NotFiniteError` when an advantage is no finite float32, in which the loss is computed.
+    Without rewards of turns, all tokens of a trial have one advantage. Companions count in the baseline. Raises
+    `NotFiniteError` when an advantage is no finite float32, in which the loss is computed.
     """
-    trials_of_group: dict[str, list[str]] = defaultdict(list)
+    objective = OBJECTIVES[settings.objective]
+    first_of_trial: dict[str, dict[str, Sample]] = defaultdict(dict)
     for sample in samples:
-        if sample.trial_id not in trials_of_group[sample.group_id]:
-            trials_of_group[sample.group_id].append(sample.trial_id)
-    advantage: dict[tuple[str, str], float] = {}
-    for group, trials in trials_of_group.items():
-        values = np.array([rewards[t] for t in trials] + companions[group])
+        first_of_trial[sample.group_id].setdefault(sample.trial_id, sample)
+    # [turns + 1] of each trial
+    by_trial: dict[tuple[str, str], np.ndarray] = {}
+    for group, trials in first_of_trial.items():
+        any_sample = next(iter(trials.values()))
+        of_others = any_sample.companion_turn_rewards or [{} for _ in companions[group]]
+        of_turns = [sample.turn_rewards for sample in trials.values()] + of_others
+        totals = [rewards[trial] for trial in trials] + companions[group]
+        # A sequence is the unit of such an objective, so that it has one advantage.
+        turns = 0 if objective.by_sequence else _most_turns(of_turns)
         with np.errstate(over="ignore", invalid="ignore"):
-            found = OBJECTIVES[settings.objective].advantages(values, settings)
+            members = zip(totals, of_turns, strict=True)
+            # [turns + 1, trials of the group]; a copy, so that the trials of a turn lie next to each other
+            values = np.stack([_returns(r, of, settings.reward_weights, turns) for r, of in members], axis=1)
+            found = objective.advantages(np.ascontiguousarray(values), settings)
             finite = np.isfinite(values) & np.isfinite(found.astype(np.float32))
         # A deviation that overflowed gives advantages of 0 although the rewards differ.
-        if not finite.all() or (values.max() != values.min() and not found.any()):
+        if not finite.all() or (has_spread(values).any() and not found.any()):
             raise NotFiniteError(f"a reward or advantage of group {group} is not finite or too large")
-        advantage |= {(group, trial): float(a) for trial, a in zip(trials, found[: len(trials)], strict=True)}
-    return np.array([advantage[s.group_id, s.trial_id] for s in samples])
+        by_trial |= {(group, trial): found[:, i] for i, trial in enumerate(trials)}
+    return [_of_tokens(sample, by_trial[sample.group_id, sample.trial_id]) for sample in samples]
+
+
+def _of_tokens(sample: Sample, of_turns: np.ndarray) -> np.ndarray:
+    """Returns [trained tokens]. `of_turns` [turns + 1]"""
+    last = len(of_turns) - 1
+    if last == 0 or sample.turns is None:
+        return np.full(sample.trained_tokens, of_turns[0])
+    return of_turns[np.minimum(sample.turns[sample.loss_mask], last)]

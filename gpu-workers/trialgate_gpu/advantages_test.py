@@ -1,3 +1,6 @@
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,18 +12,28 @@ from .errors import GpuWorkerError
 from .settings import TrainerSettings
 
 
-def sample(reward, group="g", trial="t", tokens=2, companions=(), **rewards):
+def sample(reward, group="g", trial="t", tokens=2, companions=(), turns=None, of_turns=None, others=(), **rewards):
+    """`turns`: the turn of each token; `of_turns` and `others`: what turns of the trial and its companions earned."""
     given = row([1], [2] * tokens, reward, group, trial)
     mask = np.array(given["loss_mask"], bool)
     named = {"reward": reward} | rewards
     versions = np.zeros(len(mask), int)
     ids, logprobs = np.array(given["token_ids"]), np.array(given["logprobs"])
-    return Sample(ids, mask, logprobs, versions, 1.0, named, list(companions), group, trial)
+    turns = None if turns is None else np.array([-1, *turns])
+    made = Sample(ids, mask, logprobs, versions, 1.0, named, list(companions), group, trial)
+    return replace(made, turns=turns, turn_rewards=of_turns or {}, companion_turn_rewards=list(others))
+
+
+def by_token(samples, norm_by_std=True, weights=None, objective="grpo"):
+    settings = TrainerSettings(objective=objective, norm_adv_by_std_in_grpo=norm_by_std, reward_weights=weights)
+    return advantages(samples, trial_rewards(samples, weights), companion_rewards(samples, weights), settings)
 
 
 def advantages_of(samples, norm_by_std=True, weights=None, objective="grpo"):
-    settings = TrainerSettings(objective=objective, norm_adv_by_std_in_grpo=norm_by_std)
-    return advantages(samples, trial_rewards(samples, weights), companion_rewards(samples, weights), settings)
+    """Of samples whose tokens have one advantage."""
+    found = by_token(samples, norm_by_std, weights, objective)
+    assert all((of_tokens == of_tokens[0]).all() for of_tokens in found)
+    return np.array([of_tokens[0] for of_tokens in found])
 
 
 def test_trial_with_several_samples_counts_once_in_its_group():
@@ -82,3 +95,101 @@ def test_rloo_compares_a_trial_with_the_mean_of_the_others_companions_included()
     samples = [sample(1.0, trial=t, companions=[{"reward": 0.0}]) for t in "ab"]
     np.testing.assert_allclose(advantages_of(samples, objective="rloo"), [0.5, 0.5])
     assert not advantages_of([sample(0.1 + 0.2, trial=str(i)) for i in range(3)], objective="rloo").any()
+
+
+def test_a_turn_is_credited_with_what_is_earned_from_it_on_and_compared_with_the_same_of_all_trials():
+    # Returns from turns 0, 1 and 2 on: a 1, 0.75, 0.5; b 0.25, 0.25, 0.25 (it has one turn, and its outcome is 0.25).
+    a = sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [0.25, 0.25]})
+    b = sample(0.25, trial="b", turns=[0, 0])
+    found = by_token([a, b], norm_by_std=False)
+    np.testing.assert_allclose(found[0], [0.375, 0.25])
+    np.testing.assert_allclose(found[1], [-0.375, -0.375])
+    # One unit for the group: the deviation of turn 0, which is the largest.
+    np.testing.assert_allclose(by_token([a, b])[0], np.array([0.375, 0.25]) / (0.75 / 2**0.5), rtol=1e-5)
+    np.testing.assert_allclose(by_token([a, b], objective="rloo")[0], [0.75, 0.5])
+
+
+def test_turns_of_companions_count_in_the_baseline_and_weights_hold_for_turns():
+    a = sample(
+        0.0, trial="a", turns=[0, 1], steps=1.0, of_turns={"steps": [1.0]}, companions=[{"steps": 0.5}], others=[{}]
+    )
+    np.testing.assert_allclose(by_token([a], False, {"steps": 2.0})[0], [0.5, -0.5])
+    b = replace(a, companion_turn_rewards=[{"steps": [0.5]}])
+    np.testing.assert_allclose(by_token([b], False, {"steps": 2.0})[0], [0.5, 0.0])
+
+
+def test_turns_after_the_last_that_earned_something_have_its_rest():
+    samples = [
+        sample(1.0, trial="a", tokens=3, turns=[0, 1, 7], of_turns={"reward": [1.0]}),
+        sample(0.0, trial="b", turns=[0, 9]),
+    ]
+    found = by_token(samples, norm_by_std=False)
+    np.testing.assert_allclose(found[0], [0.5, 0, 0])
+    np.testing.assert_allclose(found[1], [-0.5, 0])
+
+
+def test_trials_with_equal_rewards_differ_where_they_were_earned_in_other_turns():
+    samples = [
+        sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [1.0, 0.0]}),
+        sample(1.0, trial="b", turns=[0, 1], of_turns={"reward": [0.0, 1.0]}),
+    ]
+    np.testing.assert_allclose(by_token(samples), [[0, -0.70710], [0, 0.70710]], atol=1e-4)
+    same = [sample(1.0, trial=t, turns=[0, 1], of_turns={"reward": [0.5, 0.5]}) for t in "ab"]
+    assert not any(found.any() for found in by_token(same))
+
+
+def test_an_objective_whose_unit_is_the_sequence_counts_the_sum_of_the_turns():
+    samples = [
+        sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [1.0, 0.0]}),
+        sample(0.0, trial="b", turns=[0, 1]),
+    ]
+    np.testing.assert_allclose(advantages_of(samples, objective="gspo"), [0.70710, -0.70710], atol=1e-4)
+
+
+@pytest.mark.parametrize(("objective", "scale"), [("rloo", 1.0), ("grpo", 1 - 1 / 3)])
+def test_the_gradient_of_an_agent_that_decides_when_to_stop_is_the_exact_one(objective, scale):
+    """Enumerates every group of 3 trials of an agent that takes up to 3 turns, so that nothing is left to chance.
+
+    It goes on with probability p after each turn. A turn earns more the later it is, and the outcome depends on the
+    number of turns. The naive baseline, the mean of each turn's reward over the trials that reached it, added up to the
+    trial's own last turn, gives another gradient (verl#7244).
+    """
+    p, earned, outcomes = 0.6, [0.1, 0.2, 0.4], [0.3, 0.0, 0.1]
+    chances = [1 - p, p * (1 - p), p * p]
+
+    def score(turns, k):
+        """The slope of the log-probability of the decision in turn k."""
+        return 0.0 if k == 2 else (1 / p if k < turns - 1 else -1 / (1 - p))
+
+    def trial(turns, name):
+        steps = earned[:turns]
+        named = {"steps": sum(steps), "of_turns": {"steps": steps}}
+        return sample(outcomes[turns - 1], trial=name, tokens=turns, turns=range(turns), **named)
+
+    found = naive = 0.0
+    for group in itertools.product((1, 2, 3), repeat=3):
+        chance = np.prod([chances[turns - 1] for turns in group])
+        of_tokens = by_token([trial(turns, str(i)) for i, turns in enumerate(group)], False, None, objective)
+        for turns, of_turns in zip(group, of_tokens, strict=True):
+            found += chance * sum(a * score(turns, k) for k, a in enumerate(of_turns)) / 3
+            means = [earned[k] if max(group) > k else 0.0 for k in range(3)]
+            centred = outcomes[turns - 1] - np.mean([outcomes[t - 1] for t in group])
+            for k in range(turns):
+                naive += chance * (centred + sum(earned[j] - means[j] for j in range(k, turns))) * score(turns, k) / 3
+    values = [sum(earned[:turns]) + outcomes[turns - 1] for turns in (1, 2, 3)]
+    exact = -values[0] + (1 - 2 * p) * values[1] + 2 * p * values[2]
+    assert found == pytest.approx(scale * exact, rel=1e-9)
+    assert abs(naive - (1 - 1 / 3) * exact) > 0.1
+
+
+@pytest.mark.parametrize("objective", ["grpo", "rloo"])
+def test_without_rewards_of_turns_the_advantages_are_those_of_whole_trials_to_the_bit(objective):
+    generator = np.random.default_rng(0)
+    for size in (2, 3, 8, 9, 16, 40, 130):
+        rewards = generator.random(size)
+        turns = [sample(r, trial=str(i), turns=[0, 3]) for i, r in enumerate(rewards)]
+        if objective == "rloo":
+            expected = (rewards - rewards.mean()) * (size / (size - 1))
+        else:
+            expected = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6)
+        assert (advantages_of(turns, objective=objective) == expected).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,11 @@ COLUMNS = (
 )
 # Batches of releases before 0.4 do not have this.
 SAMPLING_MASK = "sampling_mask"
+# Only batches with a trial whose verifier gave a reward turn by turn have these.
+TURN_COLUMNS = ("turns", "turn_rewards", "companion_turn_rewards")
 NO_VERSION = -1
+NO_TURN = -1
+TurnRewards = dict[str, list[float]]
 # The most that rounding may put a log-probability above 0. The gateway has the same bound (`tokens.ts`).
 ROUNDING = 1e-3
 
@@ -37,8 +41,10 @@ class Sample:
 
     `logprobs` and `policy_versions` (what sampled the token) are only meaningful where `loss_mask`. `sampling_mask`
     holds for each token the ids over which its log-probability is normalised, ascending, or None for all ids.
-    `companions` are the rewards of the trials of the same group that an earlier batch trained: they have no samples
-    here.
+    `companions` are the rewards of the trials of the same group that have no samples here.
+
+    `turns`: the turn that sampled each trained token, or None where no reward is given turn by turn. `turn_rewards` has
+    what each turn earned of the `rewards` of the same name; `companion_turn_rewards` the same of each companion.
     """
 
     token_ids: np.ndarray
@@ -51,6 +57,9 @@ class Sample:
     group_id: str
     trial_id: str
     sampling_mask: SamplingMask | None = None
+    turns: np.ndarray | None = None
+    turn_rewards: TurnRewards = field(default_factory=dict)
+    companion_turn_rewards: list[TurnRewards] = field(default_factory=list)
 
     @property
     def trained_tokens(self) -> int:
@@ -89,13 +98,25 @@ def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
         raise _bad(path, f"no column {missing[0]!r}")
     if table.num_rows == 0:
         raise _bad(path, "it has no samples")
-    masks = table.column(SAMPLING_MASK).to_pylist() if SAMPLING_MASK in table.column_names else [None] * table.num_rows
-    rows = zip(*(table.column(c).to_pylist() for c in COLUMNS), masks, strict=True)
+
+    def optional(name: str) -> list:
+        return table.column(name).to_pylist() if name in table.column_names else [None] * table.num_rows
+
+    rows = zip(
+        *(table.column(c).to_pylist() for c in COLUMNS),
+        optional(SAMPLING_MASK),
+        *(optional(c) for c in TURN_COLUMNS),
+        strict=True,
+    )
     return [_sample(path, number, row, parent_version) for number, row in enumerate(rows)]
 
 
 def _named(rewards: list[tuple[str, float]]) -> dict[str, float]:
     return {str(name): float(value) for name, value in dict(rewards).items()}
+
+
+def _turn_rewards(rewards: list[tuple[str, list[float]]] | None) -> TurnRewards:
+    return {str(name): [float(value) for value in values] for name, values in dict(rewards or []).items()}
 
 
 def _sampling_mask(masks: list[list[int] | None] | None) -> SamplingMask | None:
@@ -111,7 +132,8 @@ def _is_mask_of(masks: SamplingMask, token_ids: np.ndarray) -> bool:
 
 
 def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
-    token_ids, loss_mask, logprobs, policy_versions, temperature, rewards, companions, group_id, trial_id, masks = row
+    token_ids, loss_mask, logprobs, policy_versions, temperature, rewards, companions, group_id, trial_id = row[:9]
+    masks, turns, turn_rewards, companion_turn_rewards = row[9:]
     try:
         sample = Sample(
             np.asarray(token_ids, dtype=np.int64),
@@ -124,6 +146,9 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
             str(group_id),
             str(trial_id),
             _sampling_mask(masks),
+            None if turns is None else np.asarray([NO_TURN if t is None else operator.index(t) for t in turns]),
+            _turn_rewards(turn_rewards),
+            [_turn_rewards(companion) for companion in companion_turn_rewards or []],
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"row {number} has a value of the wrong type ({error})") from error
@@ -134,6 +159,10 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
             f"{len(sample.policy_versions)} policy versions"
         )
         raise _bad(path, f"row {number} (trial {trial_id}) has unequal lengths: {lengths}")
+    if sample.turns is not None and (len(sample.turns) != length or (sample.turns[sample.loss_mask] < 0).any()):
+        raise _bad(path, f"row {number} (trial {trial_id}) has a trained token without a turn")
+    if sample.companion_turn_rewards and len(sample.companion_turn_rewards) != len(sample.companions):
+        raise _bad(path, f"row {number} (trial {trial_id}) has companions without their turns")
     if sample.sampling_mask is not None and not _is_mask_of(sample.sampling_mask, sample.token_ids):
         raise _bad(path, f"row {number} (trial {trial_id}) has a sampling mask that lacks a sampled token")
     if sample.loss_mask.any() and sample.loss_mask[0]:
@@ -141,6 +170,8 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
     if not sample.loss_mask.any():
         raise _bad(path, f"row {number} (trial {trial_id}) has no trained token")
     numbers = [value for named in (sample.rewards, *sample.companions) for value in named.values()]
+    of_turns = (sample.turn_rewards, *sample.companion_turn_rewards)
+    numbers += [value for named in of_turns for values in named.values() for value in values]
     if not np.isfinite(numbers).all():
         raise NotFiniteError(f"trial {trial_id} has a reward that is not finite")
     if not np.isfinite(sample.logprobs).all():

@@ -7,7 +7,7 @@ from .batch import read_batch
 from .errors import GpuWorkerError, NotFiniteError
 
 
-def refused(tmp_path, rows, match, schema=SCHEMA, version=0):
+def refused(tmp_path, rows, match, schema=None, version=0):
     path, sha256 = write_batch(tmp_path, rows, schema)
     with pytest.raises(GpuWorkerError, match=match) as caught:
         read_batch(path, sha256, version)
@@ -63,6 +63,38 @@ def test_companions_come_back_with_their_names(tmp_path):
     rows = [row([1], [2], 1.0, "g", "t", companions=[[("reward", 0.0), ("style", 1.0)], [("reward", 0.5)]])]
     (sample,) = read_batch(*write_batch(tmp_path, rows), 0)
     assert sample.companions == [{"reward": 0.0, "style": 1.0}, {"reward": 0.5}]
+
+
+def in_turns(**changes):
+    companions = {"companions": [[("steps", 0.5)]], "companion_turn_rewards": [[("steps", [0.25, 0.25])]]}
+    given = {"turns": [None, 0, 2], "turn_rewards": [("steps", [0.5, 0.0])]} | companions | changes
+    return row([1], [2, 3], 1.0, "g", "t", **given)
+
+
+def test_what_each_turn_earned_comes_back(tmp_path):
+    (sample,) = read_batch(*write_batch(tmp_path, [in_turns()]), 0)
+    assert sample.turns[sample.loss_mask].tolist() == [0, 2]
+    assert sample.turn_rewards == {"steps": [0.5, 0.0]}
+    assert sample.companion_turn_rewards == [{"steps": [0.25, 0.25]}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"turns": [None, 0]}, "trained token without a turn"),
+        ({"turns": [None, 0, None]}, "trained token without a turn"),
+        ({"turn_rewards": [("steps", None)]}, "wrong type"),
+        ({"companions": []}, "companions without their turns"),
+    ],
+)
+def test_bad_row_with_turns_is_named(tmp_path, changes, match):
+    refused(tmp_path, [in_turns(**changes)], match)
+
+
+def test_reward_of_a_turn_that_is_not_finite_skips_the_step(tmp_path):
+    path, sha256 = write_batch(tmp_path, [in_turns(turn_rewards=[("steps", [0.5, float("nan")])])])
+    with pytest.raises(NotFiniteError, match="trial t has a reward"):
+        read_batch(path, sha256, 0)
 
 
 @pytest.mark.parametrize(

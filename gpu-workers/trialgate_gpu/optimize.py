@@ -96,7 +96,7 @@ def optimize(
         for number, pack in enumerate(packs):
             progress.show("train", epoch=epoch, pack=number + 1, packs=len(packs), tokens=tally.computed)
             with progress.timed("forward_backward"):
-                backward(state.policy, pack, prefixes, prepared.advantages, shares, proximal, settings, tally)
+                backward(state.policy, pack, prefixes, shares, proximal, settings, tally)
         with progress.timed("forward_backward"):
             prefixes.end()
         tally.computed += prefixes.computed
@@ -121,18 +121,17 @@ def backward(
     policy: Policy,
     pack: Pack,
     prefixes: Prefixes,
-    advantages: np.ndarray,
     shares: np.ndarray,
     proximal: Proximal,
     settings: TrainerSettings,
     tally: Tally,
 ) -> None:
-    """Adds the gradient of this pack's part of the loss to the policy's gradient. `advantages`, `shares`: [samples].
+    """Adds the gradient of this pack's part of the loss to the policy's gradient. `shares`: [samples].
 
     The first update starts from the starting weights, so its pass also gives `proximal` what later ones need.
     """
     objective = OBJECTIVES[settings.objective]
-    advantage = torch.from_numpy(advantages[pack.samples]).float().to(policy.device)
+    advantage = torch.from_numpy(pack.advantages).float().to(policy.device)
     share = torch.from_numpy(shares[pack.samples]).float().to(policy.device)
     recorded = torch.from_numpy(pack.old_logprobs).to(policy.device)
     sequence = torch.from_numpy(np.unique(pack.samples, return_inverse=True)[1]).to(policy.device)

@@ -36,6 +36,7 @@ class Chain:
     targets: np.ndarray
     old_logprobs: np.ndarray
     temperature: float
+    advantages: np.ndarray
     sampling_mask: SamplingMask | None = None
 
 
@@ -66,6 +67,7 @@ class Pack:
     targets: np.ndarray
     old_logprobs: np.ndarray
     temperatures: np.ndarray
+    advantages: np.ndarray
     samples: np.ndarray
     sampling_mask: SamplingMask | None = None
     prefix: np.ndarray | None = None
@@ -105,12 +107,17 @@ def chain(
     logprobs: np.ndarray,
     temperature: float,
     sampling_mask: SamplingMask | None = None,
+    advantages: np.ndarray | None = None,
 ) -> Chain:
-    """Cuts all tokens after the last trained one, as they have no loss. Every argument has one entry per token."""
+    """Cuts all tokens after the last trained one, as they have no loss. Every array has one entry per token.
+
+    But `advantages` [trained tokens]; None where only log-probabilities are wanted.
+    """
     trained = np.flatnonzero(loss_mask)
     masks = None if sampling_mask is None else [sampling_mask[i] for i in trained]
     inputs = token_ids[: trained[-1]]
-    return Chain(sample, inputs, trained - 1, token_ids[trained], logprobs[trained], temperature, masks)
+    adv = np.zeros(len(trained)) if advantages is None else advantages
+    return Chain(sample, inputs, trained - 1, token_ids[trained], logprobs[trained], temperature, adv, masks)
 
 
 def shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
@@ -211,6 +218,7 @@ def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -
         np.concatenate([c.targets for _, c in trained]),
         np.concatenate([c.old_logprobs for _, c in trained]),
         np.concatenate([np.full(len(c.targets), c.temperature, np.float32) for _, c in trained]),
+        np.concatenate([c.advantages for _, c in trained]),
         np.concatenate([np.full(len(c.targets), c.sample) for _, c in trained]),
         _joined_masks([c for _, c in trained]),
         prefix,
@@ -220,7 +228,7 @@ def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -
 def untrained_pack(tokens: np.ndarray) -> Pack:
     """Returns a pack of one sequence that predicts nothing."""
     nothing = np.empty(0, np.int64)
-    return _build([(Chain(0, tokens, nothing, nothing, np.empty(0, np.float32), 1.0), 0)])
+    return _build([(Chain(0, tokens, nothing, nothing, np.empty(0, np.float32), 1.0, np.empty(0)), 0)])
 
 
 def _joined_masks(chains: list[Chain]) -> SamplingMask | None:

@@ -14,21 +14,20 @@ from .settings import TrainerSettings
 
 @dataclass(frozen=True)
 class Prepared:
-    """`advantages` [samples], `staleness` [samples] and `chains`, in the order of `samples`.
+    """`staleness` [samples] and `chains`, in the order of `samples`.
 
     A sample's staleness is the step's starting version minus the oldest that sampled one of its trained tokens.
     """
 
     samples: list[Sample]
-    advantages: np.ndarray
     staleness: np.ndarray
     chains: list[Chain]
     metrics: dict[str, float]
 
     @property
     def learned(self) -> list[Chain]:
-        """The chains that a gradient comes from: those with an advantage."""
-        return [c for c in self.chains if self.advantages[c.sample] != 0]
+        """The chains that a gradient comes from: those with a token that has an advantage."""
+        return [c for c in self.chains if c.advantages.any()]
 
 
 def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: int) -> Prepared:
@@ -37,7 +36,8 @@ def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: in
     adv = advantages(samples, rewards, companions, settings)
     staleness = np.array([parent_version - int(s.trained_versions.min()) for s in samples])
     chains = [
-        chain(i, s.token_ids, s.loss_mask, s.logprobs, s.temperature, s.sampling_mask) for i, s in enumerate(samples)
+        chain(i, s.token_ids, s.loss_mask, s.logprobs, s.temperature, s.sampling_mask, adv[i])
+        for i, s in enumerate(samples)
     ]
     stale_tokens = sum(int((s.trained_versions < parent_version).sum()) for s in samples)
     metrics = batch_metrics(samples, rewards, companions, adv) | {
@@ -45,11 +45,11 @@ def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: in
         "staleness/max": int(staleness.max()),
         "tokens/stale": stale_tokens,
     }
-    return Prepared(samples, adv, staleness, chains, metrics)
+    return Prepared(samples, staleness, chains, metrics)
 
 
 def batch_metrics(
-    samples: list[Sample], rewards: dict[str, float], companions: dict[str, list[float]], adv: np.ndarray
+    samples: list[Sample], rewards: dict[str, float], companions: dict[str, list[float]], adv: list[np.ndarray]
 ) -> dict[str, float]:
     """Named as verl and TRL name them. Rewards are those of this batch's own trials."""
     values = np.array(list(rewards.values()))
@@ -68,9 +68,9 @@ def batch_metrics(
         "train/trials": len(rewards),
         "train/companions": sum(map(len, companions.values())),
         "train/samples": len(samples),
-        "train/samples_without_advantage": int((adv == 0).sum()),
-        "critic/advantages/max": float(adv.max()),
-        "critic/advantages/min": float(adv.min()),
+        "train/samples_without_advantage": sum(not a.any() for a in adv),
+        "critic/advantages/max": float(max(a.max() for a in adv)),
+        "critic/advantages/min": float(min(a.min() for a in adv)),
         "response_length/mean": float(lengths.mean()),
         "response_length/max": float(lengths.max()),
         "tokens": int(sum(len(s.token_ids) for s in samples)),

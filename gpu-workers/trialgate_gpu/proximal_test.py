@@ -81,7 +81,7 @@ def test_gradient_of_the_decoupled_loss_is_autograds(tiny_model, tmp_path):
     gradient = policy.start_gradient()
     prefixes = Prefixes()
     for pack in make_packs(chains, PACK_TOKENS):
-        backward(policy, pack, prefixes, prepared.advantages, weight, proximal, settings, tally)
+        backward(policy, pack, prefixes, weight, proximal, settings, tally)
     prefixes.end()
     found = gradient.clone()
 
@@ -93,7 +93,7 @@ def test_gradient_of_the_decoupled_loss_is_autograds(tiny_model, tmp_path):
         logprobs = policy.model(ids).logits[0].log_softmax(-1)[item.predictors, item.targets]
         ratio = (logprobs - start[item.sample]).exp()
         correction = (start[item.sample] - torch.from_numpy(item.old_logprobs)).exp()
-        advantage = prepared.advantages[item.sample]
+        advantage = float(item.advantages[0])
         loss = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.2))
         total = total + (loss * correction.clamp(max=1.5)).sum() * weight[item.sample]
         clipped += int((loss > -advantage * ratio).sum())

@@ -196,3 +196,46 @@ def test_base_is_made_once_and_again_when_its_links_broke(make_run, trainer, tmp
     (Path(base["checkpoint"]) / "config.json").unlink()
     assert run.base(fresh()) == base
     assert read_manifest(Path(base["checkpoint"])).version == 0
+
+
+@pytest.mark.parametrize("objective", ["grpo", "cispo", "rloo", "gspo"])
+def test_a_reward_that_the_only_turn_earned_trains_as_a_reward_of_the_trial_to_the_bit(make_run, trainer, objective):
+    run = make_run()
+    base = run.base(trainer)["checkpoint"]
+    rows = two_groups()
+    in_turns = [
+        r | {"turns": [0 if m else None for m in r["loss_mask"]], "turn_rewards": [("reward", [r["rewards"][0][1]])]}
+        for r in rows
+    ]
+    made = [trainer.train_step(run.request(base, each, objective=objective), Progress()) for each in (rows, in_turns)]
+    assert made[0]["checkpoint_sha256"] == made[1]["checkpoint_sha256"]
+    assert made[0]["metrics"]["actor/grad_norm"] == made[1]["metrics"]["actor/grad_norm"] > 0
+
+
+def test_each_turn_of_a_conversation_is_pushed_by_its_own_advantage(make_run, trainer):
+    run = make_run()
+    prompt, first, again, second = [5, 6, 7], [11, 12], [8, 9], [21, 22]
+    other, better = [31, 32], [41, 42]
+
+    def conversation(replies, earned, trial):
+        made = row(prompt, [*replies[0], *again, *replies[1]], sum(earned), "g", trial)
+        mask, turns = [0, 0, 0, 1, 1, 0, 0, 1, 1], [None] * 3 + [0, 0, None, None, 1, 1]
+        versions = [0 if m else None for m in mask]
+        named = {"turn_rewards": [("reward", earned)], "turns": turns}
+        return made | {"loss_mask": mask, "policy_versions": versions, "companion_turn_rewards": []} | named
+
+    rows = [conversation((first, second), [1.0, 0.0], "a"), conversation((other, better), [0.0, 0.5], "b")]
+    base = run.base(trainer)["checkpoint"]
+    made = trainer.train_step(run.request(base, rows), Progress())
+
+    def chance(folder, before, reply):
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        logits = model(torch.tensor([before + reply])).logits[0].log_softmax(-1)
+        return logits[torch.arange(len(before) - 1, len(before) + len(reply) - 1), reply].sum().item()
+
+    def gain(before, reply):
+        return chance(made["checkpoint"], before, reply) - chance(base, before, reply)
+
+    # Trial a earned more in all, but all of it in its first turn.
+    assert gain(prompt, first) > 0 > gain(prompt, other)
+    assert gain(prompt + first + again, second) < 0 < gain(prompt + other + again, better)

@@ -75,8 +75,8 @@ test('a database of the first release with rows in every table is brought up to 
   expect(second?.promptTokenIds).toEqual(new Int32Array([1, 2, 3, 4, 5]));
   expect(await readCall(db, { ...attempt, id: second?.id ?? '' })).toMatchObject({ httpStatus: 200, request: second?.request });
   expect(await readTrainableCalls(db, attempt)).toEqual([
-    { id: first?.id, promptTokenIds: new Int32Array([1, 2, 3]), completionTokenIds: new Int32Array([4]), logprobs: new Float32Array([-0.5]), samplingMask: null, policyVersions: 0, temperature: 0.7 },
-    { id: second?.id, promptTokenIds: new Int32Array([1, 2, 3, 4, 5]), completionTokenIds: new Int32Array([6, 7]), logprobs: new Float32Array([-0.25, -2]), samplingMask: null, policyVersions: [0, 1], temperature: 0.7 },
+    { id: first?.id, turn: 0, promptTokenIds: new Int32Array([1, 2, 3]), completionTokenIds: new Int32Array([4]), logprobs: new Float32Array([-0.5]), samplingMask: null, policyVersions: 0, temperature: 0.7 },
+    { id: second?.id, turn: 1, promptTokenIds: new Int32Array([1, 2, 3, 4, 5]), completionTokenIds: new Int32Array([6, 7]), logprobs: new Float32Array([-0.25, -2]), samplingMask: null, policyVersions: [0, 1], temperature: 0.7 },
   ]);
   expect(await readReplicas(db)).toMatchObject([{ url: 'unix:/engine.sock', pool: 'deployment', runId: 'first', label: 'first@0', inRotation: false }]);
   expect(await isUnderWay(db, 'first-0.1-0-0 2 digest', 2)).toBe(true);

@@ -12,8 +12,10 @@ export async function readTrainableCalls(db: Database, input: { trialId: string;
   const ofAttempt = and(eq(calls.trialId, input.trialId), eq(calls.attempt, input.attempt));
   const rows = await db.select(withoutTexts).from(calls).where(ofAttempt).orderBy(asc(calls.seq));
   const prompts = restorePrompts(rows);
+  let completed = 0;
   return rows.flatMap((row, i) => {
     const promptTokenIds = prompts[i];
+    const turn = row.status === 'completed' ? completed++ : completed;
     const { completionTokenIds, logprobs, sampling, samplingMask: packed, versionSpans } = row;
     if (row.status !== 'completed' || row.untrainable !== null || !promptTokenIds || !completionTokenIds?.length || !logprobs) return [];
     const temperature = typeof sampling.temperature === 'number' ? sampling.temperature : 1;
@@ -21,6 +23,6 @@ export async function readTrainableCalls(db: Database, input: { trialId: string;
       ? versionSpans.flatMap(({ version, start, end }) => new Array<number>(end - start).fill(version))
       : row.policyVersion;
     const samplingMask = packed && unpackMask(packed);
-    return [{ id: row.id, promptTokenIds, completionTokenIds, logprobs, samplingMask, policyVersions, temperature }];
+    return [{ id: row.id, turn, promptTokenIds, completionTokenIds, logprobs, samplingMask, policyVersions, temperature }];
   });
 }

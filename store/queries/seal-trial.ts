@@ -12,6 +12,8 @@ export type Sealing = {
   outcome: Outcome;
   /** Named rewards between 0 and 1. */
   rewards?: Record<string, number>;
+  /** The parts of `rewards` that each turn earned, for the names that the verifier gave turn by turn. */
+  turnRewards?: Record<string, number[]>;
   reason?: string;
   /** The evidence for an `infra_error`. */
   evidence?: Evidence;
@@ -34,7 +36,8 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
   const { trialId, outcome, evidence, seconds, host, final = false } = input;
   // Agents and verifiers choose the characters of both. The gateway would retry a value that PostgreSQL refuses for an hour.
   const reason = input.reason === undefined ? undefined : toStorableText(input.reason);
-  const rewards = input.rewards && Object.fromEntries(Object.entries(input.rewards).map(([name, value]) => [toStorableText(name), value]));
+  const rewards = storable(input.rewards);
+  const turnRewards = storable(input.turnRewards);
   return db.transaction(async (tx) => {
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
@@ -50,8 +53,11 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     // Between two attempts the trial alone ends.
     if (!row?.endedAt) await tx.update(attempts).set({ outcome, reason, evidence, seconds, host, endedAt: now }).where(thisAttempt);
     const ended = { status: 'completed' as const, reason: reason ?? null, completedAt: trial.completedAt ?? now };
-    const sealed = UNFINISHED.includes(outcome) && !final ? ended : { ...ended, outcome, rewards, sealedAt: now };
+    const sealed = UNFINISHED.includes(outcome) && !final ? ended : { ...ended, outcome, rewards, turnRewards, sealedAt: now };
     const [after] = await tx.update(trials).set(sealed).where(eq(trials.id, trialId)).returning();
     return after ?? trial;
   });
 }
+
+const storable = <T>(named: Record<string, T> | undefined): Record<string, T> | undefined =>
+  named && Object.fromEntries(Object.entries(named).map(([name, value]) => [toStorableText(name), value]));

@@ -3,6 +3,7 @@ import { buildSamples, type TrainableCall } from './build-samples.ts';
 
 const call = (id: string, prompt: number[], completion: number[], policyVersions: number | number[] = 0): TrainableCall => ({
   id,
+  turn: id.charCodeAt(0) - 97,
   promptTokenIds: Int32Array.from(prompt),
   completionTokenIds: Int32Array.from(completion),
   logprobs: Float32Array.from(completion.map((token) => -token)),
@@ -19,6 +20,7 @@ test('a turn is trained twice because the next one repeats it in its prompt', ()
   expect([...(sample?.lossMask ?? [])]).toEqual([0, 0, 1, 1, 0, 1]);
   expect([...(sample?.logprobs ?? [])]).toEqual([0, 0, -3, -4, 0, -5]);
   expect(sample?.policyVersions).toEqual([null, null, 0, 0, null, 1]);
+  expect(sample?.turns).toEqual([null, null, 0, 0, null, 1]);
   expect(sample?.callIds).toEqual(['a', 'b']);
 });
 

@@ -4,6 +4,8 @@ import { concat, startsWith } from '../ids.ts';
 /** What a call adds to its trial's samples. */
 export type TrainableCall = {
   id: string;
+  /** Its place among the attempt's completed calls, in the order of their commits. */
+  turn: number;
   promptTokenIds: Int32Array;
   completionTokenIds: Int32Array;
   /** In nats, at `temperature`; one a completion token. */
@@ -26,6 +28,8 @@ export type TokenSample = {
   samplingMask: (readonly number[] | null)[];
   /** Null where the mask is 0. */
   policyVersions: (number | null)[];
+  /** The turn of the call that sampled the token; null where the mask is 0. */
+  turns: (number | null)[];
   temperature: number;
   callIds: string[];
 };
@@ -53,6 +57,7 @@ function sampleTo(leaf: Node): TokenSample {
   const logprobs = new Float32Array(tokenIds.length);
   const samplingMask = new Array<readonly number[] | null>(tokenIds.length).fill(null);
   const policyVersions = new Array<number | null>(tokenIds.length).fill(null);
+  const turns = new Array<number | null>(tokenIds.length).fill(null);
   const callIds: string[] = [];
   for (let node: Node | null = leaf; node; node = node.parent) {
     callIds.unshift(node.call.id);
@@ -62,10 +67,11 @@ function sampleTo(leaf: Node): TokenSample {
     const start = promptTokenIds.length;
     lossMask.fill(1, start, start + completionTokenIds.length);
     logprobs.set(own, start);
+    turns.fill(node.call.turn, start, start + completionTokenIds.length);
     kept?.forEach((ids, i) => (samplingMask[start + i] = ids));
     completionTokenIds.forEach((_, i) => (policyVersions[start + i] = versions === null || typeof versions === 'number' ? versions : (versions[i] ?? null)));
   }
-  return { tokenIds, lossMask, logprobs, samplingMask, policyVersions, temperature: call.temperature, callIds };
+  return { tokenIds, lossMask, logprobs, samplingMask, policyVersions, turns, temperature: call.temperature, callIds };
 }
 
 const longest = (nodes: Node[]): Node | null =>

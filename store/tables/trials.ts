@@ -61,6 +61,8 @@ export const trials = pgTable(
     outcome: text({ enum: OUTCOMES }),
     /** Named rewards between 0 and 1, written by the verifier's activity alone. */
     rewards: jsonb().$type<Record<string, number>>(),
+    /** The parts of `rewards` that each turn earned, for the names that the verifier gave turn by turn. Null when there are none. */
+    turnRewards: jsonb('turn_rewards').$type<Record<string, number[]>>(),
     /** What the agent of a session outside any run says of its current attempt. Nothing trains on it. */
     reportedReward: doublePrecision('reported_reward'),
     reason: text(),

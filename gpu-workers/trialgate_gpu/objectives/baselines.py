@@ -1,4 +1,4 @@
-"""Compares a trial's reward with those of the other trials of its group. Arrays are [trials of a group]."""
+"""Compares a trial's returns with those of the other trials of its group. Arrays are [turns, trials of a group]."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ import numpy as np
 EPS = 1e-6
 
 
-def has_spread(rewards: np.ndarray) -> bool:
-    """Compares without arithmetic, so that equal rewards have no spread despite rounding."""
-    return len(rewards) > 1 and bool(rewards.max() != rewards.min())
+def has_spread(returns: np.ndarray) -> np.ndarray:
+    """Returns [turns, 1], bool. Compares without arithmetic, so that equal returns have no spread despite rounding."""
+    return returns.max(-1, keepdims=True) != returns.min(-1, keepdims=True)
 
 
-def group_mean(rewards: np.ndarray, divide_by_std: bool) -> np.ndarray:
-    """Returns (r - mean) / (std + eps). The deviation is the unbiased one, as in verl and TRL."""
-    if not has_spread(rewards):
-        return np.zeros_like(rewards)
-    centred = rewards - rewards.mean()
-    return centred / (rewards.std(ddof=1) + EPS) if divide_by_std else centred
+def _centred(returns: np.ndarray) -> np.ndarray:
+    return np.where(has_spread(returns), returns - returns.mean(-1, keepdims=True), 0.0)
 
 
-def leave_one_out(rewards: np.ndarray) -> np.ndarray:
-    """Returns a trial's reward minus the mean of the others."""
-    if not has_spread(rewards):
-        return np.zeros_like(rewards)
-    return (rewards - rewards.mean()) * (len(rewards) / (len(rewards) - 1))
+def group_mean(returns: np.ndarray, divide_by_std: bool) -> np.ndarray:
+    """Returns (G - mean) / (std + eps). The deviation is the unbiased one, as in verl and TRL.
+
+    It is the largest of the group's turns: one unit for all of them, so that a turn after which little can still be
+    earned does not weigh as much as one that decides everything.
+    """
+    centred = _centred(returns)
+    if not divide_by_std or not centred.any():
+        return centred
+    return centred / (returns.std(-1, ddof=1).max() + EPS)
+
+
+def leave_one_out(returns: np.ndarray) -> np.ndarray:
+    """Returns a trial's return minus the mean of the others'."""
+    count = returns.shape[-1]
+    return _centred(returns) * (count / max(count - 1, 1))

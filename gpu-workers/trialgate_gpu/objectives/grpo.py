@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from ..settings import TrainerSettings
 
 
-def advantages(rewards: np.ndarray, settings: TrainerSettings) -> np.ndarray:
-    return group_mean(rewards, settings.norm_adv_by_std_in_grpo)
+def advantages(returns: np.ndarray, settings: TrainerSettings) -> np.ndarray:
+    return group_mean(returns, settings.norm_adv_by_std_in_grpo)
 
 
 def losses(logprob: torch.Tensor, tokens: Tokens, settings: TrainerSettings) -> TokenLosses:

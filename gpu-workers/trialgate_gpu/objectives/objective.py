@@ -53,7 +53,7 @@ class TokenLosses(NamedTuple):
 class Objective:
     """`defaults` has the paper's values for the settings that a run file leaves open.
 
-    `advantages(rewards of a group's trials [trials], settings)` gives one advantage a trial;
+    `advantages(returns [turns, trials of a group], settings)` gives the advantage of each turn of each trial;
     `losses(logprob [tokens], tokens, settings)` gives a loss a token.
     """
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..settings import TrainerSettings
 
 
-def advantages(rewards: np.ndarray, settings: TrainerSettings) -> np.ndarray:
-    return leave_one_out(rewards)
+def advantages(returns: np.ndarray, settings: TrainerSettings) -> np.ndarray:
+    return leave_one_out(returns)
 
 
 RLOO = Objective(
