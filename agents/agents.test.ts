@@ -8,7 +8,7 @@ import { agentsFolder } from '../activities/agents-folder.ts';
 import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
 import { loadAgent } from '../activities/sandbox/load-agent.ts';
 import { runAgent, type AgentResult } from '../activities/sandbox/run-agent.ts';
-import { isolations, temporaryHome } from '../activities/sandbox/testing/fixtures.ts';
+import { isolations, temporaryHome, writeFiles } from '../activities/sandbox/testing/fixtures.ts';
 import { loadTask } from '../activities/tasks/load-task.ts';
 
 type Reply = { status?: number; text: string };
@@ -19,9 +19,23 @@ const task = await loadTask('tasks/train/add');
 const block = (code: string): string => `Sure!\n\`\`\`python\n${code}\n\`\`\`\nBye.`;
 const right = block('def add(a, b):\n    return a + b');
 
+/** The files that docs/agents.md shows, by their path in the folder `agents/`. */
+const document = await readFile(new URL('../docs/agents.md', import.meta.url), 'utf8');
+const EXAMPLES = Object.fromEntries([...document.matchAll(/^`agents\/([\w./-]+)`:\n\n```\w+\n([^]*?)```$/gm)].map(([, path = '', text = '']) => [path, text]));
+
+test('every agent file that the documents show is valid', async () => {
+  await using folder = await temporaryHome();
+  await writeFiles(folder.home, EXAMPLES);
+  const names = Object.keys(EXAMPLES).flatMap((path) => (path.endsWith('.yaml') ? [path.slice(0, -'.yaml'.length)] : []));
+  expect(names).toEqual(['hello', 'looker', 'claude-code', 'codex']);
+  for (const name of names) expect(await loadAgent(folder.home, name)).toMatchObject({ name });
+});
+
 describe.each(await isolations())('$kind', (isolation) => {
-  /** Runs an agent against a gateway that gives these replies, one a request; the last one for ever. */
-  async function run(name: string, ...replies: Reply[]): Promise<Run> {
+  const run = (name: string, ...replies: Reply[]): Promise<Run> => runIn(agentsFolder, name, ...replies);
+
+  /** Runs an agent of this folder against a gateway that gives one reply after the other to its requests, and then the last one again. */
+  async function runIn(agents: string, name: string, ...replies: Reply[]): Promise<Run> {
     await using folder = await temporaryHome();
     const asked: Asked[] = [];
     const gateway = createServer(async (request, response) => {
@@ -40,8 +54,8 @@ describe.each(await isolations())('$kind', (isolation) => {
     try {
       const sandbox = await createSandbox({ home: folder.home, trialId: 't', attempt: 1, task });
       const result = await runAgent({
-        agent: await loadAgent(agentsFolder, name),
-        agentsFolder,
+        agent: await loadAgent(agents, name),
+        agentsFolder: agents,
         task,
         sandbox,
         isolation,
@@ -58,6 +72,14 @@ describe.each(await isolations())('$kind', (isolation) => {
       gateway.close();
     }
   }
+
+  test('the smallest agent that the documents show asks the model and leaves the reply in its work folder', async () => {
+    await using folder = await temporaryHome();
+    await writeFiles(folder.home, EXAMPLES);
+    const { ending, reason, asked, solution } = await runIn(folder.home, 'hello', { text: 'print("done")' });
+    expect([ending, reason, solution]).toEqual(['done', null, 'print("done")']);
+    expect(asked).toMatchObject([{ url: '/t/v1/chat/completions', headers: { authorization: 'Bearer the-key' }, messages: [{ role: 'user', content: task.instruction }] }]);
+  });
 
   test('oneshot asks twice, without its key, or writes more than the block', async () => {
     const { ending, asked, solution } = await run('oneshot', { text: right });

@@ -16,7 +16,7 @@ export class Counters {
   readonly leftOut = new NamedCounts();
   /** The requests that were refused before they became calls, by the code of the refusal. */
   readonly refused = new NamedCounts();
-  /** The calls whose request holds the reply to a form, by what the gateway did (`enforce` or `hint`) and by the field. */
+  /** The calls whose request forces the form of the reply, by what the gateway did (`enforce` or `hint`) and by the field. */
   readonly constrained = { enforce: new NamedCounts(), hint: new NamedCounts() };
   /** The trials for which the log already says that such calls are not trained. */
   readonly #told = new Set<string>();
@@ -116,7 +116,7 @@ export function asMetrics({ accepted, completed, failed, cancelled, inFlight, wa
     '# HELP trialgate_left_out_total Blocks, items and tools of requests that the model cannot be shown, by type; once a trial.',
     '# TYPE trialgate_left_out_total counter',
     ...[...leftOut].map(([type, count]) => `trialgate_left_out_total{type="${type}"} ${count}`),
-    '# HELP trialgate_constrained_calls_total Calls whose request holds the reply to a form, by the field: enforce (by a grammar, trained only with its mask) or hint (by words in the prompt).',
+    '# HELP trialgate_constrained_calls_total Calls whose request forces the form of the reply, by the field: enforce (by a grammar, trained only with its mask) or hint (by words in the prompt).',
     '# TYPE trialgate_constrained_calls_total counter',
     ...Object.entries(constrained).flatMap(([decoding, counts]) => [...counts].map(([field, count]) => `trialgate_constrained_calls_total{field="${field}",decoding="${decoding}"} ${count}`)),
     '# HELP trialgate_conversation_bytes What is held of what open trials have said: at most `conversation_memory_mb` in each thread.',

@@ -2,7 +2,7 @@ import type { CallRecord } from '../store/queries/record-calls.ts';
 import { constrainedAdvice } from './chat/framework-modes.ts';
 import type { GatewayDeps } from './deps.ts';
 
-/** Counts a recorded call whose request holds its reply to a form, and logs once per trial that such calls are not trained. */
+/** Counts a recorded call whose request forces the form of the reply, and logs once per trial that such calls are not trained. */
 export function tellConstrained({ counters, log }: Pick<GatewayDeps, 'counters' | 'log'>, { trialId, sampling, choices }: CallRecord): void {
   const { constraints, constrained_decoding: decoding, client } = sampling;
   if (!Array.isArray(constraints)) return;

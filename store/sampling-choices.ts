@@ -20,7 +20,7 @@ export const samplingChoices = z
     stop: z.union([texts, z.strictObject({ default: texts }), z.literal('agent')], 'a list of texts, {default: a list of texts}, or `agent`'),
     /** Variables of the model's chat template, such as `enable_thinking`. They override the agent's. */
     chat_template_kwargs: z.record(z.string(), z.unknown()),
-    /** The means that hold a reply to a form (a forced tool, a schema): the engine's grammar, or words in the prompt, which leave all tokens possible. */
+    /** How a forced tool or a schema forces the form of the reply: by the engine's grammar, or by words in the prompt, which exclude no token. */
     constrained_decoding: z.enum(['enforce', 'hint']),
   })
   .partial();

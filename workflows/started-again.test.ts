@@ -205,7 +205,7 @@ test('a group that closes while a look under way still holds it open is not star
   expect(started.toSorted()).toEqual([`${id}/0.1/0`, `${id}/0.1/1`]);
 });
 
-test('a run that was terminated in its train step makes the step when the one before has closed', async () => {
+test('a run that was terminated during its train step repeats the step after the old step has closed', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -225,7 +225,7 @@ test('a run that was terminated in its train step makes the step when the one be
   expect(world.count('train 1')).toBe(1);
 });
 
-test('a publication waits for the one of an execution that was terminated, and comes after it', async () => {
+test('a publication waits until the publication of a terminated execution has ended', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -248,7 +248,7 @@ test('a publication waits for the one of an execution that was terminated, and c
   expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 0 1', 'publish 1 1']);
 });
 
-test('an evaluation on demand that is asked for again while a cancelled one closes has its turn after that', async () => {
+test('a second evaluation on demand waits until the cancelled first one has closed', async () => {
   const world = new FakeWorld();
   const runId = newId();
   const agents = workWhile(world, () => agents.started < 2);

@@ -137,6 +137,6 @@ const STATEMENTS = {
     'bubblewrap is not here or does not work: each sandbox is a normal process with its own user, and sees the files ' +
     'of this machine that every user may read. Install bubblewrap to prevent that.',
   none:
-    'bubblewrap is not here or does not work: sandboxes are plain processes of this user, and see all its files. ' +
+    'bubblewrap is not here or does not work: sandboxes are normal processes of this user, and see all its files. ' +
     'Run only agents and models that you trust, or install bubblewrap.',
 };

@@ -108,7 +108,7 @@ async function listeners(): Promise<{ wanted: string; tcpPort: number }> {
 describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or does not work)', () => {
   if (!isolation) return;
 
-  test('an agent reaches the gateway and nothing else; with the network of the host it reaches all', async () => {
+  test('an agent reaches only the gateway; with the network of the host it reaches everything', async () => {
     const sandbox = await fresh();
     const { url } = await gatewayOf((_, response) => response.end('ok'));
     const { wanted, tcpPort } = await listeners();

@@ -38,13 +38,13 @@ const ASK_IMPOSSIBLE = `    body = {"model": "policy", "messages": [{"role": "us
         pass`;
 
 const PAYING: Trick[] = [
-  { id: 'A3', severity: 'critical', attack: 'takes its agent’s descriptors, so that the agent cannot reach its model and says so (exit code 75 before)', code: DURING_AGENT + LIMIT_PARENT },
+  { id: 'A3', severity: 'critical', attack: 'sets its agent’s file limit to 3, so that the agent cannot connect and reports an infrastructure error', code: DURING_AGENT + LIMIT_PARENT },
   { id: 'A3', severity: 'critical', attack: 'asks for a grammar that the engine answers with 500, then kills its agent', code: `${DURING_AGENT}${ASK_IMPOSSIBLE}\n${KILL_PARENT}` },
   { id: 'A3', severity: 'critical', attack: 'leaves a folder whose name is not UTF-8', code: `${DURING_AGENT}    os.makedirs(b"\\xff\\xfe", exist_ok=True)` },
 ];
 const OTHERS: Trick[] = [
   { id: 'A3', severity: 'critical', attack: 'kills its agent', code: DURING_AGENT + KILL_PARENT },
-  { id: 'A11', severity: 'medium', attack: 'takes its verifier’s descriptors', code: DURING_VERIFIER + LIMIT_PARENT },
+  { id: 'A11', severity: 'medium', attack: 'sets its verifier’s file limit to 3, so that the verifier cannot open files', code: DURING_VERIFIER + LIMIT_PARENT },
   { id: 'A11', severity: 'medium', attack: 'kills its verifier', code: DURING_VERIFIER + KILL_PARENT },
 ];
 const IMPORTS = 'import json, os, resource, urllib.error, urllib.request\n';

@@ -44,7 +44,7 @@ export const SETTINGS = {
   max_body_depth: { about: 'levels of one request, at most 500', placeholder: 'N', default: 500, from: 'number' },
   max_body_bytes_in_flight: { about: 'bytes that the bodies of open calls may hold together, in each of a gateway\'s two threads; one trial may hold a quarter', placeholder: 'BYTES', default: 256 * 2 ** 20, from: 'number' },
   compat: { about: "`verl`: sessions outside any run also open by their URL alone, for verl-recipe PR 83's client", placeholder: 'WHOSE', default: 'none' },
-  unsandboxed: { about: 'let agents run where bubblewrap is not there or does not work: see docs/threat-model.md for what is then not held', placeholder: 'BOOL', default: false, from: 'boolean' },
+  unsandboxed: { about: 'let agents run where bubblewrap is missing or does not work: docs/threat-model.md lists the guarantees that are then missing', placeholder: 'BOOL', default: false, from: 'boolean' },
   max_sandboxes: { about: 'sandboxes that one worker holds at once', placeholder: 'N', default: 64, from: 'number' },
   sandboxes_per_second: { about: 'sandboxes that one worker opens each second, at most', placeholder: 'N', default: 20, from: 'number' },
 } as const satisfies Record<string, Setting>;

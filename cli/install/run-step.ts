@@ -78,7 +78,7 @@ function reasonIn(text: string): string {
   if (other) {
     return `the package index gave a file for ${other} that is not the locked one (its SHA-256 differs), so nothing of this step was installed. \
 Call again: the download may have broken. If it happens again, find the index that delivers this file (\`pip config list\`) and do not trust it; \
-gpu-workers/README.md says how a lock is made anew`;
+gpu-workers/README.md explains how to make a new lock`;
   }
   if (NETWORK.test(text)) return 'the package index is out of reach: check the network, a proxy, and `pip config list`; then call again';
   const missing = NO_BUILD.exec(text)?.[1];

@@ -5,7 +5,7 @@ import { recordCalls } from '../../store/queries/record-calls.ts';
 import { runs } from '../../store/schema.ts';
 import { callRecord } from '../../store/testing/call-record.ts';
 import { useDatabase } from '../../store/testing/use-database.ts';
-import { readConstrainedWarnings } from './constrained-calls.ts';
+import { constrainedNotices, readConstrainedWarnings } from './constrained-calls.ts';
 import { show } from './show.ts';
 
 const store = useDatabase();
@@ -31,6 +31,17 @@ test('show and status warn of calls that a framework\'s mode makes untrainable, 
   expect(JSON.parse(await showRun(true))).toMatchObject({
     constrained_calls: [{ agent: 'looker', fields: ['tool_choice'], client: 'pydantic-ai/2.68.0', calls: 2 }, { agent: 'writer', fields: ['response_format'], client: null, calls: 1 }],
   });
-  expect((await readConstrainedWarnings(store.db)).toSorted()).toEqual([expect.stringMatching(/^run other: 1 call is not trained/), expect.stringMatching(/^run run: 3 calls are not trained/)]);
-  expect(await showRun(false)).toMatch(/WARNING: 3 calls are not trained: the requests use tool_choice \(pydantic-ai: output_type\).* Set constrained_decoding: hint/);
+  expect((await readConstrainedWarnings(store.db)).toSorted()).toEqual([
+    expect.stringMatching(/^run other: 1 call is not trained \(agent looker\): the requests use tool_choice/),
+    expect.stringMatching(/^run run: 1 call is not trained \(agent writer\): the requests use response_format/),
+    expect.stringMatching(/^run run: 2 calls are not trained \(agent looker\): the requests use tool_choice/),
+  ]);
+  expect(await showRun(false)).toMatch(/WARNING: 2 calls are not trained \(agent looker\): the requests use tool_choice \(pydantic-ai: output_type\), .* Set `constrained_decoding: hint`/);
+});
+
+test('an agent that names itself differently in each call causes only a few notices', () => {
+  const found = Array.from({ length: 50 }, (_, i) => ({ agent: 'looker', fields: ['tool_choice'], client: `client ${i}`, calls: 2 }));
+  const notices = constrainedNotices(found);
+  expect(notices).toHaveLength(6);
+  expect(notices.at(-1)).toMatch(/^90 calls are not trained for the same reason/);
 });

@@ -19,17 +19,23 @@ export async function readConstrained(db: Database, runId: string): Promise<Cons
   return rows.toSorted((a, b) => b.calls - a.calls);
 }
 
-/** Returns a notice about these calls; null where there are none. */
-export function constrainedNotice(found: readonly ConstrainedCalls[]): string | null {
-  const [first] = found;
-  if (!first) return null;
-  const all = found.reduce((sum, each) => sum + each.calls, 0);
-  return `${all} ${all === 1 ? 'call is' : 'calls are'} not trained: ${constrainedAdvice(first.fields, first.client)}`;
+/** An agent chooses its `User-Agent`, so it could cause any number of notices. */
+const MAX_NOTICES = 5;
+
+/** Returns a notice for each of the most frequent groups of these calls. */
+export function constrainedNotices(found: readonly ConstrainedCalls[]): string[] {
+  const notices = found
+    .slice(0, MAX_NOTICES)
+    .map(({ agent, fields, client, calls }) => `${notTrained(calls)}${agent === null ? '' : ` (agent ${agent})`}: ${constrainedAdvice(fields, client)}`);
+  const others = found.slice(MAX_NOTICES).reduce((sum, { calls }) => sum + calls, 0);
+  return others === 0 ? notices : [...notices, `${notTrained(others)} for the same reason: \`show RUN --json\` lists them`];
 }
+
+const notTrained = (calls: number): string => `${calls} ${calls === 1 ? 'call is' : 'calls are'} not trained`;
 
 /** Returns these notices for each run that is under way. */
 export async function readConstrainedWarnings(db: Database): Promise<string[]> {
   const underWay = await db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
-  const told = await Promise.all(underWay.map(async ({ id }) => ({ id, notice: constrainedNotice(await readConstrained(db, id)) })));
-  return told.flatMap(({ id, notice }) => (notice === null ? [] : [`run ${id}: ${notice}`]));
+  const told = await Promise.all(underWay.map(async ({ id }) => ({ id, notices: constrainedNotices(await readConstrained(db, id)) })));
+  return told.flatMap(({ id, notices }) => notices.map((notice) => `run ${id}: ${notice}`));
 }

@@ -4,7 +4,7 @@ import { readRun } from '../../activities/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
-import { constrainedNotice, readConstrained } from './constrained-calls.ts';
+import { constrainedNotices, readConstrained } from './constrained-calls.ts';
 import { printInfraErrors, readInfraErrors } from './infra-errors.ts';
 import { readRunRecord, type RunRecord } from './run-record.ts';
 import { runTable } from './run-table.ts';
@@ -28,7 +28,7 @@ export async function show(db: Database, id: string | undefined, json: boolean, 
   const underWay = isUnderWay ? await readUnderWay(db, id, await ask(id)) : null;
   const { config, ...record } = await readRunRecord(db, id);
   const constrained = await readConstrained(db, id);
-  const notices = [await networkNotice(await readRun(db, id)), constrainedNotice(constrained)].filter((notice) => notice !== null);
+  const notices = [await networkNotice(await readRun(db, id)), ...constrainedNotices(constrained)].filter((notice) => notice !== null);
   const infraErrors = await readInfraErrors(db, id);
   return print({ ...record, constrained_calls: constrained, infra_errors: infraErrors, under_way: underWay, config }, () => {
     const title = `run ${record.run}: ${record.status}${record.reason ? ` (${record.reason})` : ''}${originOf(record)}`;

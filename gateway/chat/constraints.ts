@@ -22,7 +22,7 @@ const FORMS = new Map<string, (value: unknown) => string>([
   ['structural_tag', asGrammar],
 ]);
 
-/** The fields of a chat request that make the engine hold its reply to a form. The engine then excludes tokens while it samples. */
+/** The fields of a chat request that force the form of the reply. The engine then excludes tokens while it samples. */
 export function constraintsOf(body: JsonObject, bindsTools: BindsTools): string[] {
   const found = [...GRAMMARS.keys()].filter((field) => isSet(body[field]));
   if (isForced(body.tool_choice)) found.push('tool_choice');

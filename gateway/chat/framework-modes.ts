@@ -47,5 +47,5 @@ export function constrainedAdvice(fields: readonly string[], userAgent: string |
   const joined = (texts: readonly string[], by: string): string => [...new Set(texts)].join(by);
   const sent = `${fields.join(' and ')} (${framework ? `${framework.name}: ` : ''}${joined(advice.map(({ mode }) => mode), '; ')})`;
   const instead = joined(advice.map((each) => each.instead), ', and ');
-  return `the requests use ${sent}, so the engine forces the form of the reply by a grammar. Such calls are trained only with the engine's sampling mask. Set constrained_decoding: hint, or use ${instead} (docs/clients/README.md)`;
+  return `the requests use ${sent}, so the engine forces the form of the reply by a grammar. Such calls are trained only with the engine's sampling mask. Set \`constrained_decoding: hint\` in the run file, or use ${instead} (docs/clients/README.md)`;
 }

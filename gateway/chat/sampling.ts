@@ -66,7 +66,7 @@ export const forcedOf = ({ stop, chat_template_kwargs: template }: Sampling, sam
   ...(template && sampled.chat_template_kwargs !== undefined ? { chat_template_kwargs: sampled.chat_template_kwargs } : {}),
 });
 
-/** Settings that exclude ids and leave the ratios between the other ids unchanged, except those that hold a reply to a form. */
+/** Settings that exclude ids and leave the ratios between the other ids unchanged, except those that force the form of the reply. */
 const EXCLUSIONS = ['bad_words', 'allowed_token_ids', 'min_tokens'];
 /** Settings that change the ratios between the ids. */
 const CHANGES = ['logit_bias', 'logits_processors', 'use_beam_search', 'vllm_xargs'];

@@ -6,10 +6,13 @@ import { CLIENTS } from './all.ts';
 import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Beside } from './beside-vllm.ts';
 import { RETRY, type Client } from './client.ts';
 import { install } from './install.ts';
+import { runAsAgent } from './run-as-agent.ts';
 import { toySession, type Played } from './toy-session.ts';
 
 const ADMIN_KEY = 'the admin key';
 const SIDE_BY_SIDE = 3;
+/** Runs in a sandbox too: its agent file is in docs/agents.md and needs no other file. */
+const AS_AGENT = CLIENTS.filter(({ name }) => name === 'claude-code');
 const BESIDE_VLLM = CLIENTS.filter(({ besideVllm }) => besideVllm);
 
 /** The result of a client: its session, the error of its run, or the reason for which it does not install. */
@@ -18,6 +21,7 @@ type BesideVllm = { alone: Beside; session: Omit<Beside, 'ran'> };
 const played = new Map<string, Promise<Result<Played>>>();
 /** The same with `constrained_decoding: hint`. */
 const hinted = new Map<string, Promise<Result<Played>>>();
+const asAgent = new Map<string, Promise<Result<Played>>>();
 const besideVllm = new Map<string, Result<BesideVllm>>();
 
 beforeAll(async () => {
@@ -29,7 +33,9 @@ beforeAll(async () => {
     played.set(client.name, playing);
     const again = client.modes.some(({ constrained }) => constrained) ? playing.then(() => playToy(client, postgres.url, signal, { constrained_decoding: 'hint' })) : playing;
     hinted.set(client.name, again);
-    lanes[i % SIDE_BY_SIDE] = again;
+    const last = AS_AGENT.includes(client) ? again.then(() => playToy(client, postgres.url, signal, {}, runAsAgent)) : again;
+    asAgent.set(client.name, last);
+    lanes[i % SIDE_BY_SIDE] = last;
   }
   try {
     await withVllm(async (vllm) => {
@@ -49,10 +55,10 @@ beforeAll(async () => {
   }
 });
 
-async function playToy(client: Client, databaseUrl: string, signal: AbortSignal, sampling: Record<string, unknown> = {}): Promise<Result<Played>> {
+async function playToy(client: Client, databaseUrl: string, signal: AbortSignal, sampling: Record<string, unknown> = {}, run?: typeof runAsAgent): Promise<Result<Played>> {
   const folder = await install(client.install, signal).catch((error: unknown) => ({ why: String(error) }));
   if (typeof folder === 'object') return folder.why;
-  return toySession(client, { folder, databaseUrl, limitMs: 180_000, sampling }).catch(asError);
+  return toySession(client, { folder, databaseUrl, limitMs: 180_000, sampling, ...(run ? { run } : {}) }).catch(asError);
 }
 
 const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));
@@ -62,7 +68,7 @@ function found<T>(result: Result<T> | undefined, { name }: Client, skip: (why: s
   return typeof result === 'string' || result === undefined ? skip(`${name} does not install: ${result}`) : result;
 }
 
-test.for(CLIENTS)('$name uses its tools, streams and comes to its end; each generation is recorded once, as it was sampled and as the client heard it', async (client, { skip }) => {
+test.for(CLIENTS)('$name finishes with tools and streams; each generation is recorded once, with the sampled ids and the text that the client received', async (client, { skip }) => {
   const { ran, recorded, faults, generated, modes } = found(await played.get(client.name), client, skip);
   expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
   expect(faults).toEqual([]);
@@ -78,6 +84,14 @@ test.for(CLIENTS)('$name: the calls of its modes are trainable, or are marked wi
   const { modes } = found(await played.get(client.name), client, skip);
   const expected = client.modes.map(({ name, constrained = 0 }) => [name, constrained, constrained > 0 ? ['sampling_not_reproducible'] : []]);
   expect(Object.fromEntries(modes.map(({ mode, ...each }) => [mode, [each.untrainable, each.reasons]]))).toEqual(Object.fromEntries(expected.map(([name, ...rest]) => [name, rest])));
+});
+
+test.for(AS_AGENT)('$name works in a sandbox by the agent file that docs/agents.md shows', async (client, { skip }) => {
+  const { ran, recorded, faults, generated } = found(await asAgent.get(client.name), client, skip);
+  expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
+  expect(faults).toEqual([]);
+  expect(recorded).toMatchObject({ calls: generated.length, unfinished: 0, realigned: 0 });
+  expect(recorded.calls).toBeGreaterThan(client.modes.length);
 });
 
 const CONSTRAINED = CLIENTS.filter(({ modes }) => modes.some(({ constrained }) => constrained));

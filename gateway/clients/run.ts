@@ -8,10 +8,10 @@ import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import type { Client } from './client.ts';
 
 export type Ran = { code: number | null; output: string; timedOut: boolean; seconds: number };
-type Options = { folder: string; trialUrl: string; key: string; limitMs: number; modes: readonly string[] };
+export type RunOptions = { folder: string; trialUrl: string; key: string; limitMs: number; modes: readonly string[] };
 
 /** Runs a client against a trial, with a home and an environment of its own, and ends all that it started. */
-export async function runClient(client: Client, { modes, limitMs, ...at }: Options): Promise<Ran> {
+export async function runClient(client: Client, { modes, limitMs, ...at }: RunOptions): Promise<Ran> {
   if (!client.oneMode) return runOnce(client, { modes, limitMs, ...at });
   const runs: Ran[] = [];
   for (const mode of modes) runs.push(await runOnce(client, { modes: [mode], limitMs, ...at }));
@@ -23,7 +23,7 @@ export async function runClient(client: Client, { modes, limitMs, ...at }: Optio
   };
 }
 
-async function runOnce(client: Client, { folder, trialUrl, key, limitMs, modes }: Options): Promise<Ran> {
+async function runOnce(client: Client, { folder, trialUrl, key, limitMs, modes }: RunOptions): Promise<Ran> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-client-'));
   const work = join(home, 'work');
   await mkdir(work);

@@ -20,11 +20,11 @@ const ADMIN_KEY = 'the admin key';
  */
 export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; generated: TokenEngine['generated']; heard: Exchange[]; tries: number; faults: string[] };
 
-/** `databaseUrl`: a PostgreSQL in which each session makes its own database, because gateways of one database share their engines. */
-type Options = { folder: string; databaseUrl: string; limitMs: number; sampling?: Record<string, unknown> };
+/** `databaseUrl`: a PostgreSQL in which each session makes its own database, because gateways of one database share their engines. `run`: how the client is started. */
+type Options = { folder: string; databaseUrl: string; limitMs: number; sampling?: Record<string, unknown>; run?: typeof runClient };
 
 /** Runs a client's sessions of several turns with tools against the toy engine, which gives the replies that the client needs to go on. */
-export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {} }: Options): Promise<Played> {
+export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {}, run = runClient }: Options): Promise<Played> {
   const database = await ownDatabase(databaseUrl);
   const engine = await new TokenEngine().start();
   const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: database.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
@@ -39,7 +39,7 @@ export async function toySession(client: Client, { folder, databaseUrl, limitMs,
     play(engine, client);
     const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1, ...sampling } });
     const trialUrl = `${client.direct ? gateway.url : tap.url}/${client.name}`;
-    const ran = await runClient(client, { folder, trialUrl, key: trial.key, limitMs, modes: client.modes.map(({ name }) => name) });
+    const ran = await run(client, { folder, trialUrl, key: trial.key, limitMs, modes: client.modes.map(({ name }) => name) });
     const session = await trial.session();
     const replies = new Replies();
     engine.generated.forEach((each) => replies.add(each));

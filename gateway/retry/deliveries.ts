@@ -65,7 +65,7 @@ export class Deliveries {
       await this.#options.settle({ whole, cut });
     } catch (error) {
       if (!isTransient(error)) {
-        return this.#options.log(`of ${whole.length + cut.length} replies the store does not know how they reached their agents: ${String(error)}`);
+        return this.#options.log(`could not store for ${whole.length + cut.length} replies whether they were delivered: ${String(error)}`);
       }
       this.#whole.push(...whole);
       this.#cut.push(...cut);

@@ -3,6 +3,7 @@ import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
 import java.net.http.HttpResponse;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 
 /** Uses Java's own HTTP client, which first asks to upgrade to HTTP/2 over plain HTTP. OPENAI_BASE_URL and OPENAI_API_KEY come from its environment. */
 public class HttpClientTalk {
@@ -11,17 +12,22 @@ public class HttpClientTalk {
   static final String SCHEMA = """
       "response_format": {"type": "json_schema", "json_schema": {"name": "seen", "schema": {"type": "object", "properties": {"name": {"type": "string"}}}}},""";
 
+  static final HttpClient CLIENT = HttpClient.newHttpClient();
+
+  /** Asks the policy with a body such as {"model": "policy", "messages": [{"role": "user", "content": "Hello"}]}. */
+  static HttpResponse<Stream<String>> ask(String body) throws Exception {
+    var request = HttpRequest.newBuilder(URI.create(System.getenv("OPENAI_BASE_URL") + "/chat/completions"))
+        .header("authorization", "Bearer " + System.getenv("OPENAI_API_KEY"))
+        .header("content-type", "application/json")
+        .POST(HttpRequest.BodyPublishers.ofString(body))
+        .build();
+    return CLIENT.send(request, HttpResponse.BodyHandlers.ofLines());
+  }
+
   public static void main(String[] modes) throws Exception {
-    var client = HttpClient.newHttpClient();
     for (String mode : modes) {
       boolean stream = mode.contains("streamed");
-      String body = ASKED.formatted(stream, mode.equals("json_schema") ? SCHEMA : "", mode);
-      var request = HttpRequest.newBuilder(URI.create(System.getenv("OPENAI_BASE_URL") + "/chat/completions"))
-          .header("authorization", "Bearer " + System.getenv("OPENAI_API_KEY"))
-          .header("content-type", "application/json")
-          .POST(HttpRequest.BodyPublishers.ofString(body))
-          .build();
-      var reply = client.send(request, HttpResponse.BodyHandlers.ofLines());
+      var reply = ask(ASKED.formatted(stream, mode.equals("json_schema") ? SCHEMA : "", mode));
       String said = reply.body().collect(Collectors.joining("\n"));
       boolean isWhole = stream ? said.contains("data: [DONE]") : said.contains("\"finish_reason\":\"stop\"");
       if (reply.statusCode() != 200 || !isWhole) throw new IllegalStateException(reply.statusCode() + " " + said);

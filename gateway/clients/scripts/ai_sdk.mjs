@@ -12,6 +12,13 @@ const compatible = createOpenAICompatible({ name: 'trial', baseURL: OPENAI_BASE_
 const anthropic = createAnthropic({ baseURL: `${ANTHROPIC_BASE_URL}/v1` });
 
 const ls = tool({ description: 'Lists a folder.', inputSchema: z.object({ path: z.string() }), execute: async () => 'a.txt' });
+
+/** Asks the policy, which may call the tool. */
+async function minimal(prompt) {
+  const { text } = await generateText({ model: openai.chat('policy'), prompt, tools: { ls }, stopWhen: isStepCount(5) });
+  return text;
+}
+
 const seen = z.object({ name: z.string(), count: z.int() });
 const asking = (mode, model) => ({ model, prompt: `Look into the folder (${mode}).` });
 const withTools = { tools: { ls }, stopWhen: isStepCount(5) };
@@ -34,6 +41,10 @@ async function required(mode) {
   if (toolCalls.length !== 1) throw new Error('no tool is called');
 }
 
+async function retry(mode) {
+  if (!(await minimal(`Look into the folder (${mode}).`))) throw new Error('no text');
+}
+
 const MODES = {
   chat: (mode) => text(mode, openai.chat('policy')),
   'chat, streamed': stream,
@@ -43,6 +54,6 @@ const MODES = {
   'responses, store: false': (mode) => text(mode, openai('policy'), { providerOptions: { openai: { store: false } } }),
   'Output.object': structured,
   'toolChoice required': required,
-  retry: (mode) => text(mode, openai.chat('policy')),
+  retry,
 };
 for (const mode of process.argv.slice(2)) await MODES[mode](mode);

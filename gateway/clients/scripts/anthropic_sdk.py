@@ -6,6 +6,14 @@ from anthropic import Anthropic
 from pydantic import BaseModel
 
 client = Anthropic()
+
+
+def minimal(text: str) -> str:
+    """Asks the policy once."""
+    message = client.messages.create(model="policy", max_tokens=100, messages=[{"role": "user", "content": text}])
+    return "".join(block.text for block in message.content if block.type == "text")
+
+
 TOOLS = [{"name": "ls", "description": "lists a folder", "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}}}]
 
 
@@ -46,7 +54,7 @@ def any_tool(mode: str) -> None:
 
 
 def retry(mode: str) -> None:
-    assert client.messages.create(**asked(mode)).content[0].text
+    assert minimal(f"Look into the folder ({mode}).")
 
 
 MODES = {

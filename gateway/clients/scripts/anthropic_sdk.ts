@@ -2,6 +2,13 @@
 import Anthropic from '@anthropic-ai/sdk';
 
 const client = new Anthropic();
+
+/** Asks the policy once. */
+async function minimal(text: string): Promise<string> {
+  const { content } = await client.messages.create({ model: 'policy', max_tokens: 100, messages: [{ role: 'user', content: text }] });
+  return content.map((block) => (block.type === 'text' ? block.text : '')).join('');
+}
+
 const tools: Anthropic.Tool[] = [{ name: 'ls', description: 'lists a folder', input_schema: { type: 'object', properties: { path: { type: 'string' } } } }];
 const seen = { type: 'object', properties: { name: { type: 'string' }, count: { type: 'integer' } }, required: ['name', 'count'], additionalProperties: false };
 const asked = (mode: string) => ({ model: 'policy', max_tokens: 100, messages: [{ role: 'user' as const, content: `Look into the folder (${mode}).` }] });
@@ -32,8 +39,7 @@ async function anyTool(mode: string): Promise<void> {
 }
 
 async function retry(mode: string): Promise<void> {
-  const { content } = await client.messages.create(asked(mode));
-  if (content[0]?.type !== 'text') throw new Error('no reply');
+  if (!(await minimal(`Look into the folder (${mode}).`))) throw new Error('no reply');
 }
 
 const MODES = new Map<string, (mode: string) => Promise<void>>([

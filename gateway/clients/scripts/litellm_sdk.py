@@ -6,6 +6,14 @@ from litellm import completion, stream_chunk_builder
 from pydantic import BaseModel
 
 MODEL = "openai/policy"
+
+
+def minimal(text: str) -> str:
+    """Asks the policy once."""
+    reply = completion(model=MODEL, messages=[{"role": "user", "content": text}], num_retries=2)
+    return reply.choices[0].message.content
+
+
 TOOLS = [{"type": "function", "function": {"name": "ls", "description": "lists a folder", "parameters": {"type": "object", "properties": {"path": {"type": "string"}}}}}]
 
 
@@ -42,12 +50,16 @@ def required(mode: str) -> None:
     assert reply.choices[0].message.tool_calls[0].function.name == "ls"
 
 
+def retry(mode: str) -> None:
+    assert minimal(f"Look into the folder ({mode}).")
+
+
 MODES = {
     "completion": lambda mode: talk(mode, stream=False),
     "completion, streamed": lambda mode: talk(mode, stream=True),
     "response_format": structured,
     "tool_choice required": required,
-    "retry": lambda mode: completion(model=MODEL, messages=asking(mode), num_retries=2),
+    "retry": retry,
 }
 for name in sys.argv[1:]:
     MODES[name](name)

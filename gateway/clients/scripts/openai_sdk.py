@@ -3,10 +3,19 @@
 import json
 import sys
 
-from openai import LengthFinishReasonError, OpenAI
+import openai
+from openai import OpenAI
 from pydantic import BaseModel
 
 client = OpenAI()
+
+
+def minimal(text: str) -> str | None:
+    """Asks the policy once."""
+    reply = client.chat.completions.create(model="policy", messages=[{"role": "user", "content": text}])
+    return reply.choices[0].message.content
+
+
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}}
 FUNCTION = {"name": "ls", "description": "lists a folder", "parameters": SCHEMA}
 CHAT_TOOLS = [{"type": "function", "function": FUNCTION}]
@@ -22,7 +31,7 @@ def final(events):
     """The reply, also one that was cut by its length."""
     try:
         return events.get_final_completion()
-    except LengthFinishReasonError as cut:
+    except openai.LengthFinishReasonError as cut:
         return cut.completion
 
 
@@ -78,8 +87,7 @@ def required(mode: str) -> None:
 
 
 def retry(mode: str) -> None:
-    messages = [{"role": "user", "content": f"Look into the folder ({mode})."}]
-    assert client.chat.completions.create(model="policy", messages=messages).choices[0].message.content
+    assert minimal(f"Look into the folder ({mode}).")
 
 
 MODES = {

@@ -2,6 +2,13 @@
 import OpenAI from 'openai';
 
 const client = new OpenAI();
+
+/** Asks the policy once. */
+async function minimal(text: string): Promise<string | null | undefined> {
+  const { choices } = await client.chat.completions.create({ model: 'policy', messages: [{ role: 'user', content: text }] });
+  return choices[0]?.message.content;
+}
+
 const parameters = { type: 'object', properties: { path: { type: 'string' } } };
 const tools = [{ type: 'function' as const, function: { name: 'ls', description: 'lists a folder', parameters } }];
 const seen = { type: 'object', properties: { name: { type: 'string' }, count: { type: 'integer' } }, required: ['name', 'count'], additionalProperties: false };
@@ -48,8 +55,7 @@ async function required(mode: string): Promise<void> {
 }
 
 async function retry(mode: string): Promise<void> {
-  const { choices } = await client.chat.completions.create({ model: 'policy', messages: asking(mode) });
-  if (!choices[0]?.message.content) throw new Error('no reply');
+  if (!(await minimal(`Look into the folder (${mode}).`))) throw new Error('no reply');
 }
 
 const MODES = new Map<string, (mode: string) => Promise<void>>([
