@@ -26,12 +26,12 @@ const MAX_NOTICES = 5;
 export function constrainedNotices(found: readonly ConstrainedCalls[]): string[] {
   const notices = found
     .slice(0, MAX_NOTICES)
-    .map(({ agent, fields, client, calls }) => `${notTrained(calls)}${agent === null ? '' : ` (agent ${agent})`}: ${constrainedAdvice(fields, client)}`);
-  const others = found.slice(MAX_NOTICES).reduce((sum, { calls }) => sum + calls, 0);
+    .map(({ agent, fields, client, calls: size }) => `${notTrained(size)}${agent === null ? '' : ` (agent ${agent})`}: ${constrainedAdvice(fields, client)}`);
+  const others = found.slice(MAX_NOTICES).reduce((sum, each) => sum + each.calls, 0);
   return others === 0 ? notices : [...notices, `${notTrained(others)} for the same reason: \`show RUN --json\` lists them`];
 }
 
-const notTrained = (calls: number): string => `${calls} ${calls === 1 ? 'call is' : 'calls are'} not trained`;
+const notTrained = (size: number): string => `${size} ${size === 1 ? 'call is' : 'calls are'} not trained`;
 
 /** Returns these notices for each run that is under way. */
 export async function readConstrainedWarnings(db: Database): Promise<string[]> {

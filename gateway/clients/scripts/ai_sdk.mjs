@@ -15,8 +15,8 @@ const ls = tool({ description: 'Lists a folder.', inputSchema: z.object({ path: 
 
 /** Asks the policy, which may call the tool. */
 async function minimal(prompt) {
-  const { text } = await generateText({ model: openai.chat('policy'), prompt, tools: { ls }, stopWhen: isStepCount(5) });
-  return text;
+  const result = await generateText({ model: openai.chat('policy'), prompt, tools: { ls }, stopWhen: isStepCount(5) });
+  return result.text;
 }
 
 const seen = z.object({ name: z.string(), count: z.int() });
