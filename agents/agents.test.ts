@@ -81,7 +81,7 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(asked).toMatchObject([{ url: '/t/v1/chat/completions', headers: { authorization: 'Bearer the-key' }, messages: [{ role: 'user', content: task.instruction }] }]);
   });
 
-  test('oneshot asks twice, without its key, or writes more than the block', async () => {
+  test('oneshot asks once, with its key, and writes only the code block', async () => {
     const { ending, asked, solution } = await run('oneshot', { text: right });
     expect(ending).toBe('done');
     expect(solution).toBe('def add(a, b):\n    return a + b\n');
@@ -91,13 +91,13 @@ describe.each(await isolations())('$kind', (isolation) => {
   });
 
   test.each(['```python\ndef add(a, b):', 'def add(a, b): return a + b', '```json\n{}\n```'])(
-    '%j counts as code',
+    '%j is not taken for code',
     async (text) => {
       expect(await run('oneshot', { text })).toMatchObject({ ending: 'done', solution: null });
     },
   );
 
-  test('repair stops at a wrong answer, or shows no failure', async () => {
+  test('repair asks again after a wrong answer and shows the failure', async () => {
     const wrong = block('def add(a, b):\n    return a - b');
     const { ending, asked, solution } = await run('repair', { text: wrong }, { text: 'I see.' }, { text: right });
     expect(ending).toBe('done');
@@ -109,18 +109,18 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(conversation?.[4]?.content).toContain('no complete ```python block');
   });
 
-  test('repair asks for ever, or goes on after success', async () => {
+  test('repair asks at most three times, and stops after success', async () => {
     expect((await run('repair', { text: block('def add(a, b): boom') })).asked).toHaveLength(3);
     expect((await run('repair', { text: right })).asked).toHaveLength(1);
   });
 
-  test("a gateway's passing failure ends the trial", async () => {
+  test("an agent asks again after a gateway's short failure", async () => {
     const { ending, asked } = await run('oneshot', { status: 503, text: 'engine' }, { text: right });
     expect(ending).toBe('done');
     expect(asked.map(({ headers }) => headers['x-stainless-retry-count'])).toEqual(['0', '1']);
   });
 
-  test("a gateway's lasting failure ends the agent with an error that says it, and with no exit code of its own", async () => {
+  test("a gateway's lasting failure ends the agent with exit code 1 and a reason that names it", async () => {
     expect(await run('oneshot', { status: 500, text: 'engine is gone' })).toMatchObject({
       ending: 'agent_error',
       process: { exitCode: 1 },
@@ -128,18 +128,18 @@ describe.each(await isolations())('$kind', (isolation) => {
     });
   });
 
-  test('engines that are given new weights end the trial', async () => {
+  test('an agent asks again while the engines are given new weights', async () => {
     const { ending, asked } = await run('oneshot', { status: 429, text: 'engine_paused' }, { text: block('pass') });
     expect([ending, asked.length]).toEqual(['done', 2]);
   });
 
-  test('a refusal is tried again, or taken for a failure of the host', async () => {
+  test('a refused request is not sent again, and is an error of the agent', async () => {
     const { ending, asked, reason } = await run('oneshot', { status: 401, text: 'wrong key' });
     expect([ending, asked.length]).toEqual(['agent_error', 1]);
     expect(reason).toContain('wrong key');
   });
 
-  test('a used-up budget or context loses what was written before', async () => {
+  test('a used-up budget or context keeps what was written before', async () => {
     const first = { text: block('def add(a, b): return 1') };
     const refusals = [
       { status: 429, text: 'budget_exhausted' },
