@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import sys
 import urllib.error
 import urllib.request
@@ -67,6 +68,45 @@ def own_temporal() -> None:
             continue
 
 
+def clients_of(server: int) -> list[int]:
+    """Returns the ports of the connections to a port of this network namespace."""
+    with open("/proc/net/tcp", encoding="ascii") as rows:
+        ends = [row.split()[1:3] for row in list(rows)[1:]]
+    return [int(local.rpartition(":")[2], 16) for local, remote in ends if int(remote.rpartition(":")[2], 16) == server]
+
+
+def temporal_as_a_worker() -> None:
+    """Speaks to Temporal from the ports of allowed connections, but from other addresses."""
+    server = TARGETS["tcp"]["temporal"]
+    for port in clients_of(server)[:4]:
+        for last in range(2, 18):
+            with socket.socket() as connection:
+                connection.settimeout(1)
+                try:
+                    connection.bind((f"127.0.0.{last}", port))
+                    connection.connect(("127.0.0.1", server))
+                    connection.send(HTTP2)
+                    if connection.recv(16):
+                        report("temporal as a worker")
+                        return
+                except OSError:
+                    continue
+
+
+def enter_postgres() -> None:
+    """Begins a session as Trialgate's user of the database, without the password."""
+    names = b"user\0trialgate\0database\0trialgate\0\0"
+    with socket.socket() as connection:
+        connection.settimeout(3)
+        try:
+            connection.connect(("127.0.0.1", TARGETS["tcp"]["postgres"]))
+            connection.send(struct.pack("!ii", 8 + len(names), 196608) + names)
+            if connection.recv(9) == b"R" + struct.pack("!ii", 8, 0):
+                report("postgres entered")
+        except OSError:
+            return
+
+
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 POSTGRES_SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 FIRST_BYTES = {"temporal": HTTP2, "postgres": POSTGRES_SSL_REQUEST}
@@ -81,3 +121,5 @@ for name, path in TARGETS["abstract"].items():
 # No packet is sent. An address that can be connected to has a route.
 attempt("route outside", socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 53))
 own_temporal()
+temporal_as_a_worker()
+enter_postgres()

@@ -162,6 +162,8 @@ async function attack({ client, db }: Connected, { plan }: Stack, signal: AbortS
       row('A7', 'high', 'reach a listener of the host by TCP, UDP, an abstract socket', ['tcp', 'udp', 'abstract'].flatMap((kind) => both(`${kind} host`))),
       row('A16', 'low', 'reach other hosts', both(OUTSIDE), hasRoute ? '' : 'this host has no route itself'),
       row('host', 'critical', 'with `network: host`: start a workflow, speak to Temporal\'s port (agent)', [byHostAgent, open.agent.includes('tcp temporal')]),
+      row('host', 'critical', "with `network: host`: speak to Temporal from the port of an allowed connection, with another address", [open.agent.includes('temporal as a worker')]),
+      row('host', 'high', 'with `network: host`: enter PostgreSQL without its password', [open.agent.includes('postgres entered')]),
       row('host', 'high', 'with `network: host`: the verifier reaches anything', [open.verifier.length > 0]),
     ];
   } finally {
