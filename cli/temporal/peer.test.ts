@@ -86,3 +86,23 @@ test('a connection that has ended is refused, because its process cannot be dete
   expect(await isOwnProcess(socket ?? new Socket())).toBe(false);
   socket?.destroy();
 });
+
+test('a connection that has ended is refused, also if a process of this user has its port now', async () => {
+  const verdicts: Promise<boolean>[] = [];
+  const judge = (socket: Socket): void => {
+    onTestFinished(() => void socket.destroy());
+    verdicts.push(isOwnProcess(socket));
+  };
+  const first = connect({ port, host: '127.0.0.1' });
+  const [ended]: Socket[] = await once(server, 'connection');
+  const localPort = ended?.remotePort ?? 0;
+  first.resetAndDestroy();
+  await once(first, 'close');
+  server.on('connection', judge);
+  onTestFinished(() => void server.off('connection', judge));
+  judge(ended ?? new Socket());
+  const second = connect({ port, host: '127.0.0.1', localPort });
+  onTestFinished(() => void second.destroy());
+  await once(server, 'connection');
+  expect(await Promise.all(verdicts)).toEqual([false, true]);
+});

@@ -1,6 +1,6 @@
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import { isIPv4, type Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate as turnOfTheEventLoop, setTimeout as sleep } from 'node:timers/promises';
 
 /** The processes whose connections were allowed before. Workers connect again and again. */
 const known = new Set<number>();
@@ -19,6 +19,22 @@ type Ends = Pick<Socket, 'localAddress' | 'localPort' | 'remoteAddress' | 'remot
 export async function isOwnProcess({ localAddress, localPort, remoteAddress, remotePort }: Ends): Promise<boolean> {
   const [server, client] = [endOf(localAddress, localPort), endOf(remoteAddress, remotePort)];
   if (!server || !client) return false;
+  const [ends, question] = [`${server.tcp} ${client.tcp}`, Symbol('question')];
+  asked.set(ends, question);
+  try {
+    const isOwn = await lookPatiently(server, client);
+    // If this connection has ended and another one has its ends, the other one's question comes in this turn at the latest.
+    await turnOfTheEventLoop();
+    return isOwn && asked.get(ends) === question;
+  } finally {
+    if (asked.get(ends) === question) asked.delete(ends);
+  }
+}
+
+/** The last question about each pair of ends. An earlier one was about a connection that has ended. */
+const asked = new Map<string, symbol>();
+
+async function lookPatiently(server: End, client: End): Promise<boolean> {
   for (let look = 1; look <= LOOKS; look++) {
     const isOwn = await lookFor(server, client);
     if (isOwn !== null) return isOwn;
