@@ -1,4 +1,4 @@
-import { Hono } from 'hono';
+import { Hono, type Context } from 'hono';
 import { requireAdmin } from './auth.ts';
 import { opensByUrl } from './compat/verl.ts';
 import type { GatewayDeps, GatewayEnv } from './deps.ts';
@@ -32,8 +32,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   app.route('/', modelCallRoutes(deps));
   app.route('/', countTokensRoutes(deps));
   app.route('/', modelRoutes(deps));
-  app.notFound((c) => errorResponse(c.req.header('upgrade')?.toLowerCase() === 'websocket' ? noWebSocket() : noRoute(c.req.method, c.req.path), protocolOf(c.req.path)));
-  app.onError((error, c) => {
+  const refuse = (c: Context<GatewayEnv>, error: Error) => {
     const failure = toFailure(error);
     const protocol = protocolOf(c.req.path);
     noteRefusal(deps, c, failure, protocol);
@@ -42,7 +41,9 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
       deps.log(`${c.req.method} ${c.req.path}: ${error.stack ?? error.message}${because}`);
     }
     return errorResponse(failure, protocol);
-  });
+  };
+  app.notFound((c) => refuse(c, c.req.header('upgrade')?.toLowerCase() === 'websocket' ? noWebSocket() : noRoute(c.req.method, c.req.path)));
+  app.onError((error, c) => refuse(c, error));
   return app;
 }
 

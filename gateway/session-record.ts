@@ -9,9 +9,9 @@ import { isObject } from './json.ts';
 /**
  * verl-recipe PR 83's SessionRecord, with more fields a turn. `turns` has the calls of one attempt that completed, in the
  * order of their commits; `unfinished` those that failed or were cancelled, in the same form, so that a reader who trains on
- * every turn does not meet them. Times are seconds since the epoch.
+ * every turn does not meet them. Times are seconds since the epoch. `after`: the number of the last call that the reader has.
  */
-export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: Refused | null): Session {
+export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: Refused | null, after = 0): Session {
   const isDone = (call: Call) => call.status === 'completed';
   return {
     ...standing(row, attempt),
@@ -22,6 +22,7 @@ export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[
     budgets: row.budgets,
     usage: usage(row),
     unfinished: calls.filter((call) => !isDone(call)).map(turn),
+    next: calls.at(-1)?.seq ?? after,
     refusals: refused ?? { count: 0, latest: [] },
   };
 }

@@ -113,6 +113,7 @@ class Turn(TypedDict):
 class Session(Standing):
     turns: list[Turn]
     unfinished: list[Turn]
+    next: int
     refusals: dict[str, Any]
     completed: bool
     current_attempt: int

@@ -88,6 +88,7 @@ export type Turn = {
 export type Session = Standing & {
   turns: Turn[];
   unfinished: Turn[];
+  next: number;
   /** The requests that were refused before they became calls: their number, and the latest ones. */
   refusals: { count: number; latest: Refusal[] };
   completed: boolean;

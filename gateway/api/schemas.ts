@@ -58,8 +58,12 @@ export const exporting = filter.extend({ samples: z.enum(['true', 'false']).opti
 
 export const attemptQuery = z.strictObject({ attempt: z.string().regex(/^[1-9]\d{0,8}$/, 'a number from 1').optional() });
 
-/** `since`: returns the calls that ended later than this; `limit`: returns at most this many of them, in the order of their commits. */
+/**
+ * `after`: returns the calls that were recorded after the one with this number, which the reply before it named `next`. `since`: returns the
+ * calls that ended later than this. `limit`: returns at most this many calls, in the order in which they were recorded.
+ */
 export const recordQuery = attemptQuery.extend({
+  after: z.string().regex(/^\d{1,15}$/, 'the number that an earlier reply has as `next`').optional(),
   since: z.string().regex(/^\d{1,12}(\.\d{1,9})?$/, 'seconds since the epoch').optional(),
   limit: z.string().regex(/^[1-9]\d{0,5}$/, 'a number from 1').optional(),
 });
@@ -145,6 +149,7 @@ export const session = z.object({
   budgets,
   usage,
   unfinished: z.array(turn).describe('Calls that failed or were cancelled'),
+  next: z.int().describe('`?after=` this number reads the calls that were recorded later'),
   refusals: z
     .object({ count: z.int(), latest: z.array(refusal) })
     .describe('Requests of all attempts that were refused before they became calls: how many, and the latest ones'),

@@ -44,6 +44,25 @@ test('a trial that sends many refused requests keeps their number and the latest
   if (!IN_WORKERD) expect(gateway.log.filter((line) => line.includes('was refused')).length).toBeLessThan(10);
 });
 
+test('a request below a trial\'s URL that is no route is kept with the trial when its key proves it', async () => {
+  const trial = await gateway.trial();
+  expect((await gateway.post(`/${trial.id}/v1/embeddings`, trial.key, {})).status).toBe(404);
+  expect((await gateway.post('/v1/files', trial.key, {})).status).toBe(404);
+  expect((await gateway.post(`/${trial.id}/v1/embeddings`, 'a wrong key', {})).status).toBe(404);
+  await eventually(async () => (await refusalsOf(trial.id)).count === 2);
+  expect((await refusalsOf(trial.id)).latest.map(({ status, code, request }) => `${status} ${code} ${request}`).toSorted()).toEqual(['404 not_found POST /v1/embeddings', '404 not_found POST /v1/files']);
+  expect(await gateway.metrics()).toMatchObject({ 'trialgate_refused_total{code="not_found"}': 2 });
+});
+
+test.skipIf(IN_WORKERD)('a request that the gateway cannot answer now is counted and kept with its trial', async () => {
+  await gateway.restart({ settings: {}, heavyThread: new URL('data:text/javascript,throw new Error("no thread")') });
+  const trial = await gateway.trial();
+  expect((await trial.chat({ ...ASK, more: 'x'.repeat(200_000) })).status).toBe(503);
+  await eventually(async () => (await refusalsOf(trial.id)).count === 1);
+  expect((await refusalsOf(trial.id)).latest).toMatchObject([{ status: 503, code: 'large_requests_unavailable', request: 'POST /v1/chat/completions' }]);
+  expect(await gateway.metrics()).toMatchObject({ 'trialgate_refused_total{code="large_requests_unavailable"}': 1 });
+});
+
 test.skipIf(IN_WORKERD)('what an agent sends stays within one line of the log', async () => {
   const trial = await gateway.trial();
   const type = 'x\ntrial other: forged';

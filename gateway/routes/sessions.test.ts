@@ -1,4 +1,6 @@
 import { expect, test } from 'vitest';
+import { recordCalls } from '../../store/queries/record-calls.ts';
+import { callRecord } from '../../store/testing/call-record.ts';
 import { ASK, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
@@ -103,7 +105,7 @@ test('a trial may have slashes, colons and at signs in its id, percent-encoded i
   expect((await gateway.admin('DELETE', path)).status).toBe(200);
 });
 
-test('a session’s record may be read in parts: calls that ended later, and so many of them', async () => {
+test('a session\'s record can be limited by time (`since`) and number (`limit`)', async () => {
   const { api_key } = await (await gateway.admin('POST', '/sessions/parts')).json();
   for (let i = 0; i < 4; i++) await (await gateway.chat('parts', api_key, ASK)).text();
   const read = async (query: string): Promise<{ call_id: string; ended_at: number }[]> => (await (await gateway.admin('GET', `/sessions/parts${query}`)).json()).turns;
@@ -113,4 +115,24 @@ test('a session’s record may be read in parts: calls that ended later, and so 
   expect(await read(`?since=${second?.ended_at}`)).toEqual(all.filter(({ ended_at }) => ended_at > (second?.ended_at ?? 0)));
   expect((await read(`?since=${second?.ended_at}&limit=1`)).length).toBeLessThan(2);
   expect((await gateway.admin('GET', '/sessions/parts?since=yesterday')).status).toBe(400);
+});
+
+test('a reader that continues after the last call it has misses none, in whatever order calls ended', async () => {
+  await gateway.admin('POST', '/sessions/polled');
+  const record = async (endedAt: number, choices = 1) => {
+    const call = callRecord({ trialId: 'polled', endedAt: new Date(endedAt) });
+    const [first] = call.choices;
+    const more = Array.from({ length: choices - 1 }, () => ({ ...first, id: crypto.randomUUID() }));
+    expect(await recordCalls(gateway.db, [{ ...call, choices: [first, ...more] }])).toEqual(new Set());
+  };
+  const read = async (query: string): Promise<{ turns: unknown[]; next: number }> => (await gateway.admin('GET', `/sessions/polled${query}`)).json();
+  expect(await read('')).toMatchObject({ turns: [], next: 0 });
+  await record(10_001);
+  const first = await read('?after=0');
+  await record(10_000);
+  await record(10_002, 3);
+  const second = await read(`?after=${first.next}&limit=1`);
+  const third = await read(`?after=${second.next}&limit=1`);
+  expect([first, second, third].map(({ turns }) => turns.length)).toEqual([1, 1, 3]);
+  expect(await read(`?after=${third.next}`)).toMatchObject({ turns: [], next: third.next });
 });

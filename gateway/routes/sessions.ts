@@ -4,7 +4,7 @@ import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { deleteTrial } from '../../store/queries/delete-trial.ts';
 import { readTrial } from '../../store/queries/find-trials.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { readCalls } from '../../store/queries/read-calls.ts';
+import { readCalls, type Call } from '../../store/queries/read-calls.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
@@ -58,12 +58,13 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   };
 
   app.get('/sessions/:trial', async (c) => {
-    const { since, limit, ...attempt } = check(recordQuery, c.req.query());
+    const { after, since, limit, ...attempt } = check(recordQuery, c.req.query());
     const { trial, at } = await sessionOf(c.req.param('trial'), attempt);
     const all = await patiently(deps, () => readCalls(deps.db, at));
-    const calls = all.filter(({ endedAt }) => since === undefined || endedAt.getTime() / 1000 > Number(since)).slice(0, limit === undefined ? undefined : Number(limit));
+    const later = all.filter(({ seq, endedAt }) => seq > Number(after ?? 0) && (since === undefined || endedAt.getTime() / 1000 > Number(since)));
+    const calls = limit === undefined ? later : firstCalls(later, Number(limit));
     const refused = await patiently(deps, () => readRefusals(deps.db, trial.id));
-    return jsonReply(sessionRecord(trial, at.attempt, calls, refused), {});
+    return jsonReply(sessionRecord(trial, at.attempt, calls, refused, Number(after ?? 0)), {});
   });
 
   app.get('/sessions/:trial/samples', async (c) => {
@@ -84,6 +85,12 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     return c.json({ session_id: trialId, status: 'deleted' });
   });
   return app;
+}
+
+/** Returns the first calls, each with all its choices. */
+function firstCalls(calls: readonly Call[], limit: number): Call[] {
+  let count = 0;
+  return calls.filter(({ choiceOf }) => (count += choiceOf === null ? 1 : 0) <= limit);
 }
 
 function knownId(trialId: string): string {
