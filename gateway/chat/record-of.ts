@@ -47,7 +47,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
   const label = lease?.label ?? null;
   const from = sampledFrom(sampled, mode, bindsTools);
   const constraints = constraintsOf(request.body, bindsTools);
-  // An engine that binds all tools still holds a relaxed request to their schemas.
+  // An engine that binds all tools still forces the tools' schemas on a relaxed request.
   const isHinted = isRelaxed(request.body, trial) && constraintsOf(sampled, bindsTools).length === 0;
   const version = trial.runId === null ? null : versionOf(label);
   const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
