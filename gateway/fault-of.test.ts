@@ -27,7 +27,7 @@ test.each<[EngineFault, string]>([
   }
 });
 
-test('what an engine does not serve is the request’s fault, a key that it wants is the engine’s', async () => {
+test('501 counts as the request’s fault, 401 and 403 as the engine’s', async () => {
   const engine = await new TokenEngine().start();
   try {
     await gateway.restart({ engines: [engine.url] });
@@ -67,7 +67,7 @@ test('an engine that is silent to one request and answers others is that request
   expect(await silent.calls()).toMatchObject([{ status: 'failed', reason: expect.stringMatching(/^engine_timeout/), fault: 'request' }]);
 });
 
-test('an error that one engine gives a request and another does not is answered by the other, and nobody’s fault', async () => {
+test('when one engine fails and another answers, the call completes and records no fault', async () => {
   const other = await new FakeEngine().start();
   try {
     await gateway.restart({ engines: [gateway.engine.url, other.url] });
@@ -84,7 +84,7 @@ test('an error that one engine gives a request and another does not is answered 
   }
 });
 
-test('an agent that hangs up is the client of its failed call, a used-up budget is its request', async () => {
+test('a hang-up is recorded with fault `client`, a used-up budget with fault `request`', async () => {
   gateway.engine.delay = 50;
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const agent = new AbortController();

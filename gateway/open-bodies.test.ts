@@ -15,7 +15,7 @@ test('open bodies of all trials stay within the bound, and what left is free', (
   expect(() => bodies.enter('f', LIMIT).hold(1)).toThrow(refusal(503));
 });
 
-test('one trial holds a quarter, so that others are read; a single body is let in however large', () => {
+test('one trial may hold a quarter of the bytes; a single body is admitted whatever its size', () => {
   const bodies = new OpenBodies();
   bodies.enter('a', LIMIT).hold(25);
   expect(() => bodies.enter('a', LIMIT).hold(1)).toThrow(refusal(429));
@@ -28,7 +28,7 @@ test('one trial holds a quarter, so that others are read; a single body is let i
   new OpenBodies().enter('d', LIMIT).hold(1000);
 });
 
-test('of bodies that come side by side those that were announced first are read, and an announcement takes nothing from other trials', () => {
+test('of concurrent bodies of one trial the first announced are read; an announced body takes no room from other trials', () => {
   const bodies = new OpenBodies();
   const announced = { announced: 12, maxBytes: 100 };
   const [first, second] = [bodies.enter('a', announced), bodies.enter('a', announced)];

@@ -9,15 +9,16 @@ export class OpenBodies {
   #total = 0;
 
   /**
-   * Admits a body of which `announced` bytes are to come. The share of a trial counts announced bytes, so that the first of several bodies
-   * are read to their end. The total counts received bytes, so that a sender that sends nothing takes nothing from others.
+   * Admits a body of which `announced` bytes are to come. A trial's share counts announced bytes. So when several bodies of one trial arrive
+   * at once, the first ones can be read completely. The total counts received bytes, so that a sender that sends nothing takes nothing from
+   * others.
    */
   enter(trialId: string, { announced, maxBytes }: { announced: number; maxBytes: number }): { hold: (bytes: number) => void; leave: () => void } {
     let [held, claimed] = [0, 0];
     const claim = (bytes: number): void => {
       const ofTrial = this.#byTrial.get(trialId) ?? 0;
       // One body is always admitted, whatever its size: `max_body_bytes` limits that.
-      if (bytes > claimed && ofTrial > claimed && ofTrial - claimed + bytes > maxBytes * SHARE) throw tooMany(429, "the bodies of the trial's open calls hold all that one trial's may");
+      if (bytes > claimed && ofTrial > claimed && ofTrial - claimed + bytes > maxBytes * SHARE) throw tooMany(429, "the trial's open calls already hold the most bytes that one trial may hold");
       this.#byTrial.set(trialId, ofTrial - claimed + bytes);
       if (ofTrial - claimed + bytes === 0) this.#byTrial.delete(trialId);
       claimed = bytes;
@@ -25,7 +26,7 @@ export class OpenBodies {
     claim(announced);
     return {
       hold: (bytes) => {
-        if (this.#total > held && this.#total + bytes > maxBytes) throw tooMany(503, 'the bodies of open calls hold all that they may');
+        if (this.#total > held && this.#total + bytes > maxBytes) throw tooMany(503, 'open calls already hold the most bytes that they may hold together');
         if (held + bytes > claimed) claim(held + bytes);
         held += bytes;
         this.#total += bytes;

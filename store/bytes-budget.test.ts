@@ -51,7 +51,7 @@ test('a request for several replies is stored whole or not at all', async () => 
   expect(await recordCalls(store.db, [withReplies(one, 4)])).toEqual(new Set());
 });
 
-test('of calls that come in one commit those that fit are stored, and a record without bodies uses up the rest', async () => {
+test('when several calls share a commit, those that fit are stored; a refused one uses up the rest of the budget', async () => {
   const { call, used } = await trial(3.5 * ROW_BYTES);
   const calls = [call(), call(), call(), call()];
   expect(await recordCalls(store.db, calls)).toEqual(new Set([calls[3]?.id]));

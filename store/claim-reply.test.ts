@@ -27,7 +27,7 @@ async function record(more: Partial<Parameters<typeof callRecord>[0]> = {}): Pro
   return call.id;
 }
 
-test('a reply that a gateway may still deliver is not handed out, and is nobody’s once it was delivered', async () => {
+test('a reply that a gateway may still deliver is not replayed, and neither is a delivered one', async () => {
   const id = await record();
   expect(await claim()).toBe('under_way');
   await settleDeliveries(store.db, { whole: [id], cut: [] });
@@ -48,7 +48,7 @@ test('of several lost replies to one request the oldest goes first', async () =>
   expect([await claim(), await claim(), await claim()]).toMatchObject([{ id: ids[1] }, { id: ids[2] }, undefined]);
 });
 
-test('a reply is lost when PostgreSQL’s process of its gateway has ended, or nothing was heard of it for long', async () => {
+test('a reply counts as lost when its gateway’s database connection has ended, or 30 s after it was recorded', async () => {
   const orphan = await record();
   await store.db.update(undeliveredCalls).set({ backend: 0 }).where(eq(undeliveredCalls.callId, orphan));
   expect(await claim()).toMatchObject({ id: orphan });

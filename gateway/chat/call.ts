@@ -195,7 +195,7 @@ export class Call {
     return new BytesUsedUp(now);
   }
 
-  /** An error that an engine reports in the middle of a reply cannot be provoked a second time. When the engine is healthy, the request is at fault. */
+  /** An error in the middle of a reply cannot be tested by asking again. When the engine is healthy, the request is at fault. */
   async #faultOf(failure: Failure): Promise<Fault> {
     if (failure.code === 'engine_timeout' && this.#wereOthersAnswered()) return 'request';
     const isUndecided = failure instanceof EngineFailed && failure.isAnswer && failure.fault === null;

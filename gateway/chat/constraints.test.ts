@@ -32,17 +32,17 @@ test.each([
   expect(free.replace('Answer with one JSON object and with nothing else.', 'HINT')).toBe(JSON.stringify(hinted));
 });
 
-test('a reply that the model goes on with stays the last message', () => {
+test('a reply that the model must continue stays the last message', () => {
   const messages = [{ role: 'user', content: 'look' }, { role: 'assistant', content: '{' }];
   const free = relaxed({ messages, continue_final_message: true, response_format: { type: 'json_object' } });
   expect(free.messages).toEqual([{ role: 'user', content: 'look\n\nAnswer with one JSON object and with nothing else.' }, messages[1]]);
 });
 
-test('strict tools lose that word alone, and the prompt gets no hint', () => {
+test('strict tools lose only `strict`, and the prompt gets no hint', () => {
   expect(relaxed({ messages: ASKED, tools: [tool(true)] })).toEqual({ messages: ASKED, tools: [tool()] });
 });
 
-test('a text completion keeps its grammar: its prompt is not a talk', () => {
+test('a text completion keeps its grammar, because it has no messages to add a hint to', () => {
   const body = { prompt: 'look', structured_outputs: { json: {}, regex: 'a' } };
   expect(relaxed(body)).toBe(body);
 });

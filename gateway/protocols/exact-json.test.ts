@@ -51,7 +51,7 @@ test('a tool’s input is what the model wrote, in Messages as elsewhere, and co
   expect(await (await gateway.admin('GET', `/sessions/${trial.id}`)).text()).toContain(JSON.stringify(GIVEN));
 });
 
-test('a whole Messages reply has the arguments that the engine gave, and its echo goes on by their ids', async () => {
+test('a whole Messages reply contains the engine’s arguments unchanged, and a request that repeats it continues by its ids', async () => {
   const trial = await gateway.trial();
   gateway.toy.scaleOut = true;
   gateway.toy.route = (_, path, body) => {

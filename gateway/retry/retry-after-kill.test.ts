@@ -64,7 +64,7 @@ test.each<typeof KEYED | typeof COUNTED>([KEYED, COUNTED])('a call that was comm
   expect(recorded).toEqual([{ id: answered, status: 'completed' }]);
 });
 
-test('a retry that overtakes a commit which outlives its gateway process waits for it, and gets its reply', async () => {
+test('a retry waits for a commit that is still running after its gateway was killed, and gets that reply', async () => {
   const { sampled, recorded, answered } = await retryAfterKill({ trialId: 'during', ...KEYED, afterCommit: false });
   await eventually(async () => !(await isCommitting(db)));
   expect(sampled).toBe(1);

@@ -40,7 +40,7 @@ test.each(CASES)('a retry of a reply whose connection ended early gets that repl
   expect(await trial.calls()).toMatchObject([{ id: lost?.id, status: 'completed' }, { status: 'completed' }]);
 });
 
-test.each(CASES)('a request that follows a reply which was delivered whole is a new call, though it says that it is a retry ($then, stream: $stream)', async ({ first, then, stream }) => {
+test.each(CASES)('a retry of a reply that was delivered whole is a new call ($then, stream: $stream)', async ({ first, then, stream }) => {
   const trial = await gateway.trial();
   const body = { ...ASK, stream };
   for (const headers of [first, then, then]) {
@@ -52,7 +52,7 @@ test.each(CASES)('a request that follows a reply which was delivered whole is a 
   expect(await trial.calls()).toHaveLength(3);
 });
 
-test('a request that does not say it is a retry is a new call, also where an equal one lost its reply', async () => {
+test('a request that is not marked as a retry is a new call, even if the reply to an equal request was lost', async () => {
   const trial = await gateway.trial();
   await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
   for (const headers of [{}, again(0)]) expect(headOf(await ask(trial, headers)).isReplay).toBe(false);
@@ -111,7 +111,7 @@ test('a retry of a call that was cancelled or failed replays nothing', async () 
   expect((await trial.calls()).map((call) => call.status)).toEqual(['failed', 'completed']);
 });
 
-test('a retry that reaches another gateway process than its first try gets the lost reply too, and no reply that was delivered', async () => {
+test('a retry at another gateway gets a lost reply, and never a delivered one', async () => {
   const trial = await gateway.trial();
   await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
   const other = { ...ASK, user: 'somebody' };

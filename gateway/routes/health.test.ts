@@ -37,7 +37,7 @@ test('a call that was accepted is counted nowhere, twice, or otherwise than it w
   expect(gateway.engine.seen).toHaveLength(7); // The call that got a 500 was asked twice.
 });
 
-test('infrastructure errors of the runs under way are metrics by task and policy version, for who holds the admin key', async () => {
+test('infrastructure errors of the runs under way are metrics by task and policy version, for clients that hold the admin key', async () => {
   await gateway.db.insert(runs).values({ id: 'run', config: {} });
   for (const [member, outcome] of [[0, 'scored'], [1, 'infra_error']] as const) {
     const { id } = await gateway.trial({ runId: 'run', member, task: '/tasks/a "b"', policyVersion: 3 });

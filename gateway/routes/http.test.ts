@@ -18,7 +18,7 @@ test.each([['gzip', gzipSync(BODY)], ['deflate', deflateSync(BODY)], ['br', brot
   expect(gateway.engine.last.body.messages).toEqual(ASK.messages);
 });
 
-test('a body that cannot be decoded, or is too large when it is, is refused with what to do', async () => {
+test('a body that cannot be decoded, or is too large after decoding, is refused and told what to do', async () => {
   const trial = await gateway.trial();
   const refused = async (coding: string, bytes: Uint8Array<ArrayBuffer>) => {
     const reply = await encoded(trial, coding, bytes);

@@ -49,7 +49,7 @@ test('settings reach the engine', () => {
   });
 });
 
-test('what a model cannot be shown is left out with its place, and the rest is asked as vLLM asks it', () => {
+test('content that the model cannot be shown is left out and its place recorded; the rest becomes the request that vLLM would make', () => {
   const pdf = { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: 'JVBERi0=' } };
   const search = { type: 'server_tool_use', id: 's', name: 'web_search', input: {} };
   const held = { type: 'image', source: { type: 'file', file_id: 'f' } };
