@@ -1,6 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, sql } from 'drizzle-orm';
 import { join } from 'node:path';
+import type { Transaction } from '../store/queries/transaction.ts';
 import { batches, iterations, policyVersions, runs } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { TrainStepInput } from './gpu-contract.ts';
@@ -8,18 +9,22 @@ import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
 import type { RunConfig } from './run-config.ts';
 import { batchMetrics } from './batch/batch-metrics.ts';
+import { askTeacher } from './batch/ask-teacher.ts';
 import { chooseTrials } from './batch/choose-trials.ts';
 import { ofTake, type TakeKey } from './rollout/takes.ts';
 import { collectSamples } from './batch/collect-samples.ts';
 import { trainerSettingsOf } from './batch/trainer-settings.ts';
 import { writeBatch } from './batch/write-batch.ts';
+import { whileHeartbeating } from './while-heartbeating.ts';
 
+type BatchFile = Pick<typeof batches.$inferSelect, 'sha256' | 'path' | 'samples' | 'trials' | 'metrics'>;
 export type AssembledBatch = { samples: number; parentVersion: number; step: TrainStepInput };
 
 /** Makes the batch file of a take, once, and reserves the policy version that its train step will make. */
 export const assembleBatch =
-  (deps: Deps) =>
-  async (input: TakeKey): Promise<AssembledBatch> => {
+  (deps: Pick<Deps, 'db' | 'home'>) =>
+  (input: TakeKey): Promise<AssembledBatch> =>
+  whileHeartbeating(async (signal) => {
     const { runId, iteration, take } = input;
     const config = await readRun(deps.db, runId);
     const here = ofTake(iterations, input);
@@ -28,11 +33,11 @@ export const assembleBatch =
       .from(batches)
       .where(ofTake(batches, input));
     if (!made) await chooseTrials(deps.db, config, input);
-    const { sha256, path, samples, trials, metrics } = made ?? (await writeSamples(deps, config, input));
+    const file = made ?? (await writeSamples(deps, config, input, signal));
     return deps.db.transaction(async (tx) => {
       const [found] = await tx.select().from(iterations).where(here).for('update');
       const row = requireOpenTake(found, `${iteration}.${take}`);
-      await tx.insert(batches).values({ runId, iteration, take, sha256, path, samples, trials, metrics }).onConflictDoNothing();
+      const { sha256, path, samples } = await recordBatch(tx, input, file);
       let version = row.trainedVersion;
       if (version === null) {
         const [run] = await tx
@@ -62,9 +67,18 @@ export const assembleBatch =
         },
       };
     });
-  };
+  });
 
-async function writeSamples(deps: Deps, config: RunConfig, take: TakeKey) {
+/** Returns the batch on record: another attempt may have made one meanwhile, in which a teacher's numbers are rounded otherwise. */
+async function recordBatch(tx: Transaction, take: TakeKey, { sha256, path, samples, trials, metrics }: BatchFile): Promise<BatchFile> {
+  const { runId, iteration, take: number } = take;
+  await tx.insert(batches).values({ runId, iteration, take: number, sha256, path, samples, trials, metrics }).onConflictDoNothing();
+  const [row] = await tx.select().from(batches).where(ofTake(batches, take));
+  if (!row) throw new Error(`the batch of ${runId}, iteration ${iteration} is gone`);
+  return row;
+}
+
+async function writeSamples(deps: Pick<Deps, 'db' | 'home'>, config: RunConfig, take: TakeKey, signal: AbortSignal): Promise<BatchFile> {
   const { runId, iteration, take: number } = take;
   const [row] = await deps.db.select().from(iterations).where(ofTake(iterations, take));
   const collected = await collectSamples(deps.db, config, take, requireOpenTake(row, `${iteration}.${number}`).policyVersion);
@@ -74,6 +88,7 @@ async function writeSamples(deps: Deps, config: RunConfig, take: TakeKey) {
     throw ApplicationFailure.create({ type: 'empty_batch', message, nonRetryable: true });
   }
   const metrics = await batchMetrics(deps.db, config, collected);
-  const file = await writeBatch(join(deps.home, 'batches'), samples);
+  const answers = config.teacher && (await askTeacher(config.teacher, samples, signal));
+  const file = await writeBatch(join(deps.home, 'batches'), answers ? samples.map((sample, i) => ({ ...sample, teacherLogprobs: answers[i] })) : samples);
   return { ...file, samples: samples.length, trials: new Set(samples.map((sample) => sample.trialId)).size, metrics };
 }

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { NETWORKS } from './sandbox/network.ts';
 import { samplingChoices } from '../store/sampling-choices.ts';
-import { trainerShape } from './batch/trainer-settings.ts';
+import { teacher, trainerShape } from './batch/trainer-settings.ts';
 
 const seconds = z.number().positive();
 const count = z.int().min(1);
@@ -62,6 +62,8 @@ export const runConfig = z.strictObject({
     .refine(({ temperature }) => temperature !== 0, 'nothing that was sampled at temperature 0 can be trained on: choose a higher one')
     .prefault({}),
   ...trainerShape,
+  /** On-policy distillation, or KL to a reference. */
+  teacher: teacher.nullable().default(null),
   truncated: treatment.default('score'),
   agent_error: treatment.default('score'),
   /** How often a trial may start anew after failures that are not its own. */
@@ -92,6 +94,13 @@ export const runConfig = z.strictObject({
   if (config.max_stale_stragglers !== null && config.stragglers !== 'carry_over') refuse('max_stale_stragglers', 'it bounds what `stragglers: carry_over` may cut');
   if ((config.group_quorum ?? 0) > config.group_size) refuse('group_quorum', `at most the group_size, which is ${config.group_size}`);
   if (config.over_sampling > 0 && config.stragglers === 'carry_over') refuse('over_sampling', 'it cuts what `stragglers: carry_over` lets go on');
+  if (config.teacher !== null) {
+    if (config.objective === 'gspo') refuse('objective', 'gspo has one advantage a sequence, and a `teacher` gives each token its own: choose another');
+    // Of the distribution that was sampled from, the teacher is asked for the same.
+    for (const [name, neutral] of [['temperature', 1], ['top_p', 1], ['top_k', -1], ['min_p', 0]] as const) {
+      if ((config.sampling[name] ?? neutral) !== neutral) refuse('sampling', `with a \`teacher\`, ${name} is ${neutral}: it is compared with the policy's own probabilities`);
+    }
+  }
   if (config.over_sampling > 0 && config.group_quorum !== null) refuse('group_quorum', 'with over_sampling the quorum is the group_size');
 });
 

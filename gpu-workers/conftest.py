@@ -67,7 +67,10 @@ def row(prompt: list[int], reply: list[int], reward: float, group: str, trial: s
 
 
 def write_batch(folder: Path, rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> tuple[Path, str]:
-    schema = schema or (TURN_SCHEMA if any("turns" in r for r in rows) else SCHEMA)
+    if schema is None:
+        schema = TURN_SCHEMA if any("turns" in r for r in rows) else SCHEMA
+        if any("teacher_logprobs" in r for r in rows):
+            schema = schema.append(pa.field("teacher_logprobs", pa.list_(pa.float32())))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, schema) as writer:
         writer.write_table(pa.Table.from_pylist(rows, schema=schema))

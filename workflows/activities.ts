@@ -11,6 +11,14 @@ export const store = proxyActivities<Activities>({
   retry: { initialInterval: '500ms', maximumInterval: '10s' },
 });
 
+/** Makes a batch, which may ask a teacher about every sample: as long as the store is waited for, while it says that it lives. */
+export const assembling = proxyActivities<Pick<Activities, 'assembleBatch'>>({
+  startToCloseTimeout: STORE_SECONDS * 1000,
+  scheduleToCloseTimeout: STORE_SECONDS * 1000,
+  heartbeatTimeout: '60s',
+  retry: { initialInterval: '500ms', maximumInterval: '10s' },
+});
+
 /** Waits for somebody else, for at most `limit`. */
 export const waiting = (limit: string | number) =>
   proxyActivities<Activities>({

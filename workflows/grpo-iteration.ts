@@ -1,5 +1,5 @@
 import { getExternalWorkflowHandle, patched, upsertSearchAttributes } from '@temporalio/workflow';
-import { gpu, store, STORE_SECONDS } from './activities.ts';
+import { assembling, gpu, store, STORE_SECONDS } from './activities.ts';
 import { phaseSignal } from './messages.ts';
 import { enginesOf, publish } from './publish-version.ts';
 
@@ -20,7 +20,7 @@ export async function grpoIteration(input: IterationInput): Promise<number> {
   const seconds = { ...input.seconds };
 
   await enter('batch', 'the batch of what was sampled', STORE_SECONDS);
-  const batch = await timed('batch', () => store.assembleBatch({ runId, iteration, take }));
+  const batch = await timed('batch', () => assembling.assembleBatch({ runId, iteration, take }));
 
   await enter('train', 'the train step', input.trainSeconds);
   const step = await timed('train', () => gpu(input.trainSeconds).trainStep(batch.step));

@@ -1,5 +1,5 @@
 import { CancellationScope, isCancellation, upsertSearchAttributes } from '@temporalio/workflow';
-import { gpu, store } from './activities.ts';
+import { assembling, gpu, store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 import { describe } from './describe.ts';
 
@@ -14,7 +14,7 @@ export async function rescoreIteration({ runId, trainSeconds }: RescoreInput): P
   upsertSearchAttributes(attributesOf({ runId, iteration: 0, version: 0, phase: 'train' }));
   try {
     const start = Date.now();
-    const { step: input, parentVersion } = await store.assembleBatch(take);
+    const { step: input, parentVersion } = await assembling.assembleBatch(take);
     const step = await gpu(trainSeconds).trainStep(input);
     const { version } = input;
     await store.recordVersion({ ...take, version, parentVersion, batchSha256: input.batch_sha256, step });

@@ -1,14 +1,21 @@
+import { MockActivityEnvironment } from '@temporalio/testing';
+import { tableFromIPC } from 'apache-arrow';
 import { eq } from 'drizzle-orm';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { groups, iterations, policyVersions, runs, trials, type Outcome } from '../../store/schema.ts';
+import { batches, groups, iterations, policyVersions, runs, trials, type Outcome } from '../../store/schema.ts';
 import { callRecord } from '../../store/testing/call-record.ts';
 import { useDatabase } from '../../store/testing/use-database.ts';
+import { assembleBatch, type AssembledBatch } from '../assemble-batch.ts';
 import { parseRunConfig } from '../parse-run-config.ts';
 import { batchMetrics } from './batch-metrics.ts';
 import { collectSamples } from './collect-samples.ts';
+import { ScriptedTeacher } from './testing/scripted-teacher.ts';
 
 const store = useDatabase();
 const config = parseRunConfig({ model: 'm', tasks: ['t'], iterations: 5, max_staleness: 1, group_quorum: 2, group_size: 4, stragglers: 'carry_over' });
@@ -72,4 +79,27 @@ test('what a batch left out is not told beside what it used', async () => {
   expect(metrics['dropped_tokens']).toBe((4 + 40 + 4 + 20) / 4);
   // Of those that were sealed: as long as the test took.
   expect([metrics['used_seconds'], metrics['dropped_seconds']].every((seconds) => seconds !== undefined && seconds > 0 && seconds < 60)).toBe(true);
+});
+
+test('a batch waits for its teacher, has what the teacher says of each sampled token, and stays as it was made', async () => {
+  const home = await mkdtemp(join(tmpdir(), 'trialgate-teacher-'));
+  const teacher = await new ScriptedTeacher().start();
+  const assemble = (): Promise<AssembledBatch> => new MockActivityEnvironment().run(assembleBatch({ db: store.db, home }), take);
+  try {
+    await store.db.update(runs).set({ config: { ...config, teacher: { url: `${teacher.url}/v1`, model: 'big', distillation_loss_coef: 0.5, loss_max_clamp: 10 } } });
+    await teacher.stop();
+    await expect(assemble()).rejects.toThrow(`the teacher at ${teacher.url}/v1 cannot be reached`);
+    expect(await store.db.select().from(batches)).toEqual([]);
+    await teacher.start();
+    const { step } = await assemble();
+    expect(step.trainer).toMatchObject({ distillation_loss_coef: 0.5, loss_max_clamp: 10 });
+    const rows = tableFromIPC(await readFile(step.batch_path)).toArray().map((row) => [...row.teacher_logprobs]);
+    // The fixtures' completions are of id 0.
+    expect(rows).toEqual([7, 2, 6].map((tokens) => [null, null, ...new Array<number>(tokens).fill(Math.fround(-0.1))]));
+    await teacher.stop();
+    expect((await assemble()).step).toEqual(step);
+  } finally {
+    await teacher.stop();
+    await rm(home, { recursive: true });
+  }
 });

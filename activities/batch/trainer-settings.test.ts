@@ -10,6 +10,24 @@ test("the trainer gets its own settings and no other of the run's", () => {
   expect(Object.keys(settings)).not.toContain('model');
 });
 
+test('the trainer knows of a teacher only how its answers count', () => {
+  const settings = settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' } });
+  expect(settings).toMatchObject({ distillation_loss_coef: 1, loss_max_clamp: 10 });
+  expect(settings).not.toHaveProperty('url');
+  expect(settings).not.toHaveProperty('model');
+  expect(settingsOf({})).not.toHaveProperty('loss_max_clamp');
+});
+
+test.each([
+  [{ objective: 'gspo' }, 'gspo has one advantage a sequence'],
+  [{ sampling: { temperature: 0.7 } }, 'temperature is 1'],
+  [{ sampling: { temperature: 'agent' } }, 'temperature is 1'],
+  [{ sampling: { top_p: { default: 0.9 } } }, 'top_p is 1'],
+  [{ teacher: { url: 'unix:/teacher.sock', model: 'big' } }, 'the base URL'],
+])('a teacher does not go with %j', (given, message) => {
+  expect(() => settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' }, ...given })).toThrow(message);
+});
+
 test.each([
   ['one call where nothing bounds them', {}, 100],
   ['its calls', { budgets: { calls: 5 } }, 500],

@@ -43,17 +43,30 @@ export const trainerShape = {
   seed: z.int().default(0),
 };
 
+/** A model that says how probable it finds each sampled token (`gpu-workers/trialgate_gpu/teacher.py`). Names as in verl's `distillation`. */
+export const teacher = z.strictObject({
+  /** The base URL of its API, as OpenAI's clients take it. */
+  url: z.string().regex(/^https?:\/\/[^\s?#]+$/, 'the base URL of an OpenAI-compatible API, such as http://host:8000/v1'),
+  /** The name under which it is served. */
+  model: z.string().min(1),
+  /** The weight of log(teacher / policy) in a token's advantage, beside the rewards. */
+  distillation_loss_coef: z.number().positive().default(1),
+  /** The largest amount of log(teacher / policy) that counts, in nats. */
+  loss_max_clamp: z.number().positive().default(10),
+});
+
 const trainerSettings = z.object(trainerShape);
 export type TrainerSettings = z.output<typeof trainerSettings>;
 
-type Limits = { max_response_length: number; budgets: { calls?: number | undefined; tokens?: number | undefined } };
+type Others = { teacher: z.output<typeof teacher> | null; max_response_length: number; budgets: { calls?: number | undefined; tokens?: number | undefined } };
 
 /** Returns the part of a run's settings that the trainer gets. */
-export function trainerSettingsOf(config: TrainerSettings & Limits): TrainerSettings & { loss_scale_factor: number } {
-  return { ...trainerSettings.parse(config), loss_scale_factor: config.loss_scale_factor ?? mostTokens(config) };
+export function trainerSettingsOf(config: TrainerSettings & Others): TrainerSettings & { loss_scale_factor: number; distillation_loss_coef?: number; loss_max_clamp?: number } {
+  const { url: _url, model: _model, ...ofTeacher } = config.teacher ?? {};
+  return { ...trainerSettings.parse(config), ...ofTeacher, loss_scale_factor: config.loss_scale_factor ?? mostTokens(config) };
 }
 
 /** Returns the most tokens that a trial may sample. If nothing limits the number of its calls, this is the limit of one call. */
-function mostTokens({ max_response_length: ofCall, budgets: { calls = 1, tokens } }: Limits): number {
+function mostTokens({ max_response_length: ofCall, budgets: { calls = 1, tokens } }: Others): number {
   return tokens ?? calls * ofCall;
 }

@@ -55,6 +55,7 @@ function encode(samples: Sample[]): Uint8Array {
           companion_turn_rewards: column(list(turnRewards), samples.map((s) => s.companions.map((c) => entries(c.turnRewards)))),
         }
       : {}),
+    ...(samples.some((s) => s.teacherLogprobs) ? { teacher_logprobs: column(list(new Float32()), samples.map((s) => s.teacherLogprobs)) } : {}),
     group_id: column(new Utf8(), samples.map((s) => s.groupId)),
     trial_id: column(new Utf8(), samples.map((s) => s.trialId)),
     attempt: column(new Int32(), samples.map((s) => s.attempt)),

@@ -28,6 +28,8 @@ COLUMNS = (
 SAMPLING_MASK = "sampling_mask"
 # Only batches with a trial whose verifier gave a reward turn by turn have these.
 TURN_COLUMNS = ("turns", "turn_rewards", "companion_turn_rewards")
+# Only batches of a run with a teacher have this.
+TEACHER = "teacher_logprobs"
 NO_VERSION = -1
 NO_TURN = -1
 TurnRewards = dict[str, list[float]]
@@ -45,6 +47,8 @@ class Sample:
 
     `turns`: the turn that sampled each trained token, or None where no reward is given turn by turn. `turn_rewards` has
     what each turn earned of the `rewards` of the same name; `companion_turn_rewards` the same of each companion.
+
+    `teacher_logprobs`: [tokens], NaN where the teacher was not asked; None without a teacher.
     """
 
     token_ids: np.ndarray
@@ -60,6 +64,7 @@ class Sample:
     turns: np.ndarray | None = None
     turn_rewards: TurnRewards = field(default_factory=dict)
     companion_turn_rewards: list[TurnRewards] = field(default_factory=list)
+    teacher_logprobs: np.ndarray | None = None
 
     @property
     def trained_tokens(self) -> int:
@@ -106,6 +111,7 @@ def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
         *(table.column(c).to_pylist() for c in COLUMNS),
         optional(SAMPLING_MASK),
         *(optional(c) for c in TURN_COLUMNS),
+        optional(TEACHER),
         strict=True,
     )
     return [_sample(path, number, row, parent_version) for number, row in enumerate(rows)]
@@ -133,7 +139,7 @@ def _is_mask_of(masks: SamplingMask, token_ids: np.ndarray) -> bool:
 
 def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
     token_ids, loss_mask, logprobs, policy_versions, temperature, rewards, companions, group_id, trial_id = row[:9]
-    masks, turns, turn_rewards, companion_turn_rewards = row[9:]
+    masks, turns, turn_rewards, companion_turn_rewards, teacher = row[9:]
     try:
         sample = Sample(
             np.asarray(token_ids, dtype=np.int64),
@@ -149,6 +155,7 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
             None if turns is None else np.asarray([NO_TURN if t is None else operator.index(t) for t in turns]),
             _turn_rewards(turn_rewards),
             [_turn_rewards(companion) for companion in companion_turn_rewards or []],
+            None if teacher is None else np.asarray([np.nan if p is None else p for p in teacher], dtype=np.float32),
         )
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"row {number} has a value of the wrong type ({error})") from error
@@ -161,6 +168,8 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
         raise _bad(path, f"row {number} (trial {trial_id}) has unequal lengths: {lengths}")
     if sample.turns is not None and (len(sample.turns) != length or (sample.turns[sample.loss_mask] < 0).any()):
         raise _bad(path, f"row {number} (trial {trial_id}) has a trained token without a turn")
+    if sample.teacher_logprobs is not None and len(sample.teacher_logprobs) != length:
+        raise _bad(path, f"row {number} (trial {trial_id}) has a teacher's log-probabilities for other tokens")
     if sample.companion_turn_rewards and len(sample.companion_turn_rewards) != len(sample.companions):
         raise _bad(path, f"row {number} (trial {trial_id}) has companions without their turns")
     if sample.sampling_mask is not None and not _is_mask_of(sample.sampling_mask, sample.token_ids):

@@ -10,6 +10,7 @@ from .advantages import advantages, companion_rewards, trial_rewards
 from .batch import Sample
 from .pack import Chain, chain
 from .settings import TrainerSettings
+from .teacher import teacher_advantages, teacher_metrics
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,16 @@ def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: in
     rewards = trial_rewards(samples, settings.reward_weights)
     companions = companion_rewards(samples, settings.reward_weights)
     adv = advantages(samples, rewards, companions, settings)
+    if settings.distillation_loss_coef:
+        adv = [a + teacher_advantages(s, settings) for a, s in zip(adv, samples, strict=True)]
     staleness = np.array([parent_version - int(s.trained_versions.min()) for s in samples])
     chains = [
         chain(i, s.token_ids, s.loss_mask, s.logprobs, s.temperature, s.sampling_mask, adv[i])
         for i, s in enumerate(samples)
     ]
     stale_tokens = sum(int((s.trained_versions < parent_version).sum()) for s in samples)
-    metrics = batch_metrics(samples, rewards, companions, adv) | {
+    metrics = batch_metrics(samples, rewards, companions, adv) | teacher_metrics(samples, settings)
+    metrics |= {
         "staleness/mean": float(staleness.mean()),
         "staleness/max": int(staleness.max()),
         "tokens/stale": stale_tokens,

@@ -27,7 +27,7 @@ class Optim:
 class TrainerSettings:
     """`ppo_mini_batch_size` counts trials and is null for the whole batch; `loss_scale_factor` is Dr. GRPO's constant,
     in tokens a trial; at most `max_skipped_steps` steps in a row may make no update because a number of theirs was not
-    finite. The meaning of the others is with what uses them (`objectives/`, `rollout_correction.py`).
+    finite. The meaning of the others is with what uses them (`objectives/`, `rollout_correction.py`, `teacher.py`).
     """
 
     optim: Optim = field(default_factory=Optim)
@@ -44,6 +44,8 @@ class TrainerSettings:
     loss_scale_factor: float | None = None
     ppo_epochs: int = 1
     ppo_mini_batch_size: int | None = None
+    distillation_loss_coef: float = 0.0
+    loss_max_clamp: float = 10.0
     reward_weights: dict[str, float] | None = None
     keep_checkpoints: int = 2
     max_skipped_steps: int = 2
@@ -53,6 +55,8 @@ class TrainerSettings:
         """The settings that shape the weights: part of a step's key."""
         shaping = asdict(self)
         del shaping["keep_checkpoints"], shaping["max_skipped_steps"]
+        if not self.distillation_loss_coef:
+            del shaping["distillation_loss_coef"], shaping["loss_max_clamp"]
         return shaping
 
 
@@ -89,6 +93,8 @@ def parse_settings(given: dict[str, Any]) -> TrainerSettings:
     for key in ("ppo_epochs", "keep_checkpoints"):
         _at_least(key, getattr(settings, key), 1)
     _at_least("ppo_mini_batch_size", settings.ppo_mini_batch_size or 1, 1)
+    _at_least("distillation_loss_coef", settings.distillation_loss_coef, 0)
+    _at_least("loss_max_clamp", settings.loss_max_clamp, 0)
     _at_least("max_skipped_steps", settings.max_skipped_steps, 0)
     return settings
 

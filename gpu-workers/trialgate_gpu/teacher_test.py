@@ -1,0 +1,88 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from conftest import row, two_groups, write_batch
+
+from .advantages_test import sample
+from .batch import read_batch
+from .errors import GpuWorkerError
+from .prepare import prepare
+from .progress import Progress
+from .settings import parse_settings
+from .teacher import teacher_advantages
+
+
+def taught(teacher, recorded, **settings):
+    made = sample(0.0, tokens=len(recorded))
+    logprobs = np.array([0.0, *recorded], np.float32)
+    given = replace(made, logprobs=logprobs, teacher_logprobs=np.array([np.nan, *teacher], np.float32))
+    return teacher_advantages(given, parse_settings({"distillation_loss_coef": 1.0} | settings)).tolist()
+
+
+def test_a_token_that_the_teacher_finds_more_probable_is_rewarded_and_an_outlier_counts_no_more_than_the_clamp():
+    assert taught([-1.0, -3.0, -9999.0], [-2.0, -2.5, -1.0]) == [1.0, -0.5, -10.0]
+    assert taught([-1.0, -3.0], [-2.0, -2.5], distillation_loss_coef=0.5, loss_max_clamp=0.75) == [0.375, -0.25]
+
+
+def test_a_token_that_the_teacher_was_not_asked_for_has_only_its_own_advantage():
+    assert taught([np.nan, -1.0], [-2.0, -2.0]) == [0.0, 1.0]
+    assert teacher_advantages(sample(1.0), parse_settings({"distillation_loss_coef": 1.0})).tolist() == [0.0, 0.0]
+
+
+def test_the_teacher_adds_to_the_advantages_of_the_rewards_and_its_distance_is_measured(tmp_path):
+    rows = [r | {"teacher_logprobs": [None if m == 0 else -3.0 for m in r["loss_mask"]]} for r in two_groups()]
+    samples = read_batch(*write_batch(tmp_path, rows), 0)
+    plain, taught = (
+        prepare(samples, parse_settings({}), 0),
+        prepare(samples, parse_settings({"distillation_loss_coef": 2.0}), 0),
+    )
+    for a, b in zip(plain.chains, taught.chains, strict=True):
+        np.testing.assert_allclose(b.advantages, a.advantages + 2.0)
+    assert taught.metrics["distillation/kl"] == -1 and taught.metrics["distillation/clamped_fraction"] == 0
+    assert taught.metrics["distillation/tokens"] == taught.metrics["tokens/trained"]
+    assert not any(name.startswith("distillation") for name in plain.metrics)
+
+
+def test_answers_for_other_tokens_are_refused(tmp_path):
+    path, sha256 = write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", teacher_logprobs=[None])])
+    with pytest.raises(GpuWorkerError, match="teacher's log-probabilities for other tokens"):
+        read_batch(path, sha256, 0)
+
+
+def test_a_step_without_a_teacher_has_the_key_that_it_always_had():
+    assert "distillation_loss_coef" not in parse_settings({}).identity()
+    assert parse_settings({"distillation_loss_coef": 1}).identity()["loss_max_clamp"] == 10
+
+
+def test_a_step_brings_the_policy_nearer_to_its_teacher_without_any_reward(make_run, trainer):
+    run = make_run()
+    base = run.base(trainer)["checkpoint"]
+    prompt = [5, 6, 7]
+    # The teacher is certain of the even ids.
+    teacher = torch.tensor([math.log(1 / 32 if i % 2 == 0 else 1e-3) for i in range(64)]).log_softmax(0)
+
+    def policy(folder):
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        return model(torch.tensor([prompt])).logits[0, -1].log_softmax(0).detach()
+
+    def distance(folder):
+        found = policy(folder)
+        return float((found.exp() * (found - teacher)).sum())
+
+    before = policy(base)
+    torch.manual_seed(0)
+    rows = [
+        row(prompt, [token], 0.5, f"g{i // 8}", f"t{i}")
+        | {"logprobs": [0, 0, 0, float(before[token])], "teacher_logprobs": [None] * 3 + [float(teacher[token])]}
+        for i, token in enumerate(torch.multinomial(before.exp(), 64, replacement=True).tolist())
+    ]
+    untaught = trainer.train_step(run.request(base, rows), Progress())
+    assert untaught["metrics"]["actor/updates"] == 0
+    made = trainer.train_step(run.request(base, rows, distillation_loss_coef=1.0), Progress())
+    assert distance(made["checkpoint"]) < distance(base) - 0.1
+    assert made["metrics"]["distillation/kl"] == pytest.approx(distance(base), abs=0.5)
