@@ -9,14 +9,20 @@ const versions = z.record(z.string(), z.string());
 const manifest = z.object({ dependencies: versions, devDependencies: versions, optionalDependencies: versions, allowScripts: z.record(z.string(), z.boolean()) });
 
 const read = (name: string): unknown => JSON.parse(readFileSync(join(REPOSITORY, name), 'utf8'));
-const lock = z.object({ packages: z.record(z.string(), entry) }).parse(read('package-lock.json')).packages;
+const packagesOf = (folder: string) => {
+  const { packages: all } = z.object({ packages: z.record(z.string(), entry) }).parse(read(join(folder, 'package-lock.json')));
+  return Object.entries(all).filter(([where, { link }]) => where.includes('node_modules/') && !link);
+};
 const { allowScripts, ...wanted } = manifest.parse(read('package.json'));
-const packages = Object.entries(lock).filter(([where, { link }]) => where.includes('node_modules/') && !link);
+const packages = packagesOf('.');
 
-test('every package that is installed on Linux has a digest in the lock, and the lock names no registry', () => {
-  const onLinux = packages.filter(([, { os }]) => os === undefined || [os].flat().includes('linux'));
+const FOLDERS = ['.', ...['js-sdks', 'claude-code', 'codex', 'opencode'].map((name) => `gateway/clients/npm/${name}`), 'bench/gateway/peers/portkey'];
+
+test.each(FOLDERS)('every package of %s that is installed on Linux has a digest in the lock, and the lock names no registry', (folder) => {
+  const inLock = packagesOf(folder);
+  const onLinux = inLock.filter(([, { os }]) => os === undefined || [os].flat().includes('linux'));
   expect(onLinux.filter(([, { integrity }]) => !integrity?.startsWith('sha512-')).map(([where]) => where)).toEqual([]);
-  expect(packages.filter(([, { resolved }]) => resolved !== undefined)).toEqual([]);
+  expect(inLock.filter(([, { resolved }]) => resolved !== undefined)).toEqual([]);
 });
 
 test('package.json asks for exact versions', () => {

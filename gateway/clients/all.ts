@@ -43,7 +43,7 @@ const inPython = (folder: string, program: string, args: string[] = []) => ({ fi
 
 const SDKS: Install = { python: 'sdks' };
 const LITELLM: Install = { python: 'litellm' };
-const JS_SDKS: Install = { folder: 'js-sdks', npm: ['ai@7.0.173', '@ai-sdk/openai@4.0.118', '@ai-sdk/openai-compatible@3.0.92', '@ai-sdk/anthropic@4.0.105', '@openai/agents@0.20.0', 'zod@4.6.7'] };
+const JS_SDKS: Install = { npm: 'js-sdks' };
 
 const OPENAI_MODES: readonly Mode[] = [
   { name: 'chat' },
@@ -101,6 +101,9 @@ export const CLIENTS: readonly Client[] = [
       { name: 'chat, streamed', says: [...LS_ONCE, ...ONE_TEXT] },
       { name: 'responses' },
       { name: 'messages' },
+      { name: 'strict tools', constrained: 3 },
+      { name: 'strict tools, responses', constrained: 3 },
+      { name: 'strict=False on the tool' },
       { name: 'output_type', says: [...LS_ONCE, calling({ name: 'final_result', arguments: SEEN })], constrained: 2 },
       { name: 'NativeOutput', says: [...LS_ONCE, ...AS_JSON], constrained: 2 },
       { name: 'PromptedOutput', says: [...LS_ONCE, ...AS_JSON], constrained: 2 },
@@ -120,6 +123,7 @@ export const CLIENTS: readonly Client[] = [
       { name: 'responses' },
       { name: 'responses, streamed' },
       { name: 'chat' },
+      { name: 'strict tools', constrained: 3 },
       { name: 'output_type', says: [...LS_ONCE, ...AS_JSON], constrained: 2 },
       { name: 'tool_choice required', constrained: 1 },
       { name: RETRY },
@@ -137,6 +141,7 @@ export const CLIENTS: readonly Client[] = [
       { name: 'responses' },
       { name: 'responses, streamed' },
       { name: 'chat' },
+      { name: 'strict tools', constrained: 3 },
       { name: 'outputType', says: [...LS_ONCE, ...AS_JSON], constrained: 2 },
       { name: 'toolChoice required', constrained: 1 },
       { name: RETRY },
@@ -240,7 +245,7 @@ export const CLIENTS: readonly Client[] = [
     name: 'claude-code',
     version: '2.1.330',
     protocol: 'messages',
-    install: { folder: 'claude-code', npm: ['@anthropic-ai/claude-code@2.1.330'] },
+    install: { npm: 'claude-code' },
     bringsTools: true,
     besideVllm: true,
     oneMode: true,
@@ -248,7 +253,8 @@ export const CLIENTS: readonly Client[] = [
     modes: TASKS,
     says: TWICE('Bash', (turn) => ({ command: `echo ${turn}`, description: 'says it' })),
     start: (place, [mode = '']) => ({
-      file: join(place.folder, 'node_modules/.bin/claude'),
+      // `.bin/claude` is the same program, but a script at install puts it there.
+      file: join(place.folder, 'node_modules/@anthropic-ai/claude-code-linux-x64/claude'),
       args: ['--print', '--model', 'policy', '--dangerously-skip-permissions', asking(mode)],
       env: {
         ...sandboxVariables(place), ANTHROPIC_SMALL_FAST_MODEL: 'policy', CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
@@ -261,7 +267,7 @@ export const CLIENTS: readonly Client[] = [
     name: 'codex',
     version: '0.169.0',
     protocol: 'responses',
-    install: { folder: 'codex', npm: ['@openai/codex@0.169.0'] },
+    install: { npm: 'codex' },
     bringsTools: true,
     besideVllm: true,
     oneMode: true,
@@ -284,14 +290,15 @@ export const CLIENTS: readonly Client[] = [
     name: 'opencode',
     version: '1.18.33',
     protocol: 'chat_completions',
-    install: { folder: 'opencode', npm: ['opencode-ai@1.18.33'] },
+    install: { npm: 'opencode' },
     bringsTools: true,
     besideVllm: true,
     oneMode: true,
     modes: TASKS,
     says: TWICE('bash', (turn) => ({ command: `echo ${turn}`, description: 'says it' })),
     start: (place, [mode = '']) => ({
-      file: join(place.folder, 'node_modules/.bin/opencode'),
+      // `opencode-ai` has the same program, but a script at install puts it there.
+      file: join(place.folder, 'node_modules/opencode-linux-x64/bin/opencode'),
       args: ['run', '--model', 'trial/policy', asking(mode)],
       env: { ...sandboxVariables(place), OPENCODE_DISABLE_AUTOUPDATE: 'true', OPENCODE_DISABLE_MODELS_FETCH: 'true' },
       files: {

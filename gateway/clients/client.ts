@@ -1,4 +1,5 @@
 import type { ProtocolName } from '../../store/schema.ts';
+import type { JsonObject } from '../json.ts';
 
 /** Where a client speaks to, and the folders that are its own. */
 export type Place = {
@@ -33,8 +34,8 @@ export type Mode = {
   constrained?: number;
 };
 
-/** The source of the client: a lock of `python/`, a folder of npm packages with that name, one of this repository's own packages, or a program of the machine. */
-export type Install = { python: 'sdks' | 'litellm' | 'aider' } | { npm: readonly string[]; folder: string } | { own: string } | { program: string; why: string };
+/** The source of the client: a lock of `python/` or of `npm/`, one of this repository's own packages, or a program of the machine. */
+export type Install = { python: 'sdks' | 'litellm' | 'aider' } | { npm: 'js-sdks' | 'claude-code' | 'codex' | 'opencode' } | { own: string } | { program: string; why: string };
 
 /** A program of others that talks to a model. */
 export type Client = {
@@ -52,7 +53,7 @@ export type Client = {
   direct?: boolean;
   /** True when the tests also send its requests to vLLM itself. */
   besideVllm?: boolean;
-  /** Whether what it asks without tools is beside its conversation. */
+  /** True when its conversations have tools. Then a request without tools is beside them, such as one for a title. */
   bringsTools: boolean;
   /** True when each of its calls is a branch: it rewrites its history at each turn, or asks only once. */
   branches?: boolean;
@@ -69,3 +70,7 @@ export const asking = (mode: string): string => `Look into the folder (${mode}),
 
 /** Returns the mode that a request belongs to. */
 export const modeIn = ({ modes }: Pick<Client, 'modes'>, request: string): Mode | null => modes.find(({ name }) => request.includes(`(${name})`)) ?? null;
+
+/** Returns whether a request is beside the client's conversation in this mode, such as one for a title. */
+export const isBeside = (client: Pick<Client, 'bringsTools'>, mode: Mode | null, { tools }: JsonObject): boolean =>
+  client.bringsTools && !mode?.says && !(Array.isArray(tools) && tools.length > 0);

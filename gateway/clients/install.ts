@@ -1,9 +1,7 @@
-import { access, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { access } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { INSTALLS, REPOSITORY } from '../../cli/folders.ts';
-import { pythonTool } from '../../cli/install/python-tools.ts';
-import { mustRun } from '../../cli/install/run-step.ts';
-import { awaitLock } from '../../cli/supervisor/lock.ts';
+import { installLocked, type PackageLock } from '../../cli/install/locked-folder.ts';
 import { CLIENTS } from './all.ts';
 import type { Install } from './client.ts';
 
@@ -19,24 +17,13 @@ export async function installClients(how: 'npm' | 'pip', signal: AbortSignal): P
 export async function install(from: Install, signal: AbortSignal): Promise<string> {
   if ('own' in from) return REPOSITORY;
   if ('program' in from) return folderOf(from);
-  const name = 'npm' in from ? from.folder : from.python;
-  const folder = join(INSTALLS.root, 'clients', name);
-  const stamp = join(folder, 'installed.json');
-  const wanted = 'npm' in from ? JSON.stringify(from.npm) : await readFile(lockOf(from.python), 'utf8');
-  const lock = await awaitLock(folder, 'client', signal);
-  try {
-    if ((await readFile(stamp, 'utf8').catch(() => null)) === wanted) return folder;
-    await rm(folder, { recursive: true, force: true });
-    await mkdir(folder, { recursive: true });
-    await ('npm' in from ? npm(folder, from.npm, signal) : python(folder, lockOf(from.python), signal));
-    await writeFile(stamp, wanted);
-    return folder;
-  } finally {
-    await lock.release();
-  }
+  const name = 'npm' in from ? from.npm : from.python;
+  return installLocked(join(INSTALLS.root, 'clients', name), lockOf(from), { log: LOG, signal });
 }
 
-const lockOf = (name: string): string => join(import.meta.dirname, `python/requirements-${name}.txt`);
+/** Returns the lock of a client's packages. */
+export const lockOf = (from: PackageLock): PackageLock =>
+  'npm' in from ? { npm: join(import.meta.dirname, 'npm', from.npm) } : { python: join(import.meta.dirname, `python/requirements-${from.python}.txt`) };
 
 /** Returns the folder of a program that is on the machine. */
 async function folderOf({ program, why }: { program: string; why: string }): Promise<string> {
@@ -44,18 +31,4 @@ async function folderOf({ program, why }: { program: string; why: string }): Pro
     if (await access(join(folder, program)).then(() => true, () => false)) return folder;
   }
   throw new Error(why);
-}
-
-async function npm(folder: string, wanted: readonly string[], signal: AbortSignal): Promise<void> {
-  // The packages' own install steps put their programs into place.
-  const allowScripts = Object.fromEntries(wanted.map((each) => [each.replace(/@[^@]*$/, ''), true]));
-  await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, allowScripts }));
-  await mustRun(`installing ${wanted.join(' ')}`, LOG, ['npm', 'install', '--no-audit', '--no-fund', '--prefix', folder, ...wanted], { signal });
-}
-
-/** The lock names every package. Python compiles a client's imports when the client first runs. */
-async function python(folder: string, lock: string, signal: AbortSignal): Promise<void> {
-  const uv = await pythonTool('uv', LOG, signal);
-  await mustRun('making an environment', LOG, [uv, 'venv', '--quiet', '--allow-existing', '--python', INSTALLS.python, folder], { signal });
-  await mustRun(`installing ${lock}`, LOG, [uv, 'pip', 'install', '--quiet', '--no-deps', '--only-binary', ':all:', '--python', join(folder, 'bin/python'), '-r', lock], { signal });
 }

@@ -6,7 +6,7 @@ import { protocolOf } from '../protocols/all.ts';
 import { Replies } from '../testing/generated.ts';
 import { TokenEngine } from '../testing/token-engine.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
-import { RETRY, type Client } from './client.ts';
+import { isBeside, modeIn, RETRY, type Client } from './client.ts';
 import { runClient, type Ran } from './run.ts';
 import { modesOf, recordedOf, suiteFaults, type ModeRecord, type Recorded } from './session.ts';
 import { Tap, type Exchange } from './tap.ts';
@@ -27,16 +27,17 @@ type Options = { folder: string; databaseUrl: string; limitMs: number; sampling?
 export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {}, run = runClient }: Options): Promise<Played> {
   const database = await ownDatabase(databaseUrl);
   const engine = await new TokenEngine().start();
+  play(engine, client);
   const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: database.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
   const tap = await new Tap(gateway.url).start();
   let cut: string | null = null;
   tap.cuts = (body) => {
-    if (cut !== null || !body.includes(`(${RETRY})`)) return false;
+    const mode = modeIn(client, body);
+    if (cut !== null || mode?.name !== RETRY || isBeside(client, mode, JSON.parse(body))) return false;
     cut = body;
     return true;
   };
   try {
-    play(engine, client);
     const trial = await trialOverHttp({ url: gateway.url, adminKey: ADMIN_KEY }, client.name, { sampling: { temperature: 1, ...sampling } });
     const trialUrl = `${client.direct ? gateway.url : tap.url}/${client.name}`;
     const ran = await run(client, { folder, trialUrl, key: trial.key, limitMs, modes: client.modes.map(({ name }) => name) });

@@ -1,16 +1,18 @@
 import { isObject } from '../json.ts';
 import type { TokenEngine } from '../testing/token-engine.ts';
-import { modeIn, type Client } from './client.ts';
+import { isBeside, modeIn, type Client } from './client.ts';
 
-/** The toy engine says what the client needs to go on, a text a turn of its conversation; beside that a few words. */
+/** Makes the toy engine say what the client needs to go on, one text for each turn of its conversation. A request beside it gets a few words. */
 export function play(engine: TokenEngine, client: Pick<Client, 'says' | 'modes' | 'bringsTools'>): void {
   // Agents bring long prompts, and a toy token is a letter or two.
   engine.context = 10_000_000;
+  // vLLM does the same when it parses tool calls.
+  engine.bindsTools = 'strict';
   /** Some begin with examples of what an assistant says. */
   const examples = new Map<string, number>();
   engine.answer = ({ messages, tools }) => {
     const mode = modeIn(client, JSON.stringify(messages));
-    if (client.bringsTools && !mode?.says && !hasTools(tools)) return { text: 'beside it' };
+    if (isBeside(client, mode, { tools })) return { text: 'beside it' };
     const spoken = messages.filter((message) => isObject(message) && message.role === 'assistant').length;
     const first = examples.get(mode?.name ?? '') ?? spoken;
     examples.set(mode?.name ?? '', first);
@@ -18,5 +20,3 @@ export function play(engine: TokenEngine, client: Pick<Client, 'says' | 'modes' 
     return { text: says[Math.max(0, spoken - first)] ?? says.at(-1) ?? '' };
   };
 }
-
-const hasTools = (tools: unknown): boolean => Array.isArray(tools) && tools.length > 0;

@@ -14,7 +14,7 @@ export type Peer = { name: string; start: (engine: string, signal: AbortSignal) 
 const vllmRouter: Peer = {
   name: 'vllm-router 0.1.17',
   async start(engine, signal) {
-    const file = await fromPyPI('vllm-router==0.1.17', 'vllm-router', signal);
+    const file = await fromPyPI('vllm-router', signal);
     const port = await freePort(LOOPBACK);
     const args = ['--host', LOOPBACK, '--port', port, '--worker-urls', engine, '--policy', 'round_robin', '--prometheus-port', await freePort(LOOPBACK)].map(String);
     return targetOf(this.name, port, await startChild({ name: this.name, file, args, env: environment({}), ready: /Starting server/, signal }));
@@ -26,7 +26,7 @@ const KEY = 'sk-benchmark-0123456789abcdef';
 const litellm: Peer = {
   name: 'LiteLLM 1.106.0',
   async start(engine, signal) {
-    const file = await fromPyPI('litellm[proxy]==1.106.0', 'litellm', signal);
+    const file = await fromPyPI('litellm', signal);
     const port = await freePort(LOOPBACK);
     const folder = mkdtempSync(join(tmpdir(), 'trialgate-bench-litellm-'));
     const clear = () => rmSync(folder, { recursive: true, force: true });
@@ -48,7 +48,7 @@ const litellm: Peer = {
 const portkey: Peer = {
   name: 'Portkey 1.15.2',
   async start(engine, signal) {
-    const file = await fromNpm('@portkey-ai/gateway', '1.15.2', 'build/start-server.js', signal);
+    const file = await fromNpm('portkey', '@portkey-ai/gateway/build/start-server.js', signal);
     const port = await freePort(LOOPBACK);
     const child = await startChild({ name: this.name, file: process.execPath, args: [file, `--port=${port}`, '--headless'], env: environment({}), ready: /Ready for connections/, signal });
     return targetOf(this.name, port, child, { headers: `x-portkey-provider: openai\r\nx-portkey-custom-host: ${engine}/v1\r\n` });

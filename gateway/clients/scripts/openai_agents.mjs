@@ -4,7 +4,11 @@ import { z } from 'zod';
 
 // Traces go to OpenAI, which a sandbox does not reach.
 setTracingDisabled(true);
-const ls = tool({ name: 'ls', description: 'Lists a folder.', parameters: z.object({ path: z.string() }), execute: async () => 'a.txt' });
+// Tools are strict by default, and vLLM forces the calls of strict tools by a grammar. Tools that are not strict need a JSON schema instead of a Zod schema.
+const parameters = { type: 'object', properties: { path: { type: 'string' } }, required: ['path'], additionalProperties: true };
+const ls = tool({ name: 'ls', description: 'Lists a folder.', strict: false, parameters, execute: async () => 'a.txt' });
+
+const strictLs = tool({ name: 'ls', description: 'Lists a folder.', parameters: z.object({ path: z.string() }), execute: async () => 'a.txt' });
 const seen = z.object({ name: z.string(), count: z.int() });
 const agent = (more = {}) => new Agent({ name: 'looker', instructions: 'Use your tools.', model: 'policy', tools: [ls], ...more });
 const runner = (useResponses) => new Runner({ modelProvider: new OpenAIProvider({ useResponses }) });
@@ -32,6 +36,7 @@ const MODES = {
   responses: (mode) => ask(mode),
   'responses, streamed': stream,
   chat: (mode) => ask(mode, { useResponses: false }),
+  'strict tools': (mode) => ask(mode, { tools: [strictLs] }),
   outputType: structured,
   'toolChoice required': (mode) => ask(mode, { modelSettings: { toolChoice: 'required' } }),
   retry: (mode) => ask(mode),

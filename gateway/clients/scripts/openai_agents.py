@@ -15,14 +15,21 @@ class Seen(BaseModel):
     count: int
 
 
-@function_tool
+# Tools are strict by default, and vLLM forces the calls of strict tools by a grammar.
+@function_tool(strict_mode=False)
 def ls(path: str) -> str:
     """Lists a folder."""
     return "a.txt"
 
 
-async def ask(mode: str, protocol: str = "responses", **more):
-    agent = Agent(name="looker", instructions="Use your tools.", model="policy", tools=[ls], **more)
+@function_tool(name_override="ls")
+def strict_ls(path: str) -> str:
+    """Lists a folder."""
+    return "a.txt"
+
+
+async def ask(mode: str, protocol: str = "responses", tool=ls, **more):
+    agent = Agent(name="looker", instructions="Use your tools.", model="policy", tools=[tool], **more)
     config = RunConfig(model_provider=OpenAIProvider(use_responses=protocol == "responses"))
     return (await Runner.run(agent, f"Look into the folder ({mode}).", run_config=config)).final_output
 
@@ -43,6 +50,7 @@ MODES = {
     "responses": ask,
     "responses, streamed": stream,
     "chat": lambda mode: ask(mode, "chat"),
+    "strict tools": lambda mode: ask(mode, tool=strict_ls),
     "output_type": structured,
     "tool_choice required": lambda mode: ask(mode, model_settings=ModelSettings(tool_choice="required")),
     "retry": ask,

@@ -5,17 +5,21 @@ import sys
 
 from anthropic import AsyncAnthropic
 from pydantic import BaseModel
-from pydantic_ai import Agent, NativeOutput, PromptedOutput
+from pydantic_ai import Agent, NativeOutput, PromptedOutput, Tool
 from pydantic_ai.models.anthropic import AnthropicModel
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.profiles.openai import OpenAIModelProfile
 from pydantic_ai.providers.anthropic import AnthropicProvider
 
-CHAT = OpenAIChatModel("policy")
+# Tools are strict by default, and vLLM forces the calls of strict tools by a grammar.
+FREE = OpenAIModelProfile(openai_supports_strict_tool_definition=False)
+CHAT = OpenAIChatModel("policy", profile=FREE)
 # This model asks for a JSON object only in words.
-PLAIN = OpenAIChatModel("policy", profile=OpenAIModelProfile(supports_json_object_output=False))
-RESPONSES = OpenAIResponsesModel("policy")
+PLAIN = OpenAIChatModel("policy", profile=OpenAIModelProfile(**FREE, supports_json_object_output=False))
+RESPONSES = OpenAIResponsesModel("policy", profile=FREE)
 MESSAGES = AnthropicModel("policy", provider=AnthropicProvider(anthropic_client=AsyncAnthropic()))
+
+STRICT = OpenAIChatModel("policy")
 
 
 class Seen(BaseModel):
@@ -25,13 +29,13 @@ class Seen(BaseModel):
     count: int
 
 
-async def ls(path: str = ".") -> str:
+async def ls(path: str) -> str:
     """Lists a folder."""
     return "a.txt"
 
 
-async def text(mode: str, model) -> None:
-    assert (await Agent(model, tools=[ls]).run(f"Look into the folder ({mode}).")).output
+async def text(mode: str, model, tool=ls) -> None:
+    assert (await Agent(model, tools=[tool]).run(f"Look into the folder ({mode}).")).output
 
 
 async def stream(mode: str) -> None:
@@ -49,6 +53,9 @@ MODES = {
     "chat, streamed": stream,
     "responses": lambda mode: text(mode, RESPONSES),
     "messages": lambda mode: text(mode, MESSAGES),
+    "strict tools": lambda mode: text(mode, STRICT),
+    "strict tools, responses": lambda mode: text(mode, OpenAIResponsesModel("policy")),
+    "strict=False on the tool": lambda mode: text(mode, STRICT, Tool(ls, strict=False)),
     "output_type": lambda mode: structured(mode, Seen),
     "NativeOutput": lambda mode: structured(mode, NativeOutput(Seen)),
     "PromptedOutput": lambda mode: structured(mode, PromptedOutput(Seen)),
