@@ -10,6 +10,7 @@ import { hasLostReplica, missingVersion } from './check-pool.ts';
 import type { Deps } from './deps.ts';
 import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
 import { HostSandboxes } from './host-sandboxes.ts';
+import { planBase } from './plan-base.ts';
 import { beginPublication, endPublication } from './publication.ts';
 import { runConfig } from './run-config.ts';
 import { temporaryHome } from './sandbox/testing/fixtures.ts';
@@ -34,7 +35,7 @@ afterEach(async () => {
 /** A run that can do with two of its three engines, all of which have its version 1. */
 beforeEach(async () => {
   for (const table of [replicas, runs]) await store.db.delete(table);
-  const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3, min_replicas: 2 });
+  const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3, min_replicas: 2, head_dtype: 'float32' });
   for (const version of [0, 1, 2]) await runWithVersion(store.db, home.home, 'run', version, config);
   const start = () => new FakeEngine().start('run@1');
   engines = [await start(), await start(), await start()];
@@ -97,6 +98,12 @@ test('a publication keeps all engines waiting for one that is away, or forgets w
   await engines[2].start('default');
   expect(await missing()).toBe(2);
   expect((await store.db.select().from(publications).where(eq(publications.version, 2))).map(({ replica }) => replica).toSorted()).toEqual(asked.replicas);
+});
+
+test('the trainer and the publisher are told the head_dtype of the run', async () => {
+  expect((await planBase(deps)({ runId: 'run' })).head_dtype).toBe('float32');
+  expect((await beginPublication(deps)({ runId: 'run', version: 2 })).head_dtype).toBe('float32');
+  expect((await beginPublication(deps)({ runId: 'run', version: 1, isMend: true })).head_dtype).toBe('float32');
 });
 
 test('an engine that comes back is not noticed, or a publication under way is taken for a loss', async () => {

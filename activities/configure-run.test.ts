@@ -37,6 +37,7 @@ test.each([
   ['an unknown setting', { optim: { learning_rate: 1 } }, /optim\.learning_rate: unknown setting/],
   ['another model', { model: 'n' }, /^`model` cannot change while a run is under way: fork it instead \(trialgate fork first@VERSION\)$/],
   ['other tasks and engines', { tasks: ['u'], engines: [] }, /^`tasks`, `engines` cannot change/],
+  ['another head', { head_dtype: 'float32' }, /^`head_dtype` cannot change/],
   ['held-out tasks that are not there', { evaluation: { tasks: ['/nowhere'] } }, /\/nowhere/],
   ['nothing', {}, /^expected settings such as/],
 ])('%s: a run is configured with it, or tries it again', async (_, changes, message) => {

@@ -10,7 +10,7 @@ import { resolvePaths } from './resolve-paths.ts';
 import { runConfig, type RunConfig } from './run-config.ts';
 
 /** What a run is, and what makes the trials of one group alike, stays as it was. */
-const FIXED = ['model', 'tasks', 'agents', 'network', 'engines', 'seed', 'sampling', 'constrained_decoding', 'chat_template_kwargs', 'budgets', 'max_prompt_length', 'max_response_length'];
+const FIXED = ['model', 'tasks', 'agents', 'network', 'engines', 'head_dtype', 'seed', 'sampling', 'constrained_decoding', 'chat_template_kwargs', 'budgets', 'max_prompt_length', 'max_response_length'];
 
 /** Changes settings of a run and returns all of them. One bad value and nothing is changed: the failure (`bad_input`) says which. */
 export const configureRun = (deps: Deps) => (input: { runId: string; changes: Record<string, unknown> }): Promise<RunConfig> =>

@@ -8,7 +8,8 @@ export type GpuActivities = {
   publishPolicy(input: PublishInput): Promise<{ replicas: ReplicaReport[] }>;
 };
 
-export type LoadBaseInput = { run_id: string; model: string; home: string };
+/** `head_dtype` is the run's setting; absent: `model`. */
+export type LoadBaseInput = { run_id: string; model: string; home: string; head_dtype?: TrainerSettings['head_dtype'] };
 
 export type Checkpoint = {
   checkpoint: string;
@@ -41,6 +42,8 @@ export type PublishInput = {
   replicas: string[];
   min_replicas: number;
   canary: Canary;
+  /** What the run's trainer computes its output head in. An engine that does otherwise is refused; absent: `model`. */
+  head_dtype?: TrainerSettings['head_dtype'];
   /** What was seen at version 0, in nats; null while version 0 itself is published. */
   canary_tolerance: number | null;
   /** What the tensors' checksums are on replicas that confirmed this version earlier; null: there are none. */

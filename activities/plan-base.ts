@@ -6,11 +6,11 @@ import { readRun } from './read-run.ts';
 
 /** What the trainer needs to make policy version 0. That of a fork is already a checkpoint of its own, made when it was forked. */
 export const planBase = (deps: Deps) => async (input: { runId: string }): Promise<LoadBaseInput> => {
-  const { model } = await readRun(deps.db, input.runId);
+  const { model, head_dtype } = await readRun(deps.db, input.runId);
   const [fork] = await deps.db
     .select({ checkpoint: policyVersions.checkpoint })
     .from(policyVersions)
     .innerJoin(runs, eq(runs.id, policyVersions.runId))
     .where(and(eq(policyVersions.runId, input.runId), eq(policyVersions.version, 0), isNotNull(runs.forkedFrom)));
-  return { run_id: input.runId, model: fork?.checkpoint ?? model, home: deps.home };
+  return { run_id: input.runId, model: fork?.checkpoint ?? model, home: deps.home, head_dtype };
 };

@@ -6,6 +6,7 @@ import { standingOf, toMend, type PoolStanding } from './check-pool.ts';
 import type { Deps } from './deps.ts';
 import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
 import { versionLabel } from './label.ts';
+import { readRun } from './read-run.ts';
 
 /** An engine under load takes its time also for a small question: it is slow then, not away. */
 const PATIENCE_MS = 30_000;
@@ -33,8 +34,10 @@ export const beginPublication = (deps: Deps) => async (input: Publishing): Promi
   }
   const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
   const urls = rows.map((row) => row.url).filter((url) => mended || !isAway(standing, url)).toSorted();
+  const { head_dtype } = await readRun(db, input.runId);
   const common = {
     label,
+    head_dtype,
     checkpoint: target.checkpoint,
     checkpoint_sha256: target.checkpointSha256,
     replicas: urls,

@@ -21,6 +21,8 @@ class ScriptedEngine:
     paused: bool = False
     control_routes: bool = True
     device: str = "cuda"
+    hf_overrides: dict[str, str] = field(default_factory=dict)
+    max_model_len: int = 2048
     reloads_that_fail: list[str] = field(default_factory=list)
     reloads_that_do_nothing: list[str] = field(default_factory=list)
     reload_seconds: float = 0.0
@@ -35,10 +37,12 @@ class ScriptedEngine:
         if route == "/health":
             return 200, {}
         if route == "/v1/models":
-            return 200, {"data": [{"id": "policy"}]}
+            return 200, {"data": [{"id": "policy", "max_model_len": self.max_model_len}]}
         if route == "/v1/completions":
             first, *rest = body["prompt"]
-            entries = [{str(t): {"logprob": p}} for t, p in zip(rest, self.logprobs, strict=True)]
+            if len(body["prompt"]) + body["max_tokens"] > self.max_model_len:
+                return 400, {"error": "the prompt is longer than the model's context"}
+            entries = [{str(t): {"logprob": p}} for t, p in zip(rest, self.logprobs[: len(rest)], strict=True)]
             return 200, {"choices": [{"prompt_logprobs": [None, *entries]}], "first": first}
         if not self.control_routes:
             return 404, {}
@@ -55,10 +59,14 @@ class ScriptedEngine:
         answers = {
             "/weight_info": {"weight_version": self.label},
             "/is_paused": {"is_paused": self.paused},
-            "/server_info": {"vllm_config": {"parallel_config": {}, "device_config": {"device": self.device}}},
+            "/server_info": {"vllm_config": self.config()},
             "/weight_checker": {"checksums": {"tensor": self.weights}},
         }
         return 200, answers.get(route, {})
+
+    def config(self) -> dict:
+        head = {"model_config": {"hf_overrides": self.hf_overrides}}
+        return head | {"parallel_config": {}, "device_config": {"device": self.device}}
 
     async def reload(self, folder: str) -> tuple[int, dict]:
         self.reloads.append(folder)

@@ -30,6 +30,11 @@ export const trainerShape = {
   loss_agg_mode: z.enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm']).nullable().default(null),
   /** The divisor of `seq-mean-token-sum-norm`, in tokens per trial. Null means the most tokens that a trial may sample. */
   loss_scale_factor: z.number().positive().nullable().default(null),
+  /**
+   * What the output head computes in, at the trainer and at the engines: their own dtype (bfloat16), or float32 (MiniMax-M1, arXiv 2506.13585).
+   * A publication refuses an engine whose head does otherwise.
+   */
+  head_dtype: z.enum(['model', 'float32']).default('model'),
   norm_adv_by_std_in_grpo: z.boolean().default(true),
   ppo_epochs: count.default(1),
   /** The size of a mini-batch in trials. If it is absent, the whole batch is one optimiser step. */

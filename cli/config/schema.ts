@@ -36,6 +36,7 @@ export const deployment = z.strictObject({
   engines: z.array(engineUrl, 'a list of engine URLs'),
   model: text,
   max_model_len: z.int('a number of tokens').min(16, 'at least 16 tokens'),
+  head_dtype: z.enum(['model', 'float32'], 'model or float32'),
   engine_args: z.preprocess((value) => (typeof value === 'string' ? words(value) : value), z.array(text, 'a list of arguments, or text with spaces between them')),
   token_in: z.boolean('true or false'),
   budget_end: z.enum(['length', 'refuse'], 'length or refuse'),

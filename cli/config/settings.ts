@@ -29,6 +29,7 @@ export const SETTINGS = {
   engines: { about: 'engines that already run, instead of our own vLLM', placeholder: 'URL,URL', default: [], from: 'list' },
   model: { about: 'model that our own vLLM starts with', placeholder: 'NAME_OR_DIR', default: INSTALLS.smallModel },
   max_model_len: { about: 'longest sequence of our own vLLM, in tokens', placeholder: 'TOKENS', default: 2048, from: 'number' },
+  head_dtype: { about: 'what the output head of our own vLLM computes in: `model` (bfloat16) or `float32`, as the run file says', placeholder: 'DTYPE', default: 'model' },
   engine_args: { about: 'more arguments of our own vLLM; for agents with tools: --enable-auto-tool-choice --tool-call-parser NAME', placeholder: 'ARGS', default: [] },
   token_in: { about: 'continue conversations from their recorded ids where the engine can', placeholder: 'BOOL', default: true, from: 'boolean' },
   budget_end: { about: "at a budget's end: `length` (an empty reply) or `refuse` (429)", placeholder: 'HOW', default: 'length' },

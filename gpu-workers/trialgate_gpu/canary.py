@@ -1,27 +1,27 @@
 """A fixed sequence with the trainer's log-probabilities.
 
-An engine that carries the same weights gives the same numbers.
+An engine that carries the same weights gives the same numbers, but for rounding. Both compute in bfloat16 with kernels
+of their own, so that single tokens of a thousand differ by a tenth of a nat and more, while the mean over all of them
+hardly moves. A wrong tensor or a layer of another version moves the mean (`bench/canary.py`).
 """
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedConfig
 
 from .errors import NotFiniteError
 from .head import token_logprobs
 from .pack import chain, make_packs
 from .policy import Policy
 
-TEXT = (
-    "Write a Python function that adds two numbers.\ndef add(a, b):\n    return a + b\n\n"
-    "The quick brown fox jumps over the lazy dog."
-)
-LENGTH = 32
+LENGTH = 1024
+TEXT = Path(__file__).with_name("pack.py")
 
 
 @dataclass(frozen=True)
@@ -39,21 +39,32 @@ class Canary:
         return Canary([int(i) for i in given["token_ids"]], [float(p) for p in given["logprobs"]])
 
 
-def canary_token_ids(model_folder: Path, vocab_size: int) -> list[int]:
-    """The tokenizer's ids of `TEXT`; without a usable tokenizer, ids spread over the vocabulary."""
+def canary_token_ids(model_folder: Path, config: PreTrainedConfig) -> list[int]:
+    """Returns `LENGTH` ids, or as many as the model's context has: a text, then ids drawn from the whole vocabulary.
+
+    The text is source code of this package: English and Python, easy and hard to predict. Without a usable tokenizer
+    all ids are drawn.
+    """
+    own = config.get_text_config()
+    length = min(LENGTH, getattr(own, "max_position_embeddings", None) or LENGTH)
     try:
-        token_ids = AutoTokenizer.from_pretrained(model_folder)(TEXT, add_special_tokens=False)["input_ids"][:LENGTH]
+        token_ids = AutoTokenizer.from_pretrained(model_folder)(TEXT.read_text(), add_special_tokens=False)["input_ids"]
     except (OSError, ValueError, KeyError):
         token_ids = []
-    return token_ids if len(token_ids) >= LENGTH // 2 else [(7919 * i + 13) % vocab_size for i in range(LENGTH)]
+    drawn = np.random.default_rng(0).integers(0, own.vocab_size, LENGTH).tolist()
+    return [*token_ids[: length // 2], *drawn][:length]
 
 
 def measure_canary(policy: Policy, token_ids: list[int]) -> Canary:
-    """Runs one forward pass through the compute weights. Raises `NotFiniteError` unless every value is finite."""
+    """Runs one forward pass through the compute weights. Raises `NotFiniteError` unless every value is finite.
+
+    On a CPU the pass is in float32 arithmetic: most CPUs emulate bfloat16, seven times slower (measured on AVX2).
+    """
     ids = np.array(token_ids)
     trained = np.arange(len(ids)) > 0
     (pack,) = make_packs([chain(0, ids, trained, np.zeros(len(ids), np.float32), 1.0)], len(ids))
-    logprobs = token_logprobs(policy.infer(pack), policy.head, pack)
+    with policy.in_float32(rounded=True) if policy.device.type == "cpu" else nullcontext():
+        logprobs = token_logprobs(policy.infer(pack), policy.head, pack)
     if not logprobs.isfinite().all():
         raise NotFiniteError("a log-probability of the canary is not finite")
     return Canary(token_ids, [round(p, 5) for p in logprobs.tolist()])

@@ -15,6 +15,7 @@ from .manifest import digest
 
 RELOAD_SECONDS = 900.0
 POLL_SECONDS = 0.5
+HEAD_OVERRIDE = '\'{"head_dtype": "float32"}\''
 EXTENSION = "trialgate_gpu.vllm_extension.TrialgateWorker"
 
 
@@ -91,12 +92,32 @@ class Engine:
     async def resume(self) -> None:
         await self._call("POST", "/resume")
 
-    async def reload_method(self) -> str:
-        """The worker's method that loads a checkpoint whole. Asked before: a name it lacks would end vLLM.
+    async def config(self) -> dict[str, Any]:
+        """What vLLM was started with (its `VllmConfig`)."""
+        return (await self._call("GET", "/server_info", params={"config_format": "json"})).json()["vllm_config"]
+
+    def require_head_dtype(self, config: dict[str, Any], wanted: str) -> None:
+        """Raises `HeadDtypeDiffers` unless the engine's head computes in what the trainer's does.
+
+        Where one side alone computes in float32, log-probabilities differ more than where neither does: in bfloat16
+        both round logits to the same grid.
+        """
+        overrides = (config.get("model_config") or {}).get("hf_overrides") or {}
+        found = "float32" if overrides.get("head_dtype") == "float32" else "model"
+        if found == wanted:
+            return
+        what = f"engine {self.url} computes its output head as `head_dtype: {found}`, and the run's trainer as {wanted}"
+        if wanted == "float32":
+            how = "set `head_dtype: float32` in trialgate.yaml, or start vLLM with --hf-overrides " + HEAD_OVERRIDE
+        else:
+            how = "set `head_dtype: float32` in the run file, or start vLLM without --hf-overrides " + HEAD_OVERRIDE
+        raise GpuWorkerError("HeadDtypeDiffers", f"{what}: {how}")
+
+    def reload_method(self, config: dict[str, Any]) -> str:
+        """The worker's method that loads a checkpoint whole. A name that vLLM's worker lacks would end vLLM.
 
         Raises `EngineWithoutExtension` for a CPU engine without ours (see vllm_extension.py).
         """
-        config = (await self._call("GET", "/server_info", params={"config_format": "json"})).json()["vllm_config"]
         if config["parallel_config"].get("worker_extension_cls") == EXTENSION:
             return "trialgate_reload_weights"
         if config["device_config"].get("device") == "cpu":
@@ -118,16 +139,20 @@ class Engine:
         response = await self._call("POST", "/weight_checker", json={"action": "checksum"}, timeout=RELOAD_SECONDS)
         return digest(response.json()["checksums"])
 
-    async def model_name(self) -> str:
-        return str((await self._call("GET", "/v1/models")).json()["data"][0]["id"])
+    async def model(self) -> dict[str, Any]:
+        """Its entry in /v1/models: `id`, and `max_model_len` where the engine says it."""
+        return (await self._call("GET", "/v1/models")).json()["data"][0]
 
     async def prompt_logprobs(self, token_ids: list[int], label: str) -> list[float]:
-        """Log-probability of each token but the first, at temperature 1.
+        """Log-probability of each token but the first, at temperature 1; of a long prompt, as much as the engine takes.
 
         KV computed under another label is not reused.
         """
+        model = await self.model()
+        # The engine samples one token behind the prompt.
+        token_ids = token_ids[: int(model.get("max_model_len") or len(token_ids) + 1) - 1]
         body = {
-            "model": await self.model_name(),
+            "model": model["id"],
             "prompt": token_ids,
             "max_tokens": 1,
             "temperature": 1.0,

@@ -14,6 +14,29 @@ from .pack import Pack
 CHUNK_ROWS = 512
 
 
+class Float32Head:
+    """Computes logits in float32 from a head in bfloat16, as vLLM does with `head_dtype` float32.
+
+    The product of two bfloat16 numbers is exact in float32, so only sums are rounded. The weights stay those that the
+    engine has.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        self.weight = linear.weight
+        self.bias = linear.bias
+
+    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Returns [rows, vocabulary]."""
+        bias = None if self.bias is None else self.bias.float()
+        if hidden.is_cuda and hidden.dtype == torch.bfloat16:
+            logits = torch.mm(hidden, self.weight.t(), out_dtype=torch.float32)
+            return logits if bias is None else logits.add_(bias)
+        return nn.functional.linear(hidden.float(), self.weight.float(), bias)
+
+
+Head = nn.Linear | Float32Head
+
+
 class HeadGradient(NamedTuple):
     """The place where the gradient of the head's weight [vocabulary, width] and bias [vocabulary] is added up."""
 
@@ -49,7 +72,7 @@ def _kept(pack: Pack, start: int, stop: int, device: torch.device) -> tuple[torc
 
 def _scaled_logits(
     hidden: torch.Tensor,
-    head: nn.Linear,
+    head: Head,
     temperatures: torch.Tensor,
     kept: tuple[torch.Tensor, torch.Tensor] | None,
 ) -> torch.Tensor:
@@ -67,7 +90,7 @@ def _scaled_logits(
 
 
 @torch.no_grad()
-def token_logprobs(hidden: torch.Tensor, head: nn.Linear, pack: Pack) -> torch.Tensor:
+def token_logprobs(hidden: torch.Tensor, head: Head, pack: Pack) -> torch.Tensor:
     """Log-probability of each trained token of the pack, [tokens], float32."""
     logprobs = torch.empty(len(pack.targets), device=hidden.device)
     for nodes, temperatures, kept, tokens, rows, targets in _chunks(pack, hidden.device):
@@ -79,7 +102,7 @@ def token_logprobs(hidden: torch.Tensor, head: nn.Linear, pack: Pack) -> torch.T
 @torch.no_grad()
 def backward_through_head(
     hidden: torch.Tensor,
-    head: nn.Linear,
+    head: Head,
     pack: Pack,
     slopes: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     gradient: HeadGradient,

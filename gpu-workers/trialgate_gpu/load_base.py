@@ -21,7 +21,7 @@ from .train_step import Trainer
 
 
 def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """{run_id, model, home} -> {checkpoint, checkpoint_sha256, canary, metrics}.
+    """{run_id, model, home, head_dtype} -> {checkpoint, checkpoint_sha256, canary, metrics}.
 
     The weights stay in memory for the first step. A model that is a checkpoint of the run already (a fork's) is taken
     as it is.
@@ -55,12 +55,13 @@ def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> 
             canary={},
         )
         state = trainer.state_of(draft, manifest, progress)
+        state.policy.head_dtype = request.get("head_dtype") or "model"
         progress.show("self-check")
         require_complete(state.policy, model)
         manifest.metrics.update(check_model(state.policy, model))
         progress.show("canary")
         try:
-            canary = measure_canary(state.policy, canary_token_ids(draft, state.policy.model.config.vocab_size))
+            canary = measure_canary(state.policy, canary_token_ids(draft, state.policy.model.config))
         except NotFiniteError as error:
             what = f"model {model} cannot be trained: {error}"
             raise GpuWorkerError("BadModel", f"{what}; are its weights damaged, or too large for bfloat16?") from None

@@ -16,7 +16,7 @@ from transformers.core_model_loading import revert_weight_conversion
 from .attention import Plan, make_plan, register
 from .device import is_out_of_memory
 from .errors import GpuWorkerError
-from .head import HeadGradient
+from .head import Float32Head, Head, HeadGradient
 from .pack import Pack, untrained_pack
 from .prefix import Prefixes, PrefixStates
 from .supported import require_supported
@@ -46,6 +46,8 @@ class Policy:
         self.model = source.to(device)
         self.gradient: torch.Tensor | None = None
         self.check: Callable[[], None] = lambda: None
+        # `model`: logits are computed in the compute weights' dtype; `float32`: see `Float32Head`.
+        self.head_dtype = "model"
         self._use(self.compute)
         self.refresh()
 
@@ -55,9 +57,9 @@ class Policy:
             parameter.data = views[name]
 
     @contextmanager
-    def in_float32(self) -> Iterator[None]:
-        """Computes with the master weights themselves."""
-        self._use(self.master)
+    def in_float32(self, *, rounded: bool = False) -> Iterator[None]:
+        """Computes with the master weights themselves; or, `rounded`, in float32 with the values of the compute weights."""
+        self._use(self.compute.float() if rounded else self.master)
         try:
             yield
         finally:
@@ -94,9 +96,10 @@ class Policy:
         return add
 
     @property
-    def head(self) -> nn.Linear:
+    def head(self) -> Head:
         """The output embedding: logits = hidden @ weight.T (+ bias)."""
-        return self.model.get_output_embeddings()
+        linear = self.model.get_output_embeddings()
+        return Float32Head(linear) if self.head_dtype == "float32" else linear
 
     def head_gradient(self) -> HeadGradient:
         """Returns the tensors for the head's gradient. When the weights are tied, the embedding's gradient has both."""

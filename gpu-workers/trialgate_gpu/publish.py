@@ -1,7 +1,7 @@
 """Publishes a checkpoint to every replica of a pool, and proves on each that it arrived (design, rule 11).
 
 A replica counts when its label reads back as the new one, its tensors' checksums equal the other replicas' and differ
-from the version before, and a canary agrees with the trainer. While weights are being loaded the label is
+from the version before, and its canary differs little from the trainer's. While weights are being loaded the label is
 `loading:...`, so that a replica whose publisher was killed half-way never passes for either version. Whatever happens,
 it ends in a resume.
 """
@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from .canary import Canary
@@ -30,7 +31,7 @@ DIFFERS = "its tensors' checksums differ from the other replicas'"
 
 
 def allowed_difference(seen_at_version_0: float | None) -> float:
-    """How far a log-probability of the canary may be from the trainer's.
+    """How far the canary's log-probabilities may be from the trainer's, in nats: the mean absolute difference.
 
     Version 0 has nothing to compare with and accepts 0.5, enough to tell another model or a broken tokenizer. Later
     versions accept 3 times what version 0 showed (the two implementations' rounding differs a little with the
@@ -45,6 +46,7 @@ class Target:
 
     label: str
     checkpoint: str
+    head_dtype: str
 
 
 @dataclass
@@ -63,7 +65,9 @@ async def load(engine: Engine, target: Target, previous: Target | None) -> None:
 
     The replica is running when this returns, raises or is cancelled.
     """
-    method = await engine.reload_method()
+    config = await engine.config()
+    engine.require_head_dtype(config, target.head_dtype)
+    method = engine.reload_method(config)
     try:
         await engine.pause()
         try:
@@ -101,12 +105,13 @@ async def inspect(engine: Engine, replica: Replica, label: str, canary: Canary, 
         )
     replica.checksum = await engine.checksum()
     seen = await engine.prompt_logprobs(canary.token_ids, label)
-    differences = [abs(a - b) for a, b in zip(seen, canary.logprobs, strict=True)]
+    differences = [abs(a - b) for a, b in zip(seen, canary.logprobs[: len(seen)], strict=True)]
     if not all(map(math.isfinite, differences)):
         raise EngineError(f"a log-probability of its canary is not finite: it does not carry the weights of {label}")
-    replica.canary_difference = max(differences)
+    replica.canary_difference = fmean(differences)
     if not replica.canary_difference <= allowed:
-        what = f"its canary differs from the trainer's by {replica.canary_difference:.4f}, more than {allowed:.4f}"
+        found = f"{replica.canary_difference:.4f} nats (mean of {len(seen)} tokens; largest {max(differences):.2f})"
+        what = f"its canary differs from the trainer's by {found}, more than {allowed:.4f}"
         raise EngineError(f"{what}: it does not carry the weights of {label}")
 
 
@@ -114,9 +119,10 @@ class Publication:
     """One call of `publishPolicy`."""
 
     def __init__(self, request: dict[str, Any], progress: Progress) -> None:
-        self.target = Target(request["label"], request["checkpoint"])
+        head_dtype = request.get("head_dtype") or "model"
+        self.target = Target(request["label"], request["checkpoint"], head_dtype)
         given = request.get("previous")
-        self.previous = Target(given["label"], given["checkpoint"]) if given else None
+        self.previous = Target(given["label"], given["checkpoint"], head_dtype) if given else None
         self.previous_checksums: dict[str, str] = (given or {}).get("checksums") or {}
         self.checksum: str | None = request.get("checksum")
         self.canary = Canary.from_json(request["canary"])

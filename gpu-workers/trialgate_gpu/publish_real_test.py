@@ -1,4 +1,4 @@
-"""Publication on real vLLM, against an engine started cold on the same checkpoint."""
+"""Publication on real vLLM whose head computes in float32, against an engine started cold on the same checkpoint."""
 
 import asyncio
 import time
@@ -13,12 +13,15 @@ from real_engine import vllm
 
 from .device import tune_process
 from .engine import Engine
+from .errors import GpuWorkerError
+from .load_base import load_base
 from .progress import Progress
 from .publish import publish_policy
 from .train_step import Trainer
 
 pytestmark = pytest.mark.real
 MODEL = Path(__file__).parents[2] / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
+EXACT_HEAD = ["--hf-overrides", '{"head_dtype": "float32"}']
 REPLIES = ["def add(a, b):\n    return a + b\n", "I can not do that, sorry.", "return a - b", "```python\nadd\n```"]
 
 
@@ -30,7 +33,7 @@ def rows(tokenizer):
             yield row(prompt, ids, member / 3, f"g{group}", f"t{group}-{member}")
 
 
-async def publish(url, version, made, previous=None, tolerance=None):
+async def publish(url, version, made, previous=None, tolerance=None, head_dtype="float32"):
     request = {
         "label": f"run@{version}",
         "checkpoint": made["checkpoint"],
@@ -39,6 +42,7 @@ async def publish(url, version, made, previous=None, tolerance=None):
         "canary": made["canary"],
         "canary_tolerance": tolerance,
         "previous": previous,
+        "head_dtype": head_dtype,
     }
     (report,) = (await publish_policy(request, Progress()))["replicas"]
     return report
@@ -61,13 +65,17 @@ async def generation(url):
 async def test_published_weights_give_the_logprobs_of_a_cold_start(tmp_path):
     tune_process(None)
     trainer, run = Trainer(torch.device("cpu"), 2048), Run(tmp_path / "home", MODEL)
-    base = run.base(trainer)
+    base = load_base(
+        trainer, {"run_id": "run", "model": str(MODEL), "home": str(run.home), "head_dtype": "float32"}, Progress()
+    )
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
-    request = run.request(base["checkpoint"], list(rows(tokenizer)), optim={"lr": 3e-5})
+    request = run.request(base["checkpoint"], list(rows(tokenizer)), optim={"lr": 3e-5}, head_dtype="float32")
     made = trainer.train_step(request, Progress())
     sequences = [tokenizer(text)["input_ids"] for text in (*REPLIES, "def reverse(s):\n    return s[::-1]\n" * 8)]
 
-    with vllm(MODEL, tmp_path, "warm") as url:
+    with vllm(MODEL, tmp_path, "warm", more=EXACT_HEAD) as url:
+        with pytest.raises(GpuWorkerError, match="computes its output head as `head_dtype: float32`"):
+            await publish(url, 0, base, head_dtype="model")
         first = await publish(url, 0, base)
         assert first["ok"], first
         previous = {"label": "run@0", "checkpoint": base["checkpoint"], "checksums": {url: first["checksum"]}}
@@ -94,7 +102,7 @@ async def test_published_weights_give_the_logprobs_of_a_cold_start(tmp_path):
         assert ended["ok"] and ended["label"] == "run@1" and time.monotonic() - started < 60
         print(f"publish: {second['seconds']} s, confirm: {again['seconds']} s, canary {tolerance} then {second}")
 
-    with vllm(Path(made["checkpoint"]), tmp_path, "cold") as url:
+    with vllm(Path(made["checkpoint"]), tmp_path, "cold", more=EXACT_HEAD) as url:
         async with Engine(url) as engine:
             assert await engine.label() == "default"
             assert await engine.checksum() == second["checksum"]

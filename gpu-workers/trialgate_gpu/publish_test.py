@@ -52,7 +52,7 @@ async def test_every_replica_ends_on_the_new_version_and_runs(pool):
     result = await publish(engines, folder, previous=previous)
     assert result["published"] and all(r["ok"] for r in result["replicas"])
     assert [(e.label, e.weights, e.paused) for e in engines] == [("r@2", str(folder / "v2"), False)] * 2
-    assert result["replicas"][0]["canary_difference"] == pytest.approx(0.02)
+    assert result["replicas"][0]["canary_difference"] == pytest.approx(0.015)
 
 
 async def test_confirmed_replica_is_not_loaded_again(pool):
@@ -121,12 +121,51 @@ async def test_equal_weights_may_have_equal_checksums(pool):
     assert (await publish(engines, folder, previous=previous))["published"]
 
 
-async def test_canary_beyond_the_tolerance_does_not_count(pool):
+async def test_canary_whose_mean_difference_is_beyond_the_tolerance_does_not_count(pool):
     engines, folder, previous = pool
     engines[0].logprobs = [-1.5, -2.0]
     result = await publish(engines, folder, min_replicas=1, previous=previous)
     assert [r["ok"] for r in result["replicas"]] == [False, True]
     assert "canary differs" in result["replicas"][0]["error"]
+
+
+async def test_one_token_far_off_in_a_long_canary_counts_as_rounding(pool):
+    engines, folder, previous = pool
+    canary = {"token_ids": list(range(1024)), "logprobs": [-2.0] * 1023}
+    for engine in engines:
+        engine.logprobs = [-3.5, *[-2.01] * 1022]
+    result = await publish(engines, folder, previous=previous, canary=canary)
+    assert result["published"]
+    assert result["replicas"][0]["canary_difference"] == pytest.approx(0.01, abs=0.002)
+
+
+async def test_engine_whose_context_is_shorter_than_the_canary_is_asked_for_its_beginning(pool):
+    engines, folder, previous = pool
+    canary = {"token_ids": [1, 2, 3, 4, 5], "logprobs": [-1.0, -2.0, -3.0, -4.0]}
+    engines[0].logprobs, engines[0].max_model_len = [-1.01, -2.01, 0.0, 0.0], 4
+    engines[1].logprobs = [-1.01, -2.01, -3.01, -4.01]
+    result = await publish(engines, folder, previous=previous, canary=canary)
+    assert result["published"]
+    engines[0].logprobs[0] = -1.5
+    assert not (await publish(engines[:1], folder, 2, 1, canary=canary))["published"]
+
+
+@pytest.mark.parametrize(("of_run", "of_engine"), [("float32", {}), ("model", {"head_dtype": "float32"})])
+async def test_head_that_computes_in_float32_on_one_side_alone_is_refused(pool, of_run, of_engine):
+    engines, folder, previous = pool
+    for engine in engines:
+        engine.hf_overrides = of_engine
+    with pytest.raises(GpuWorkerError, match="set `head_dtype: float32`") as caught:
+        await publish(engines, folder, previous=previous, head_dtype=of_run)
+    assert (caught.value.kind, caught.value.retryable) == ("HeadDtypeDiffers", False)
+    assert [(e.label, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
+
+
+async def test_head_that_computes_in_float32_on_both_sides_is_published_to(pool):
+    engines, folder, previous = pool
+    for engine in engines:
+        engine.hf_overrides = {"head_dtype": "float32"}
+    assert (await publish(engines, folder, previous=previous, head_dtype="float32"))["published"]
 
 
 @pytest.mark.parametrize("logprobs", [[float("nan"), -2.0], [-1.01, float("nan")]])

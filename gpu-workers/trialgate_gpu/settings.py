@@ -11,6 +11,7 @@ from .objectives import OBJECTIVES
 from .token_shares import LOSS_AGG_MODES
 
 ROLLOUT_IS = ("token", "sequence", "none")
+HEAD_DTYPES = ("model", "float32")
 ROLLOUT_RS = (None, "token_k1", "seq_mean_k1")
 
 
@@ -27,7 +28,8 @@ class Optim:
 class TrainerSettings:
     """`ppo_mini_batch_size` counts trials and is null for the whole batch; `loss_scale_factor` is Dr. GRPO's constant,
     in tokens a trial; at most `max_skipped_steps` steps in a row may make no update because a number of theirs was not
-    finite. The meaning of the others is with what uses them (`objectives/`, `rollout_correction.py`, `teacher.py`).
+    finite. The meaning of the others is with what uses them (`objectives/`, `rollout_correction.py`, `teacher.py`,
+    `policy.py`).
     """
 
     optim: Optim = field(default_factory=Optim)
@@ -42,6 +44,7 @@ class TrainerSettings:
     norm_adv_by_std_in_grpo: bool = True
     loss_agg_mode: str = "token-mean"
     loss_scale_factor: float | None = None
+    head_dtype: str = "model"
     ppo_epochs: int = 1
     ppo_mini_batch_size: int | None = None
     distillation_loss_coef: float = 0.0
@@ -82,6 +85,7 @@ def parse_settings(given: dict[str, Any]) -> TrainerSettings:
     _one_of("loss_agg_mode", settings.loss_agg_mode, LOSS_AGG_MODES)
     _one_of("rollout_is", settings.rollout_is, ROLLOUT_IS)
     _one_of("rollout_rs", settings.rollout_rs, ROLLOUT_RS)
+    _one_of("head_dtype", settings.head_dtype, HEAD_DTYPES)
     # Below 1, the cap would also weaken tokens that the starting weights themselves sampled.
     _at_least("rollout_is_threshold", settings.rollout_is_threshold, 1)
     _at_least("clip_ratio_c", settings.clip_ratio_c, 1 + settings.clip_ratio_high if objective != "cispo" else 1)

@@ -75,6 +75,7 @@ class Trainer:
         if (folder / MANIFEST).is_file():
             return _result(folder, read_manifest(folder), reused=True)
         state = self.state_of(parent_folder, parent, progress)
+        state.policy.head_dtype = settings.head_dtype
         with draft_folder(folder, state_bytes(state.policy)) as draft:
             try:
                 metrics, canary = self._update(state, request, settings, parent, key, progress)

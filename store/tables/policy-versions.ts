@@ -19,7 +19,7 @@ export const policyVersions = pgTable(
     checkpointSha256: text('checkpoint_sha256').notNull(),
     batchSha256: text('batch_sha256'),
     canary: jsonb().$type<Canary>().notNull(),
-    /** Largest difference between an engine's canary and the trainer's that was seen at version 0, in nats. */
+    /** The largest `canary_difference` of a replica at version 0, in nats. */
     canaryTolerance: real('canary_tolerance'),
     metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
     /** The reason for which its step made no update: one of its numbers was not finite, so its weights are its parent's. */

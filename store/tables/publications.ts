@@ -10,7 +10,7 @@ export const publications = pgTable(
     replica: text().notNull(),
     label: text().notNull(),
     checksum: text().notNull(),
-    /** Largest difference from the trainer's log-probabilities, in nats. */
+    /** The mean absolute difference from the trainer's log-probabilities, in nats. Old rows have the largest difference. */
     canaryDifference: real('canary_difference').notNull(),
     confirmedAt: timestamp('confirmed_at', { withTimezone: true }).notNull().defaultNow(),
   },

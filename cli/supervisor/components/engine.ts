@@ -32,7 +32,7 @@ export function engine(plan: Plan): Component {
         '--enforce-eager', '--logprobs-mode', 'processed_logprobs', '--enable-scale-out',
         '--max-model-len', String(config.max_model_len), '--dtype', 'bfloat16', '--disable-uvicorn-access-log',
         '--worker-extension-cls', 'trialgate_gpu.vllm_extension.TrialgateWorker',
-        ...executorOn(deviceOf(config.device)), ...config.engine_args,
+        ...headArguments(config.head_dtype), ...executorOn(deviceOf(config.device)), ...config.engine_args,
       ],
       env: engineEnvironment(plan),
       cwd: plan.folders.home,
@@ -47,6 +47,9 @@ export function engine(plan: Plan): Component {
 
 /** vLLM's own would spin on a second core, and start a third process. */
 export const executorOn = (device: 'cpu' | 'cuda'): string[] => (device === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.InProcessExecutor'] : []);
+
+/** What vLLM calls the output head's dtype; a run whose `head_dtype` is another one refuses this engine. */
+export const headArguments = (dtype: 'model' | 'float32'): string[] => (dtype === 'float32' ? ['--hf-overrides', '{"head_dtype": "float32"}'] : []);
 
 function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
   const { cache } = plan.folders;
