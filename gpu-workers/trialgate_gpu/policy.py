@@ -58,7 +58,7 @@ class Policy:
 
     @contextmanager
     def in_float32(self, *, rounded: bool = False) -> Iterator[None]:
-        """Computes with the master weights themselves; or, `rounded`, in float32 with the values of the compute weights."""
+        """Computes in float32 with the master weights or, `rounded`, with the values of the compute weights."""
         self._use(self.compute.float() if rounded else self.master)
         try:
             yield

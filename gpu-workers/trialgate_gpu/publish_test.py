@@ -139,6 +139,16 @@ async def test_one_token_far_off_in_a_long_canary_counts_as_rounding(pool):
     assert result["replicas"][0]["canary_difference"] == pytest.approx(0.01, abs=0.002)
 
 
+async def test_canary_with_a_few_tokens_nats_away_does_not_count_though_its_mean_is_small(pool):
+    engines, folder, previous = pool
+    canary = {"token_ids": list(range(1024)), "logprobs": [-2.0] * 1023}
+    for engine in engines:
+        engine.logprobs = [*[-5.0] * 20, *[-2.0] * 1003]
+    result = await publish(engines, folder, previous=previous, canary=canary, canary_tolerance=0.05)
+    assert result["replicas"][0]["canary_difference"] < result["canary_allowed"]
+    assert "by more than 1 nat at 20 of 1023 tokens" in result["replicas"][0]["error"]
+
+
 async def test_engine_whose_context_is_shorter_than_the_canary_is_asked_for_its_beginning(pool):
     engines, folder, previous = pool
     canary = {"token_ids": [1, 2, 3, 4, 5], "logprobs": [-1.0, -2.0, -3.0, -4.0]}
@@ -225,4 +235,4 @@ async def test_cpu_engine_that_would_keep_its_old_head_is_refused(pool):
 
 
 def test_tolerance_follows_what_version_0_showed():
-    assert [allowed_difference(seen) for seen in (None, 0.001, 0.1)] == pytest.approx([0.5, 0.05, 0.3])
+    assert [allowed_difference(seen) for seen in (None, 0.001, 0.1)] == pytest.approx([0.25, 0.02, 0.2])
