@@ -2,7 +2,8 @@
 
 A small real model makes one train step; version N is N such updates beyond the base model. vLLM is given the newest
 version, earlier ones, and the newest with one fault. Each row compares vLLM's log-probabilities of the canary with the
-trainer's of the newest version.
+trainer's of the newest version. With `--engine none` the trainer's own arithmetic (float32) stands in for vLLM's: then
+the rows show the faults alone, and the last one what bfloat16 arithmetic adds.
 
 PYTHONPATH=gpu-workers .trialgate/venv/bin/python bench/canary.py --out bench/results/canary.txt
 """
@@ -26,6 +27,8 @@ from transformers import AutoTokenizer
 from trialgate_gpu.canary import canary_token_ids, measure_canary
 from trialgate_gpu.device import tune_process
 from trialgate_gpu.engine import Engine
+from trialgate_gpu.head import token_logprobs
+from trialgate_gpu.pack import chain, make_packs
 from trialgate_gpu.policy import Policy
 from trialgate_gpu.progress import Progress
 from trialgate_gpu.tensor_file import read_flat
@@ -41,6 +44,10 @@ REPLIES = [
     "```python\nadd\n```",
 ]
 TASKS = ("Add two numbers.", "Reverse a string.", "Sort a list.", "Count the vowels.")
+ENGINES = {
+    "vllm": "vLLM in bfloat16 on a CPU",
+    "none": "the trainer's arithmetic in float32 instead of an engine",
+}
 FP32_HEAD = ["--hf-overrides", '{"head_dtype": "float32"}']
 Tensors = dict[str, torch.Tensor]
 Change = Callable[[Tensors], None]
@@ -133,6 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--steps", type=int, default=30, help="the newest version")
     parser.add_argument("--lr", type=float, default=3e-5)
+    parser.add_argument("--engine", choices=["vllm", "none"], default="vllm")
     parser.add_argument("--home", type=Path, help="keeps the train step for next time")
     parser.add_argument("--out", type=Path, help="file for the table")
     arguments = parser.parse_args()
@@ -190,18 +198,14 @@ def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
         for old in (before, first)
     ]
     table.add(
-        f"$ python bench/canary.py --steps {last} --lr {arguments.lr:g}    {time.strftime('%Y-%m-%d')}"
+        f"$ python bench/canary.py --engine {arguments.engine} --steps {last} --lr {arguments.lr:g}    {time.strftime('%Y-%m-%d')}"
     )
     table.add(
-        f"vLLM in bfloat16 on a CPU, {MODEL.name}, canary of {len(ids)} tokens: half a text, half drawn ids"
+        f"{ENGINES[arguments.engine]}, {MODEL.name}, canary of {len(ids)} tokens: half a text, half drawn ids"
     )
     table.add(
         f"bfloat16 weights that differ between version {last} and {last - 1}: {changed[0]:.2%}; and version 0: {changed[1]:.2%}"
     )
-    for old in (last - 1, 0):
-        table.add(
-            f"trainer's canary, version {last} against {old}: {figures(expected[old], expected[last])}"
-        )
     table.add(
         "|difference| from the trainer, nats. Columns: mean, mean of the text, of the drawn ids; 99 %, largest; "
         "% of tokens beyond 0.25, 0.5, 1; largest of the first 32 tokens"
@@ -231,12 +235,40 @@ def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
                 lambda w: torch.cat([w[:1000], w[1000:1100].flip(0), w[1100:]]),
             ),
         ),
+        (
+            "20 rows of the embeddings in another order",
+            tensor(
+                "embed_tokens.weight",
+                lambda w: torch.cat([w[:1000], w[1000:1020].flip(0), w[1020:]]),
+            ),
+        ),
         ("all matrices in FP8", in_fp8),
     ]
 
     def tell(name: str, seen: np.ndarray, version: int = last) -> None:
         table.add(f"{name:44} {figures(seen, expected[version])}")
 
+    def changed_by(change: Change) -> Tensors:
+        made = {k: v.clone() for k, v in newest.items()}
+        change(made)
+        return made
+
+    if arguments.engine == "none":
+        for version in (last - 1, 0):
+            tell(f"version {version} instead", expected[version])
+        for name, change in faults:
+            made = changed_by(change)
+            for parameter, view in policy._views(policy.compute).items():
+                view.copy_(made[parameter])
+            tell(name, np.array(measure_canary(policy, ids).logprobs))
+        policy.refresh()
+        (pack,) = make_packs(
+            [chain(0, np.array(ids), np.arange(len(ids)) > 0, np.zeros(len(ids)), 1.0)],
+            len(ids),
+        )
+        seen = token_logprobs(policy.infer(pack), policy.head, pack).numpy()
+        tell("right, in bfloat16 arithmetic", seen)
+        return
     more = ["--max-model-len", "2048"]
     with vllm(MODEL, home, "engine", more=more) as url:
         for version in (0, last):
@@ -248,9 +280,7 @@ def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
         seen = asyncio.run(ask(url, folders[last], "r@stale", ids, "reload_weights"))
         tell("the packed head of version 0", seen)
         for name, change in faults:
-            made = {k: v.clone() for k, v in newest.items()}
-            change(made)
-            write(trained, home / "wrong", made)
+            write(trained, home / "wrong", changed_by(change))
             tell(name, asyncio.run(ask(url, home / "wrong", "r@wrong", ids)))
     with vllm(MODEL, home, "float32", more=[*more, *FP32_HEAD]) as url:
         seen = asyncio.run(ask(url, folders[last], "r@last", ids))

@@ -10,6 +10,7 @@ from transformers import AutoTokenizer
 
 from conftest import Run, row
 from real_engine import vllm
+from shallow_model import cut
 
 from .device import tune_process
 from .engine import Engine
@@ -56,7 +57,7 @@ async def logprobs(url, sequences, label):
 async def generation(url):
     """A long request that is in flight while weights change; its tokens' weight versions."""
     async with Engine(url) as engine:
-        params = {"max_tokens": 200, "ignore_eos": True, "temperature": 1.0}
+        params = {"max_tokens": 600, "ignore_eos": True, "temperature": 1.0}
         body = {"model": "policy", "token_ids": [1, 2, 3, 4], "sampling_params": params}
         answer = await engine._call("POST", "/inference/v1/generate", json=body)
         return answer.json()["choices"][0]
@@ -64,16 +65,18 @@ async def generation(url):
 
 async def test_published_weights_give_the_logprobs_of_a_cold_start(tmp_path):
     tune_process(None)
-    trainer, run = Trainer(torch.device("cpu"), 2048), Run(tmp_path / "home", MODEL)
+    model = tmp_path / "model"
+    cut(MODEL, model, 4)
+    trainer, run = Trainer(torch.device("cpu"), 2048), Run(tmp_path / "home", model)
     base = load_base(
-        trainer, {"run_id": "run", "model": str(MODEL), "home": str(run.home), "head_dtype": "float32"}, Progress()
+        trainer, {"run_id": "run", "model": str(model), "home": str(run.home), "head_dtype": "float32"}, Progress()
     )
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     request = run.request(base["checkpoint"], list(rows(tokenizer)), optim={"lr": 3e-5}, head_dtype="float32")
     made = trainer.train_step(request, Progress())
     sequences = [tokenizer(text)["input_ids"] for text in (*REPLIES, "def reverse(s):\n    return s[::-1]\n" * 8)]
 
-    with vllm(MODEL, tmp_path, "warm", more=EXACT_HEAD) as url:
+    with vllm(model, tmp_path, "warm", more=EXACT_HEAD) as url:
         with pytest.raises(GpuWorkerError, match="computes its output head as `head_dtype: float32`"):
             await publish(url, 0, base, head_dtype="model")
         first = await publish(url, 0, base)
