@@ -57,7 +57,7 @@ async def logprobs(url, sequences, label):
 async def generation(url):
     """A long request that is in flight while weights change; its tokens' weight versions."""
     async with Engine(url) as engine:
-        params = {"max_tokens": 600, "ignore_eos": True, "temperature": 1.0}
+        params = {"max_tokens": 300, "ignore_eos": True, "temperature": 1.0}
         body = {"model": "policy", "token_ids": [1, 2, 3, 4], "sampling_params": params}
         answer = await engine._call("POST", "/inference/v1/generate", json=body)
         return answer.json()["choices"][0]
