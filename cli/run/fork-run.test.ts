@@ -108,7 +108,7 @@ test('a fork loads the checkpoint that it was forked from, keeps its settings, a
   expect(said.mock.calls.join()).toContain('WARNING: the agents oneshot reach all that this host reaches (network: host)');
   said.mockRestore();
   const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'forked'));
-  expect(bases).toEqual([{ run_id: 'forked', model: base?.checkpoint, home }]);
+  expect(bases).toEqual([{ run_id: 'forked', model: base?.checkpoint, home, head_dtype: 'model' }]);
   expect(await readRunRecord(db, 'forked')).toMatchObject({ status: 'completed', forked_from: 'first@2', rescores: null, config: { iterations: 0, optim: { lr: 0.5, eps: 0.25 } } });
 });
 
