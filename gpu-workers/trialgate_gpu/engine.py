@@ -13,7 +13,8 @@ import httpx
 from .errors import GpuWorkerError
 from .manifest import digest
 
-RELOAD_SECONDS = 900.0
+# A reload, checksums and the canary take long on a slow or busy engine.
+WORK_SECONDS = 900.0
 POLL_SECONDS = 0.5
 HEAD_OVERRIDE = '\'{"head_dtype": "float32"}\''
 EXTENSION = "trialgate_gpu.vllm_extension.TrialgateWorker"
@@ -129,14 +130,14 @@ class Engine:
     async def reload(self, checkpoint: str, method: str) -> None:
         """A reload that fails ends vLLM, so the checkpoint must have been looked at before."""
         body = {"method": method, "kwargs": {"weights_path": checkpoint}}
-        await self._call("POST", "/collective_rpc", json=body, timeout=RELOAD_SECONDS)
+        await self._call("POST", "/collective_rpc", json=body, timeout=WORK_SECONDS)
 
     async def reset_prefix_cache(self) -> None:
         await self._call("POST", "/reset_prefix_cache")
 
     async def checksum(self) -> str:
         """Digest of the checksums of the engine's tensors (as it fused and sharded them)."""
-        response = await self._call("POST", "/weight_checker", json={"action": "checksum"}, timeout=RELOAD_SECONDS)
+        response = await self._call("POST", "/weight_checker", json={"action": "checksum"}, timeout=WORK_SECONDS)
         return digest(response.json()["checksums"])
 
     async def model(self) -> dict[str, Any]:
@@ -159,6 +160,6 @@ class Engine:
             "prompt_logprobs": 0,
             "cache_salt": cache_salt(label),
         }
-        choice = (await self._call("POST", "/v1/completions", json=body)).json()["choices"][0]
+        choice = (await self._call("POST", "/v1/completions", json=body, timeout=WORK_SECONDS)).json()["choices"][0]
         entries = choice["prompt_logprobs"][1:]
         return [float(entry[str(token)]["logprob"]) for entry, token in zip(entries, token_ids[1:], strict=True)]
