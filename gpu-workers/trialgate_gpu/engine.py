@@ -122,7 +122,7 @@ class Engine:
         if config["parallel_config"].get("worker_extension_cls") == EXTENSION:
             return "trialgate_reload_weights"
         if config["device_config"].get("device") == "cpu":
-            what = f"engine {self.url} runs on a CPU, where a tied output head keeps its old weights after a reload"
+            what = f"engine {self.url} runs on a CPU, where tied output heads and experts are wrong after a reload"
             how = f"start vLLM with --worker-extension-cls {EXTENSION} and PYTHONPATH set to the folder gpu-workers"
             raise GpuWorkerError("EngineWithoutExtension", f"{what}: {how}")
         return "reload_weights"

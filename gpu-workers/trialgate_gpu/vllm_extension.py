@@ -1,8 +1,8 @@
 """What vLLM's workers lack for a publication: `--worker-extension-cls trialgate_gpu.vllm_extension.TrialgateWorker`.
 
-On a CPU vLLM 0.32 packs each linear weight for oneDNN. `reload_weights` packs anew the layers that it loads, but an
-output head tied to the embeddings is loaded as these, so its packed copy stays that of the weights before: the engine
-would go on to sample from a mix of two policies, with checksums that look right.
+On a CPU vLLM 0.32 packs weights for its kernels, and `reload_weights` leaves two kinds of them wrong. An output head
+tied to the embeddings is loaded as these, so its packed copy stays that of the weights before. Experts are loaded
+unpacked, and their kernel reads them as packed. The engine would sample from weights that no step made.
 """
 
 from __future__ import annotations
@@ -12,10 +12,17 @@ class TrialgateWorker:
     """Mixed into the worker's class; its methods are called by name through /collective_rpc."""
 
     def trialgate_reload_weights(self, weights_path: str) -> list[str]:
-        """`reload_weights`, then packs what it left stale; returns the names of those layers."""
+        """`reload_weights`, then packs what it left unpacked or stale; returns the names of the stale layers."""
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
+        from vllm.platforms import current_platform
 
         self.reload_weights(weights_path=weights_path)
+        if current_platform.is_cpu():
+            for layer in self.get_model().modules():
+                kernel = getattr(getattr(layer, "quant_method", None), "moe_kernel", None)
+                # The layer around the experts may have the same method, but not their weights.
+                if kernel and "w13_weight" in dict(layer.named_parameters(recurse=False)):
+                    kernel.fused_experts.process_weights_after_loading(layer)
         stale = [
             (name, layer)
             for name, layer in self.get_model().named_modules()

@@ -1,0 +1,90 @@
+"""Mixtures of experts in real vLLM: before and after a publication it says of every token what the checkpoint says."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from conftest import Run, two_groups
+
+from .families_test import MIXTURES, TRAINED, make
+from .progress import Progress
+from .train_step_test import fresh
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="vLLM on a GPU has no float32 attention to compare with"),
+]
+REPOSITORY = Path(__file__).parents[2]
+# Sizes for which vLLM has CPU kernels. Those of the latent attention are DeepSeek-V3's own.
+SERVED = {"hidden_size": 64, "head_dim": 32, "moe_intermediate_size": 32}
+LATENT = {"kv_lora_rank": 512, "qk_rope_head_dim": 64, "qk_nope_head_dim": 32, "v_head_dim": 32, "head_dim": 64}
+OWN = {"deepseek_v3": LATENT | {"topk_method": "noaux_tc", "scoring_func": "sigmoid"}}
+TOLERANCE = 1e-3
+
+
+def logprobs_of(folder: str, sequences: list[list[int]], *, without_router_bias: bool = False) -> list[np.ndarray]:
+    """Transformers' own log-probabilities of a checkpoint, in float32."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    if without_router_bias:
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.zero_()
+    with torch.no_grad():
+        rows = [model(torch.tensor([ids])).logits[0, :-1].log_softmax(-1) for ids in sequences]
+    return [row.gather(1, torch.tensor(ids)[1:, None])[:, 0].numpy() for row, ids in zip(rows, sequences, strict=True)]
+
+
+def largest(found: list[list[float]], expected: list[np.ndarray]) -> float:
+    return max(float(np.abs(np.array(a) - b).max()) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """By family: its base checkpoint, a trained one and the base again, and what vLLM says after loading each."""
+    home = tmp_path_factory.mktemp("mixtures")
+    draw = np.random.default_rng(0)
+    requests = {}
+    for name in MIXTURES:
+        model = make(home / name / "model", name, TRAINED[name] | SERVED | OWN.get(name, {}), torch.bfloat16)
+        run, trainer = Run(home / name, model), fresh()
+        base = run.base(trainer)["checkpoint"]
+        made = trainer.train_step(run.request(base, two_groups()), Progress())["checkpoint"]
+        sequences = [draw.integers(0, 64, length).tolist() for length in (60, 17)]
+        requests[name] = {"folders": [base, made, base], "sequences": sequences}
+    (home / "requests.json").write_text(json.dumps(requests))
+    command = [sys.executable, REPOSITORY / "gpu-workers" / "engine_logprobs.py", home / "requests.json"]
+    cache = REPOSITORY / ".trialgate" / "cache" / "vllm"
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "VLLM_CACHE_ROOT": str(cache)}
+    environment["PYTHONPATH"] = str(REPOSITORY / "gpu-workers")
+    with (home / "vllm.log").open("wb") as log:
+        subprocess.run([*command, home / "answers.json"], env=environment, stdout=log, stderr=log, check=True)
+    answers = json.loads((home / "answers.json").read_text())
+    return {name: request | answers[name] for name, request in requests.items()}
+
+
+@pytest.mark.parametrize("name", MIXTURES)
+def test_vllm_says_of_a_base_model_and_of_a_published_checkpoint_what_their_files_say(served, name):
+    given = served[name]
+    assert "error" not in given, given["error"]
+    base, published = (logprobs_of(folder, given["sequences"]) for folder in given["folders"][:2])
+    started, after_publication, after_going_back = given["logprobs"]
+    assert largest(started, base) < TOLERANCE
+    assert largest(after_publication, published) < TOLERANCE
+    assert largest(after_publication, base) > 10 * TOLERANCE
+    assert largest(after_going_back, base) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "glm4_moe"])
+def test_the_router_bias_decides_in_vllm_after_a_publication(served, name):
+    given = served[name]
+    unbiased = logprobs_of(given["folders"][1], given["sequences"], without_router_bias=True)
+    assert largest(given["logprobs"][1], unbiased) > 10 * TOLERANCE
