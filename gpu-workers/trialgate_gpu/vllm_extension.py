@@ -16,13 +16,18 @@ class TrialgateWorker:
         from vllm.model_executor.layers.utils import dispatch_cpu_unquantized_gemm
         from vllm.platforms import current_platform
 
+        # The layer around the experts may have the same method, but not their weights.
+        experts = {
+            layer: layer.w13_weight[0].clone()
+            for layer in self.get_model().modules()
+            if current_platform.is_cpu() and "w13_weight" in dict(layer.named_parameters(recurse=False))
+        }
         self.reload_weights(weights_path=weights_path)
-        if current_platform.is_cpu():
-            for layer in self.get_model().modules():
-                kernel = getattr(getattr(layer, "quant_method", None), "moe_kernel", None)
-                # The layer around the experts may have the same method, but not their weights.
-                if kernel and "w13_weight" in dict(layer.named_parameters(recurse=False)):
-                    kernel.fused_experts.process_weights_after_loading(layer)
+        for layer, packed in experts.items():
+            kernel = getattr(layer.quant_method, "moe_kernel", None)
+            # vLLM does not load the experts of some models. Those are packed still.
+            if kernel and not layer.w13_weight[0].equal(packed):
+                kernel.fused_experts.process_weights_after_loading(layer)
         stale = [
             (name, layer)
             for name, layer in self.get_model().named_modules()
