@@ -77,9 +77,7 @@ def known(name: str, why: str):
 
 
 LATENT_ATTENTION = "vLLM 0.32's latent attention for CPUs differs from transformers' by 0.14 nats in this tiny model"
-EXPERTS_NOT_LOADED = (
-    "vLLM 0.32's reload_weights does not load the experts of gpt_oss; the canary refuses this"
-)
+EXPERTS_NOT_LOADED = "vLLM 0.32's reload_weights does not load the experts of gpt_oss; the canary refuses this"
 
 
 @pytest.mark.parametrize("name", [known(m, LATENT_ATTENTION) if m == "deepseek_v3" else m for m in MIXTURES])
