@@ -57,7 +57,7 @@ async def logprobs(url, sequences, label):
 async def generation(url):
     """A long request that is in flight while weights change; its tokens' weight versions."""
     async with Engine(url) as engine:
-        params = {"max_tokens": 300, "ignore_eos": True, "temperature": 1.0}
+        params = {"max_tokens": 600, "ignore_eos": True, "temperature": 1.0}
         body = {"model": "policy", "token_ids": [1, 2, 3, 4], "sampling_params": params}
         answer = await engine._call("POST", "/inference/v1/generate", json=body)
         return answer.json()["choices"][0]
@@ -86,7 +86,7 @@ async def test_published_weights_give_the_logprobs_of_a_cold_start(tmp_path):
         tolerance = first["canary_difference"]
 
         flight = asyncio.create_task(generation(url))
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.3)
         second = await publish(url, 1, made, previous, tolerance)
         assert second["ok"], second
         choice = await flight
