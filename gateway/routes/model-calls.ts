@@ -53,10 +53,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const handOver = c.env?.handOver;
       const claim = claimOf(deps, c.req.param('trial'), headers);
       if (claim.attempt !== null) c.set('trial', { id: claim.trialId, attempt: claim.attempt });
-      checkAnnounced(c.req.raw, deps.settings);
       // A stranger is refused before its body is read or handed over. The holder of a key whose attempt has ended is refused before a large body is read.
       if (handOver && isHeavy(c.req.raw)) {
         if (claim.attempt === null) await openClaimed(deps, claim, headers);
+        checkAnnounced(c.req.raw, deps.settings);
         return await handOver(null);
       }
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
