@@ -71,7 +71,7 @@ const status = () =>
   withDeployment(deployment.config, ({ client }) => client.workflow.getHandle(RUN).query<RunStatusReport>('status')).catch(() => null);
 
 async function reached(iteration: number, phase: string): Promise<void> {
-  for (let i = 0; i < 3000; i++) {
+  for (let i = 0; i < 9000; i++) {
     const report = await status();
     if (report?.phase === 'blocked') throw new Error(`blocked: ${report.reason}`);
     if (report && (report.iteration > iteration || (report.iteration === iteration && report.phase === phase))) return;

@@ -54,7 +54,7 @@ async function temporal(...args: string[]): Promise<string> {
 }
 
 async function until(run: string, done: (record: RunRecord) => boolean): Promise<RunRecord> {
-  for (let i = 0; i < 2000; i++) {
+  for (let i = 0; i < 4000; i++) {
     const record = await readRunRecord(db, run).catch(() => null);
     if (record && done(record)) return record;
     await sleep(300);

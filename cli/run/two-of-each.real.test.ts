@@ -31,7 +31,7 @@ afterAll(async () => {
 });
 
 async function until(condition: () => Promise<boolean>, what: string): Promise<void> {
-  for (let i = 0; i < 3600; i++) {
+  for (let i = 0; i < 12_000; i++) {
     if (await condition()) return;
     await sleep(50);
   }
