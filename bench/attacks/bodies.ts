@@ -95,7 +95,7 @@ async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinit
   const others = await Promise.all(Array.from({ length: CALLERS }, (_, i) => open(gateway.url, `other-${i}`)));
   const attacker = await open(gateway.url, 'attacker', budgets);
   // Neither measurement may include one-time costs, such as caches, V8's optimisation or the start of the thread for large requests.
-  await measure(others, 3_000);
+  await measure(others, 3_000, 0);
   const large = JSON.stringify({ messages: [{ role: 'user', content: 'word '.repeat(80_000) }] });
   for (const trial of others) await post(trial, large, new Agent());
   const quiet = await measure(others, seconds * 1000);
@@ -137,7 +137,7 @@ async function open(url: string, id: string, budgets?: Record<string, number>): 
 }
 
 /** Makes small calls for each trial at a fixed pace, and measures their times. */
-async function measure(trials: readonly Opened[], ms: number): Promise<Times> {
+async function measure(trials: readonly Opened[], ms: number, paceMs = PACE_MS): Promise<Times> {
   const end = Date.now() + ms;
   const took: number[] = [];
   let failed = 0;
@@ -145,7 +145,7 @@ async function measure(trials: readonly Opened[], ms: number): Promise<Times> {
   const start = performance.now();
   await Promise.all(trials.map(async (trial, at) => {
     for (let i = 0; Date.now() < end; i++) {
-      const due = start + (i + at / trials.length) * PACE_MS;
+      const due = start + (i + at / trials.length) * paceMs;
       if (due > performance.now()) await new Promise((resolve) => setTimeout(resolve, due - performance.now()));
       const began = performance.now();
       const body = JSON.stringify({ messages: [{ role: 'user', content: `question ${i} of ${trial.id}` }] });
