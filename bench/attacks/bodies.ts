@@ -98,6 +98,7 @@ async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinit
   await measure(others, 3_000, 0);
   const large = JSON.stringify({ messages: [{ role: 'user', content: 'word '.repeat(80_000) }] });
   for (const trial of others) await post(trial, large, new Agent());
+  await measure(others, 2_000);
   const quiet = await measure(others, seconds * 1000);
   resetPeaks(treeOf(gateway.pid));
   const sending: Sent = { url: attacker.url, key: attacker.key, kind: body, streams, seconds, most };
