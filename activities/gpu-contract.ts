@@ -42,7 +42,7 @@ export type PublishInput = {
   replicas: string[];
   min_replicas: number;
   canary: Canary;
-  /** What the run's trainer computes its output head in. An engine that does otherwise is refused; absent: `model`. */
+  /** The dtype of the output head in the run's trainer; absent: `model`. A publication refuses an engine whose head uses another. */
   head_dtype?: TrainerSettings['head_dtype'];
   /** What was seen at version 0, in nats; null while version 0 itself is published. */
   canary_tolerance: number | null;

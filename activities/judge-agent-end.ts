@@ -5,24 +5,24 @@ export type ProcessEnd = {
   ending: 'done' | 'agent_error';
   /** An explanation for people. It is null when the agent is done. */
   reason: string | null;
-  /** Whether SIGKILL ended the process. It does not matter who sent it. */
+  /** True when SIGKILL ended the process. It does not matter who sent it. */
   killed: boolean;
 };
 
 /** Evidence about the agent's end that does not come from the agent. */
 export type Witness = {
   isDiskFull: boolean;
-  /** Whether the machine, not the sandbox, ran out of memory while the agent ran. */
+  /** True when the machine, not the sandbox, ran out of memory while the agent ran. */
   isMachineOutOfMemory: boolean;
-  /** Whether the gateway does not answer now. */
+  /** True when the gateway does not answer now. */
   isGatewayAway: boolean;
-  /** Whether the host could not connect the agent to the gateway, and the agent got no answer after that. */
+  /** True when the host could not connect the agent to the gateway, and the agent got no answer after that. */
   hasGatewayFailed: boolean;
   /** A call that failed shortly before the agent's end through no fault of the agent, and after which the agent got no answer. */
   unanswered: { fault: Exclude<Evidence, 'host'>; reason: string } | null;
   /** The number of earlier attempts of the trial that ended because of such evidence. */
   earlier: number;
-  /** Whether the engines have answered a call of the run since this attempt began. */
+  /** True when the engines have answered a call of the run since this attempt began. */
   enginesAnswer: boolean;
 };
 

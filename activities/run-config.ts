@@ -96,7 +96,7 @@ export const runConfig = z.strictObject({
   if (config.over_sampling > 0 && config.stragglers === 'carry_over') refuse('over_sampling', 'it cuts what `stragglers: carry_over` lets go on');
   if (config.teacher !== null) {
     if (config.objective === 'gspo') refuse('objective', 'gspo has one advantage a sequence, and a `teacher` gives each token its own: choose another');
-    // Of the distribution that was sampled from, the teacher is asked for the same.
+    // The teacher answers for its full distribution at temperature 1, so the policy must sample from its own.
     for (const [name, neutral] of [['temperature', 1], ['top_p', 1], ['top_k', -1], ['min_p', 0]] as const) {
       if ((config.sampling[name] ?? neutral) !== neutral) refuse('sampling', `with a \`teacher\`, ${name} is ${neutral}: it is compared with the policy's own probabilities`);
     }

@@ -64,24 +64,34 @@ function slowlyClosing(world: FakeWorld, isOver: () => boolean): Own {
   };
 }
 
+/** As `slowlyClosing`, until the run is resumed and opens its groups again. */
+function closingUntilResumed(world: FakeWorld): { own: Own; isResumed: () => boolean } {
+  const { planGroups } = world.general();
+  let isResumed = false;
+  const own: Own = {
+    ...slowlyClosing(world, () => isResumed),
+    planGroups: async (input: Parameters<General['planGroups']>[0]) => {
+      isResumed ||= input.reopen;
+      return reopening(world, planGroups)(input);
+    },
+  };
+  return { own, isResumed: () => isResumed };
+}
+
 test('a run that is resumed while its cancelled groups close runs them again', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
   const general = world.general();
+  const closing = closingUntilResumed(world);
   let failures = 0;
-  let isReopened = false;
   const agents = workWhile(world, (trialId) => failures === 0 && trialId.includes('-1.1-'));
   const own: Own = {
-    ...slowlyClosing(world, () => isReopened),
+    ...closing.own,
     planEvaluation: async (input: { runId: string; policyVersion: number }) => {
       if (failures > 0) return general.planEvaluation(input);
       await until(() => agents.started >= 4);
       failures++;
       throw ApplicationFailure.nonRetryable('the disk is full');
-    },
-    planGroups: async (input: Parameters<General['planGroups']>[0]) => {
-      isReopened ||= input.reopen;
-      return reopening(world, general.planGroups)(input);
     },
   };
   await during(world, own, async () => {
@@ -98,17 +108,9 @@ test('a run that is started again while the groups of its cancelled execution cl
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
-  let isReopened = false;
-  const agents = workWhile(world, () => !isReopened && agents.started < 4);
-  const general = world.general();
-  const own: Own = {
-    ...slowlyClosing(world, () => isReopened),
-    openTake: async () => ({ take: 1, superseded: [] }),
-    planGroups: async (input: Parameters<General['planGroups']>[0]) => {
-      isReopened ||= input.reopen;
-      return reopening(world, general.planGroups)(input);
-    },
-  };
+  const closing = closingUntilResumed(world);
+  const agents = workWhile(world, () => !closing.isResumed() && agents.started < 4);
+  const own: Own = { ...closing.own, openTake: async () => ({ take: 1, superseded: [] }) };
   await during(world, own, async () => {
     const first = await start(id);
     await until(() => agents.started === 4);
@@ -172,17 +174,9 @@ test('a fork that is resumed while its cancelled groups close runs them again; a
   const home = await mkdtemp(path.join(tmpdir(), 'trialgate-fork-'));
   onTestFinished(() => rm(home, { recursive: true }));
   await runWithVersion(store.db, home, from.runId, from.version, { ...world.config, tasks: [path.resolve('tasks/train')] });
-  let isReopened = false;
-  const agents = workWhile(world, () => !isReopened && agents.started < 4);
-  const general = world.general();
-  const own: Own = {
-    ...slowlyClosing(world, () => isReopened),
-    openTake: async () => ({ take: 1, superseded: [] }),
-    planGroups: async (input: Parameters<General['planGroups']>[0]) => {
-      isReopened ||= input.reopen;
-      return reopening(world, general.planGroups)(input);
-    },
-  };
+  const closing = closingUntilResumed(world);
+  const agents = workWhile(world, () => !closing.isResumed() && agents.started < 4);
+  const own: Own = { ...closing.own, openTake: async () => ({ take: 1, superseded: [] }) };
   await during(world, own, async () => {
     await forkRun(connected(), from, id, {});
     await until(() => agents.started === 4);

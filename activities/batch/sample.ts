@@ -2,11 +2,11 @@ import type { TokenSample } from '../../store/samples/build-samples.ts';
 import type { TeacherLogprobs } from './ask-teacher.ts';
 import type { Earned } from '../rollout/rewards-of.ts';
 
-/** A trial's sample with what the trainer needs to know of the trial. */
+/** A trial's sample with the facts of its trial that the trainer uses. */
 export type Sample = TokenSample & Earned & {
-  /** What the group's other scored trials earned, which have no sample in this batch: they count in its baseline. */
+  /** The rewards of the group's other scored trials, which have no sample in this batch but count in its baseline. */
   companions: Earned[];
-  /** How probable the run's teacher finds each token; absent without a teacher. */
+  /** The log-probabilities that the run's teacher gives each token; absent without a teacher. */
   teacherLogprobs?: TeacherLogprobs;
   groupId: string;
   trialId: string;

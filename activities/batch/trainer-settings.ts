@@ -20,7 +20,7 @@ export const trainerShape = {
   clip_ratio_high: z.number().min(0).nullable().default(null),
   /** The largest ratio that counts where the advantage is negative (dual clip). */
   clip_ratio_c: z.number().gt(1).default(3),
-  /** Whether each token, or each sequence, is weighted by how probable the trainer finds what the engine sampled. */
+  /** What an importance weight of the trainer's over the engine's probability applies to: each token, each sequence, or nothing. */
   rollout_is: z.enum(['token', 'sequence', 'none']).default('token'),
   /** The largest such weight (truncated importance sampling). */
   rollout_is_threshold: z.number().min(1).default(2),
@@ -31,8 +31,8 @@ export const trainerShape = {
   /** The divisor of `seq-mean-token-sum-norm`, in tokens per trial. Null means the most tokens that a trial may sample. */
   loss_scale_factor: z.number().positive().nullable().default(null),
   /**
-   * What the output head computes in, at the trainer and at the engines: their own dtype (bfloat16), or float32 (MiniMax-M1, arXiv 2506.13585).
-   * A publication refuses an engine whose head does otherwise.
+   * The dtype in which the output head computes, at the trainer and at the engines: the model's own (bfloat16), or float32 (MiniMax-M1,
+   * arXiv 2506.13585). A publication refuses an engine whose head uses another.
    */
   head_dtype: z.enum(['model', 'float32']).default('model'),
   norm_adv_by_std_in_grpo: z.boolean().default(true),

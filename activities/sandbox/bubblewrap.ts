@@ -12,7 +12,7 @@ export type BubblewrapOptions = {
   python: Python | null;
   mounts: Mount[];
   cwd: string;
-  /** Whether the sandbox shares the host's network. If not, it has only a loopback of its own. */
+  /** True when the sandbox shares the host's network; otherwise it has only a loopback of its own. */
   hostNetwork: boolean;
   statusFd?: number;
   /** The file descriptor from which bubblewrap reads the filter of system calls. */

@@ -7,12 +7,12 @@ export type Guarantee = {
   fails: string;
   heldBy: readonly Isolation['kind'][];
   needs?: 'seccomp' | 'cgroup';
-  /** Whether a sandbox with a user of its own needs a deployment's folder that is closed to other users. */
+  /** True when a sandbox with a user of its own needs a deployment's folder that is closed to other users. */
   needsClosedHome?: true;
 };
 
 type Form = Pick<Isolation, 'kind' | 'seccomp' | 'cgroup'>;
-/** Whether the deployment's folder is closed to other users (mode 0700). */
+/** Returns whether the deployment's folder is closed to other users (mode 0700). */
 type Home = { isClosed: boolean };
 
 /**

@@ -22,7 +22,7 @@ export type AgentRun = {
   trialId: string;
   /** The gateway's URL, as the host reaches it. */
   gateway: string;
-  /** Whether the agent reaches only the gateway, or all that the host reaches. */
+  /** `gateway`: the agent reaches only the gateway. `host`: it reaches all that the host reaches. */
   network: (typeof NETWORKS)[number];
   apiKey: string;
   model: string;

@@ -1,18 +1,11 @@
-import { afterEach, expect, test } from 'vitest';
-import { TokenEngine } from '../../gateway/testing/token-engine.ts';
+import { expect, test } from 'vitest';
+import { useTokenEngines } from '../../gateway/testing/token-engines.ts';
 import { samplingNotice } from './sampling-notice.ts';
 
-const engines: TokenEngine[] = [];
-afterEach(async () => void (await Promise.all(engines.splice(0).map((engine) => engine.stop()))));
-
-async function engineWith(mask: TokenEngine['mask']): Promise<string> {
-  const engine = Object.assign(await new TokenEngine().start(), { mask });
-  engines.push(engine);
-  return engine.url;
-}
+const startEngine = useTokenEngines();
 
 test('a run whose own sampling truncates is warned of before it starts, unless its engines return sampling masks', async () => {
-  const [masked, plain] = [await engineWith((id) => [id]), await engineWith(null)];
+  const [masked, plain] = [await startEngine({ mask: (id) => [id] }), await startEngine()];
   const sampling = { top_p: 0.8, top_k: { default: 40 }, temperature: 0.7 };
   expect(await samplingNotice({ sampling }, [masked])).toBeNull();
   expect(await samplingNotice({ sampling }, [masked, plain])).toBe(
@@ -23,8 +16,7 @@ test('a run whose own sampling truncates is warned of before it starts, unless i
 });
 
 test('a stop text that a run forces is warned of where the engine reads tool calls out of the text', async () => {
-  const [masked, plain, raw] = [await engineWith((id) => [id]), await engineWith(null), await engineWith(null)];
-  for (const engine of engines) engine.parses = engine.url !== raw;
+  const [masked, plain, raw] = [await startEngine({ mask: (id) => [id], parses: true }), await startEngine({ parses: true }), await startEngine({ parses: false })];
   const sampling = { stop: { default: ['</answer>'] } };
   expect(await samplingNotice({ sampling }, [masked, plain])).toMatch(/no call is trained on/);
   expect(await samplingNotice({ sampling }, [plain])).toMatch(/does not continue the one before/);

@@ -2,13 +2,15 @@
 type Advice = { mode: string; instead: string };
 type Framework = { name: string; agent: RegExp; fields: Record<string, Advice> };
 
+const PROMPTED_OUTPUT = 'PromptedOutput with a profile of supports_json_object_output=False and openai_supports_strict_tool_definition=False';
+
 const FRAMEWORKS: readonly Framework[] = [
   {
     name: 'pydantic-ai',
     agent: /pydantic-ai/i,
     fields: {
-      tool_choice: { mode: 'output_type', instead: 'PromptedOutput with a profile of supports_json_object_output=False and openai_supports_strict_tool_definition=False' },
-      response_format: { mode: 'NativeOutput or PromptedOutput', instead: 'PromptedOutput with a profile of supports_json_object_output=False and openai_supports_strict_tool_definition=False' },
+      tool_choice: { mode: 'output_type', instead: PROMPTED_OUTPUT },
+      response_format: { mode: 'NativeOutput or PromptedOutput', instead: PROMPTED_OUTPUT },
       strict_tools: { mode: 'tools, which are strict where their schema allows that', instead: 'a profile of openai_supports_strict_tool_definition=False, or strict=False on each tool' },
     },
   },

@@ -25,7 +25,7 @@ export class ReplicaMemory {
   lastLabel: string | null | undefined;
   models: Model[] | null = null;
   traits: { known: EngineTraits | null } | null = null;
-  /** What its process said before it was asked again, or its predecessor. */
+  /** The traits that this process, or the one before it, gave last. */
   lastTraits: EngineTraits | null = null;
   mode: { known: LogprobsMode | null } | null = null;
   coolUntil = 0;
@@ -136,23 +136,22 @@ export class Replica {
     const { traits: told } = this.#memory;
     if (told) return Promise.resolve(told.known);
     if (Date.now() < this.#traitsFailedUntil) return Promise.resolve(this.#memory.lastTraits);
-    const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS));
+    const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
+      (known) => {
+        if (this.#traits === traits) Object.assign(this.#memory, { traits: { known }, lastTraits: known });
+        return known;
+      },
+      (error: unknown) => {
+        if (this.#traits === traits) {
+          this.#traits = null;
+          this.#traitsFailedUntil = Date.now() + COOL_MS;
+        }
+        if (this.#memory.lastTraits) return this.#memory.lastTraits;
+        throw error;
+      },
+    );
     this.#traits = traits;
-    const keep = (known: EngineTraits | null) => {
-      if (this.#traits !== traits) return;
-      this.#memory.traits = { known };
-      this.#memory.lastTraits = known;
-    };
-    const forget = () => {
-      if (this.#traits !== traits) return;
-      this.#traits = null;
-      this.#traitsFailedUntil = Date.now() + COOL_MS;
-    };
-    traits.then(keep, forget);
-    return traits.catch((error: unknown) => {
-      if (this.#memory.lastTraits) return this.#memory.lastTraits;
-      throw error;
-    });
+    return traits;
   }
 
   /** Returns whether the engine's model and chat template accept such messages. Returns true when it cannot be asked; a call then shows the answer. */

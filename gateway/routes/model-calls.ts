@@ -74,7 +74,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         c.set('trial', trial);
         c.set('body', { size: bytes.byteLength, digest: retry.digest });
         const asked = { ...protocol.parse(bytes), size: bytes.byteLength, client: headers.get('user-agent')?.slice(0, LONGEST_CLIENT) ?? null, retry };
-        const request = asked.fromRecord ? await resolveReferences(deps, trial, asked, { hold, isLight: leaveToHeavy !== undefined }) : asked;
+        const request = await resolveReferences(deps, trial, asked, { hold, isLight: leaveToHeavy !== undefined });
         if (!request) return await leaveToHeavy?.();
         return await once(trial, request, headers, agent, leave);
       } catch (error) {

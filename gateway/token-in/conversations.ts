@@ -88,9 +88,9 @@ export class Conversations {
       for (const [i, item] of items.entries()) this.#know(trial, item, name === 'messages' ? known[i] : null);
     }
     const replyKeys = replies.map(({ message }) => this.#knowReply(trial, message));
+    const keys = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
     for (const [i, { id: callId, completionTokenIds: completion }] of choices.entries()) {
       if (trial.turns.has(callId)) continue;
-      const keys = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
       // Further replies are stored by the first one's row.
       const builtOn = trial.turns.get((i === 0 ? base?.callId : choices[0].id) ?? '') ?? null;
       const lists = this.#sharedLists(trial, builtOn, keys);

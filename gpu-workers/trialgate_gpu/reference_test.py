@@ -166,5 +166,7 @@ def test_loss_and_gradient_of_every_update_are_the_plain_ones(start, monkeypatch
             expected = torch.cat([p.grad.reshape(-1) for p in plain.parameters()])
             assert torch.linalg.vector_norm(found - expected) <= 2e-6 * torch.linalg.vector_norm(expected)
     assert len(updates_made) == len(losses) == metrics["actor/updates"]
-    assert abs(metrics["actor/pg_loss"] - np.mean(losses)) <= 5e-6 * np.abs(losses).max()
+    # The terms of a loss can cancel: its rounding error then scales with the advantages, not with the loss.
+    scale = max(np.abs(losses).max(), float(advantages.abs().max()))
+    assert abs(metrics["actor/pg_loss"] - np.mean(losses)) <= 5e-6 * scale
     assert metrics["rollout_corr/log_ratio_max"] > 0.5
