@@ -45,25 +45,16 @@ async function readUnannounced(request: Request, maxBodyBytes: number, hold: Hol
   return joined(parts);
 }
 
-/** Counts each part as it arrives, so that no single count delays other requests and no excess bytes are kept. */
+/** Counts each part as it arrives, so that no single count delays other requests. Reads nothing after the part that is one too many. */
 async function readLarge(request: Request, limits: BodyLimits, hold: Hold): Promise<Body> {
   const bounds = new JsonBounds(limits);
-  let parts: Uint8Array<ArrayBuffer>[] = [];
-  let refusal: unknown = null;
+  const parts: Uint8Array<ArrayBuffer>[] = [];
   for await (const part of within(request, limits.maxBodyBytes)) {
-    // The gateway still reads the rest, because many clients do not read a reply before they have sent everything.
-    if (refusal) continue;
-    try {
-      const before = bounds.nodes;
-      bounds.add(part);
-      hold(part.byteLength + (bounds.nodes - before) * NODE_BYTES);
-      parts.push(part);
-    } catch (error) {
-      refusal = error;
-      parts = [];
-    }
+    const before = bounds.nodes;
+    bounds.add(part);
+    hold(part.byteLength + (bounds.nodes - before) * NODE_BYTES);
+    parts.push(part);
   }
-  if (refusal) throw refusal;
   return { bytes: await joined(parts), nodes: bounds.nodes };
 }
 

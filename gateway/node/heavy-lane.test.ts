@@ -1,5 +1,7 @@
 import { createHash } from 'node:crypto';
+import { readdirSync } from 'node:fs';
 import { request } from 'node:http';
+import { getPriority } from 'node:os';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
 import { ADMIN_KEY, ASK, eventually, IN_WORKERD, readStream, useGateway } from '../testing/harness.ts';
@@ -98,6 +100,15 @@ test('a small call that comes after a large one is answered before it', async ({
   }
   expect(await large).toEqual([400, expect.stringContaining('messages')]);
   expect(answered).toBeGreaterThanOrEqual(3);
+});
+
+test('large requests leave the first thread of the process alone at its priority', async ({ skip }) => {
+  skip(IN_WORKERD || process.platform !== 'linux', 'a Worker has one thread for each isolate, and only Linux has a priority for each thread');
+  const trial = await gateway.trial();
+  expect((await trial.chat(gzipSync(JSON.stringify(heavy())), { headers: { authorization: `Bearer ${trial.key}`, 'content-encoding': 'gzip' } })).status).toBe(200);
+  const others = readdirSync('/proc/self/task').map(Number).filter((thread) => thread !== process.pid);
+  expect(others.length).toBeGreaterThan(1);
+  expect(new Set(others.map((thread) => getPriority(thread)))).toEqual(new Set([Math.min(19, getPriority() + 10)]));
 });
 
 test('a gateway that closes lets a large call end', async ({ skip }) => {

@@ -7,6 +7,7 @@ import type { NodeGatewayOptions } from '../node.ts';
 import { sleep } from '../sleep.ts';
 import type { Order, Report } from './heavy-thread.ts';
 import { isDelivered } from './is-delivered.ts';
+import { isMostlyUnread } from './unread-bodies.ts';
 
 export type ThreadOptions = { options: Omit<NodeGatewayOptions, 'log' | 'heavyThread'>; token: string };
 
@@ -37,39 +38,46 @@ export class HeavyLane {
     this.#log = log;
   }
 
-  /** Passes a request to the thread and its reply back, byte by byte. `body`: the whole body, when it was already read. Throws when the thread cannot be reached. */
-  async handOver(incoming: IncomingMessage, outgoing: ServerResponse, body: Uint8Array | null): Promise<void> {
+  /**
+   * Passes a request to the thread and its reply back, byte by byte. `body`: the whole body, when it was already read. Returns the reply, without
+   * passing it back, when it came before most of the body: nobody reads the rest then. Throws when the thread cannot be reached.
+   */
+  async handOver(incoming: IncomingMessage, outgoing: ServerResponse, body: Uint8Array | null): Promise<Response | null> {
     if (this.#closing) throw shuttingDown();
     const thread = (this.#thread ??= this.#start());
     const port = await thread.port.catch((error: unknown) => {
       throw unavailable(error);
     });
     // The agent left while the thread was started.
-    if (outgoing.closed) return;
+    if (outgoing.closed) return null;
     const id = `${this.#asks++}`;
     const length = body ? { 'content-length': body.byteLength } : {};
     const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: `${this.#token} ${id}` };
-    const passed = Promise.withResolvers<void>();
+    const passed = Promise.withResolvers<Response | null>();
     // Uses a new connection for each request, because the thread may close a kept connection at the moment of its next use.
     const passing = request({ agent: false, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
     passing.on('error', (error) => (outgoing.headersSent ? outgoing.socket?.destroySoon() : passed.reject(unavailable(error))));
     passing.on('response', (reply) => {
+      if (isMostlyUnread(incoming)) {
+        incoming.unpipe(passing);
+        return void whole(reply).then(passed.resolve, (error: unknown) => passed.reject(unavailable(error))).finally(() => passing.destroy());
+      }
       outgoing.writeHead(reply.statusCode ?? 502, kept(reply.rawHeaders, false));
       reply.pipe(outgoing);
       // The part before the break is sent; the end stays unwritten.
       reply.on('error', () => outgoing.socket?.destroySoon());
       // A refusal may come before the body is sent. Nobody reads the rest of the body.
       reply.on('end', () => incoming.unpipe(passing));
-      passed.resolve();
+      passed.resolve(null);
     });
     void isDelivered(outgoing).then((isWhole) => this.#tell(thread, { delivered: id, isWhole }));
     outgoing.on('close', () => {
-      passed.resolve();
+      passed.resolve(null);
       passing.destroy();
     });
     if (body) passing.end(body);
     else incoming.pipe(passing);
-    await passed.promise;
+    return passed.promise;
   }
 
   /** Returns the thread's counts; null when there is no thread. A busy thread may not answer at once; this then returns its last counts. */
@@ -128,6 +136,11 @@ export class HeavyLane {
     });
     return thread;
   }
+}
+
+async function whole(reply: IncomingMessage): Promise<Response> {
+  const headers = Object.entries(kept(reply.rawHeaders, false)).flatMap(([name, values]) => [values].flat().map((value): [string, string] => [name, `${value}`]));
+  return new Response(Buffer.concat(await reply.toArray()), { status: reply.statusCode ?? 502, headers });
 }
 
 /** Returns the raw headers of a request or reply that also apply to the next connection. Repeated headers stay repeated. */

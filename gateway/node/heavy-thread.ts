@@ -1,4 +1,5 @@
-import { setPriority } from 'node:os';
+import { readdir } from 'node:fs/promises';
+import { constants, getPriority, setPriority } from 'node:os';
 import { parentPort, workerData } from 'node:worker_threads';
 import { startGateway } from '../node.ts';
 import type { Snapshot } from '../counters.ts';
@@ -10,15 +11,14 @@ export type Order = { counters: number } | { delivered: string; isWhole: boolean
 /** A message from the thread. `log`: one line for each failure. */
 export type Report = { port: number } | { log: string } | { counters: number; snapshot: Snapshot };
 
-/** A lower priority than the thread that answers all other requests. */
+/** How much lower its priority is than that of the thread that answers all other requests. */
 const NICE = 10;
 
 /** Serves heavy requests until it is told to close. It is a separate gateway that only this process's other thread can reach. */
 export async function runHeavyThread(): Promise<void> {
   const { options, token }: ThreadOptions = workerData;
   const report = (what: Report) => parentPort?.postMessage(what);
-  // Only Linux sets the priority of the calling thread alone; elsewhere this would be the whole gateway's.
-  if (process.platform === 'linux') setPriority(0, NICE);
+  await lowerPriority();
   const end = new LaneEnd(token);
   const gateway = await startGateway({ ...options, host: '127.0.0.1', port: 0, lane: end, log: (log) => report({ log }) });
   parentPort?.on('message', (order: Order) => {
@@ -27,4 +27,23 @@ export async function runHeavyThread(): Promise<void> {
     else void gateway.close().finally(() => process.exit());
   });
   report({ port: Number(new URL(gateway.url).port) });
+}
+
+/**
+ * Lowers the priority of all threads of the process but the first one. V8's helpers collect garbage and libuv's decompress bodies, mostly for
+ * this thread: at the first thread's priority they take up to half of a small machine's processors from all other calls. Only Linux sets the
+ * priority of one thread; elsewhere this would be the whole gateway's.
+ */
+async function lowerPriority(): Promise<void> {
+  if (process.platform !== 'linux') return;
+  const nice = Math.min(constants.priority.PRIORITY_LOW, getPriority() + NICE);
+  setPriority(nice);
+  // libuv starts its helpers for the first such question.
+  for (const thread of await readdir('/proc/self/task')) {
+    try {
+      if (Number(thread) !== process.pid) setPriority(Number(thread), nice);
+    } catch {
+      // The thread has ended.
+    }
+  }
 }

@@ -9,19 +9,25 @@ import { errorBody, Failure } from '../failure.ts';
 import { LANE_HEADER, type HeavyLane } from './heavy-lane.ts';
 import { isDelivered } from './is-delivered.ts';
 import type { LaneEnd } from './lane-end.ts';
+import { isMostlyUnread, UnreadBodies } from './unread-bodies.ts';
 
 export type ListenOptions = { host: string; port: number; headersTimeoutMs: number; lane?: HeavyLane | null; own?: LaneEnd | undefined };
 
 /** A body may take its time, as may its reply: `requestTimeout` is off. Node takes the limit for headers from that, unless it is told. */
 export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, lane, own }: ListenOptions): Promise<ServerType> {
+  const unread = new UnreadBodies();
   const fetch = async (request: Request, { incoming, outgoing }: HttpBindings | Http2Bindings) => {
     const handed = own?.read(incoming.headers[LANE_HEADER]);
     if (handed === null) return new Response(null, { status: 404 });
     const handOver = async (body: Uint8Array | null) => {
-      if (incoming instanceof IncomingMessage && outgoing instanceof ServerResponse) await lane?.handOver(incoming, outgoing, body);
-      return answered();
+      const refusal = incoming instanceof IncomingMessage && outgoing instanceof ServerResponse && (await lane?.handOver(incoming, outgoing, body));
+      return refusal || answered();
     };
     const response = await app.fetch(request, { cut: () => cut(outgoing), delivered: () => handed?.isDelivered(isDelivered(outgoing)) ?? isDelivered(outgoing), ...(lane ? { handOver } : {}) });
+    if (incoming instanceof IncomingMessage && isMostlyUnread(incoming) && !outgoing.headersSent && outgoing.socket) {
+      await unread.refuse(response, incoming);
+      return answered();
+    }
     // The head goes with the first of the body, if that is there already. The socket's cork, not the message's: Node would send
     // the end of a chunked body that is over by then before the body.
     const { socket } = outgoing;

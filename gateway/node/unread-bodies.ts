@@ -1,0 +1,67 @@
+import { STATUS_CODES, type IncomingMessage } from 'node:http';
+import type { Socket } from 'node:net';
+
+/** A rest of at most this many bytes is read at once and thrown away, so that its connection can be used again. */
+const CHEAP_BYTES = 2 ** 20;
+/** How much is read of a rest, and for how long its connection stays, for clients that read no reply before they have sent all. */
+const MOST_BYTES = 8 * 2 ** 20;
+const LINGER_MS = 2_000;
+/** One part, of about 64 KiB, is read of one connection each time, which takes about 1 % of the event loop's time, however many linger. */
+const READ_EVERY_MS = 4;
+const MOST_LINGERING = 64;
+
+/** Headers that say how a reply is framed. */
+const OF_FRAMING = new Set(['connection', 'content-length', 'keep-alive', 'transfer-encoding']);
+
+/** Returns whether so much of a request's body is still to come, or may be, that reading it would delay others. */
+export const isMostlyUnread = ({ complete, headers }: IncomingMessage): boolean =>
+  !complete && (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > CHEAP_BYTES);
+
+type Lingering = { incoming: IncomingMessage; read: number; end: () => void };
+
+/** Refuses requests without reading all of their bodies. */
+export class UnreadBodies {
+  readonly #lingering = new Map<Socket, Lingering>();
+  #reading: NodeJS.Timeout | null = null;
+
+  /**
+   * Sends a refusal and closes the connection as RFC 9112 (9.6) says: first for writing only. A connection that is closed while bytes arrive is
+   * reset, and many clients then lose the reply.
+   */
+  async refuse(refusal: Response, incoming: IncomingMessage): Promise<void> {
+    const { socket } = incoming;
+    const body = Buffer.from(await refusal.arrayBuffer());
+    const headers = [...refusal.headers].filter(([name]) => !OF_FRAMING.has(name)).map(([name, value]) => `${name}: ${value}`);
+    const head = [`HTTP/1.1 ${refusal.status} ${STATUS_CODES[refusal.status] ?? ''}`, ...headers, `content-length: ${body.byteLength}`, 'connection: close'];
+    socket.end(Buffer.concat([Buffer.from(`${head.join('\r\n')}\r\n\r\n`, 'latin1'), body]));
+    this.#linger(socket, incoming);
+  }
+
+  #linger(socket: Socket, incoming: IncomingMessage): void {
+    const [oldest] = this.#lingering.values();
+    if (oldest && this.#lingering.size >= MOST_LINGERING) oldest.end();
+    const end = () => {
+      clearTimeout(timer);
+      this.#lingering.delete(socket);
+      socket.destroy();
+    };
+    const timer = setTimeout(end, LINGER_MS);
+    socket.once('close', end);
+    this.#lingering.set(socket, { incoming, read: 0, end });
+    this.#reading ??= setInterval(() => this.#readSome(), READ_EVERY_MS);
+  }
+
+  #readSome(): void {
+    for (const [socket, each] of this.#lingering) {
+      if (each.read >= MOST_BYTES) continue;
+      // The others come first next time.
+      this.#lingering.delete(socket);
+      this.#lingering.set(socket, each);
+      const part: Buffer | null = each.incoming.read();
+      each.read += part?.byteLength ?? 0;
+      return;
+    }
+    if (this.#reading) clearInterval(this.#reading);
+    this.#reading = null;
+  }
+}
