@@ -28,7 +28,10 @@ import { sealTrial } from './seal-trial.ts';
 import { setRunStatus } from './set-run-status.ts';
 import { verifyTrial } from './verify-trial.ts';
 
-/** Every activity of the `trialgate` task queue; the last three run on their host's own. */
+/**
+ * Every activity in TypeScript. `cli/worker.ts` assigns them to task queues: `openTrial` to `sandboxes`; `runAgent`, `verifyTrial` and
+ * `closeSandbox` to the queue of the host that has the sandbox; all others to `trialgate`.
+ */
 export const createActivities = (deps: Deps) => ({
   acquirePool: acquirePool(deps),
   assembleBatch: assembleBatch(deps),

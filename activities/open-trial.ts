@@ -52,7 +52,7 @@ async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): P
   return { finished: null, attempt };
 }
 
-/** Unless the run says otherwise nothing may cut or bend the distribution: the trainer's softmax must reproduce it (rule 2). */
+/** Unless the run says otherwise nothing may cut or bend the distribution: the trainer's softmax must reproduce it (invariant 2). */
 export const samplingOf = (config: RunConfig): Sampling => ({
   temperature: 1,
   ...config.sampling,

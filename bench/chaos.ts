@@ -1,6 +1,6 @@
 /**
  * Training runs under random SIGKILLs, SIGSTOPs longer than the heartbeat, full disks and cut connections over every process:
- * how many finish, how long they take to go on, how much is done again, and whether rules 1, 5, 6, 7 and 11 hold in each.
+ * how many finish, how long they take to go on, how much is done again, and whether invariants 1, 5, 6, 7 and 11 hold in each.
  * PostgreSQL, Temporal, gateway, workers, sandboxes, agents, verifiers, supervisor and trainer are real; the engine is a small
  * process that makes its replies up, and the model has some 50,000 random weights.
  *

@@ -31,7 +31,7 @@ export function claimOf({ secret }: GatewayDeps, named: string | undefined, head
 }
 
 /**
- * The trial whose open attempt the request's key proves (rule 5); without a trial in the URL, the one that the key names. The
+ * The trial whose open attempt the request's key proves (invariant 5); without a trial in the URL, the one that the key names. The
  * recording transaction checks the fence again. `keyed`: also where the URL alone would do.
  */
 export const openTrialOf = (deps: GatewayDeps, named: string | undefined, headers: Headers, { keyed = false } = {}): Promise<TrialNow> =>

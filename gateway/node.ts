@@ -65,7 +65,7 @@ export type NodeGateway = {
 
 /**
  * Its few prepared statements are the same for any values, and planning them costs more than running them. A commit is on disk
- * when it is told of, whatever the role's or the database's default (rule 1).
+ * when it is told of, whatever the role's or the database's default (invariant 1).
  */
 const SESSION = '-c plan_cache_mode=force_generic_plan -c synchronous_commit=on';
 

@@ -1,5 +1,5 @@
 /**
- * How many more groups may start (rule 10 of the design), counted in trials: one that runs on after its group was taken holds its place,
+ * How many more groups may start (invariant 10), counted in trials: one that runs on after its group was taken holds its place,
  * and one that came to nothing gives it back. Never more than the run will train on.
  */
 export function room(input: {

@@ -14,7 +14,7 @@ import { hasStragglers, type Settings } from './settings.ts';
 
 export type Audited = { db: Database; runId: string; iterations: number; settings: Settings; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
 
-/** Rules 1, 5, 6, 7 and 11 of a run that ended, asked of the store, of the files, and of what its engine and an agent outside saw. Empty: all hold. */
+/** Invariants 1, 5, 6, 7 and 11 of a run that ended, asked of the store, of the files, and of what its engine and an agent outside saw. Empty: all hold. */
 export async function auditChaos(run: Audited): Promise<string[]> {
   const { db, runId, iterations, settings, restarted } = run;
   const found = await Promise.all([
@@ -31,7 +31,7 @@ export async function auditChaos(run: Audited): Promise<string[]> {
 async function recordedBeforeAnswered({ db, witnessed }: Audited): Promise<string[]> {
   const rows = await db.select({ response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId)).where(and(eq(calls.status, 'completed'), isNull(trials.runId)));
   const recorded = new Set(rows.map(({ response }) => reply.parse(JSON.parse(String(response))).id));
-  return witnessed.filter((id) => !recorded.has(id)).map((id) => `rule 1: an agent saw reply ${id} end, and it is not recorded`);
+  return witnessed.filter((id) => !recorded.has(id)).map((id) => `invariant 1: an agent saw reply ${id} end, and it is not recorded`);
 }
 
 async function fencedAttempts({ db, runId, settings }: Audited): Promise<string[]> {
@@ -55,11 +55,11 @@ async function fencedAttempts({ db, runId, settings }: Audited): Promise<string[
       .where(and(ofRun, sql`${attempts.outcome} is distinct from ${trials.outcome}`, unlessCut)),
   ]);
   return [
-    ...orphans.map(({ id }) => `rule 5: call ${id} is of an attempt that was never opened`),
-    ...overtaken.map(({ id }) => `rule 5: call ${id} was recorded after the next attempt was opened`),
-    ...uncounted.map(({ id }) => `rule 5: trial ${id} counts other calls than it has`),
-    ...open.map(({ id }) => `rule 5: an attempt of trial ${id} never ended`),
-    ...unlike.map(({ id }) => `rule 5: trial ${id} and its last attempt differ in their outcome`),
+    ...orphans.map(({ id }) => `invariant 5: call ${id} is of an attempt that was never opened`),
+    ...overtaken.map(({ id }) => `invariant 5: call ${id} was recorded after the next attempt was opened`),
+    ...uncounted.map(({ id }) => `invariant 5: trial ${id} counts other calls than it has`),
+    ...open.map(({ id }) => `invariant 5: an attempt of trial ${id} never ended`),
+    ...unlike.map(({ id }) => `invariant 5: trial ${id} and its last attempt differ in their outcome`),
   ];
 }
 
@@ -68,18 +68,18 @@ async function onlyTheVerifierGivesRewards({ db, runId, settings }: Audited): Pr
   const rows = await db.select().from(trials).where(eq(trials.runId, runId));
   const ours = await db.select({ id: attempts.trialId }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId))
     .where(and(eq(trials.runId, runId), inArray(attempts.outcome, ['infra_error', 'cancelled']), eq(attempts.attempt, trials.attempt), isNotNull(trials.rewards)));
-  const faults = ours.map(({ id }) => `rule 6: trial ${id} has a reward though its attempt failed for our reasons`);
+  const faults = ours.map(({ id }) => `invariant 6: trial ${id} has a reward though its attempt failed for our reasons`);
   for (const { id, outcome, reason, rewards, attempt } of rows) {
     if (hasStragglers(settings) && rewards === null && isCut({ outcome, reason })) continue;
     if (outcome !== 'scored') {
-      faults.push(`rule 6: trial ${id} ended as ${outcome}: ${reason}`);
+      faults.push(`invariant 6: trial ${id} ended as ${outcome}: ${reason}`);
       continue;
     }
     const [last] = await db.select({ response: calls.response }).from(calls)
       .where(and(eq(calls.trialId, id), eq(calls.attempt, attempt), eq(calls.status, 'completed'))).orderBy(desc(calls.seq)).limit(1);
     const mark = last ? markOf(String(last.response)) : null;
     const expected = mark === null ? 'none: its agent was never answered' : mark.right ? 1 : 0;
-    if (rewards?.['reward'] !== expected) faults.push(`rule 6: trial ${id} has the reward ${JSON.stringify(rewards)}, expected ${expected}`);
+    if (rewards?.['reward'] !== expected) faults.push(`invariant 6: trial ${id} has the reward ${JSON.stringify(rewards)}, expected ${expected}`);
   }
   return faults;
 }
@@ -90,21 +90,21 @@ async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
   const files = await db.select().from(batches).where(eq(batches.runId, runId));
   for (const { path, sha256 } of files) {
     const found = readOrNull(path);
-    if (found === null || createHash('sha256').update(found).digest('hex') !== sha256) faults.push(`rule 7: batch ${path} is not what its row says`);
+    if (found === null || createHash('sha256').update(found).digest('hex') !== sha256) faults.push(`invariant 7: batch ${path} is not what its row says`);
   }
   const [newest] = await db.select().from(policyVersions).where(eq(policyVersions.runId, runId)).orderBy(desc(policyVersions.version)).limit(1);
   const said = manifest.safeParse(JSON.parse(String(newest && (readOrNull(join(newest.checkpoint, 'manifest.json')) ?? 'null'))));
-  if (!newest || !said.success || said.data.checkpoint_sha256 !== newest.checkpointSha256) faults.push(`rule 7: the checkpoint of version ${newest?.version} is not what its row says`);
+  if (!newest || !said.success || said.data.checkpoint_sha256 !== newest.checkpointSha256) faults.push(`invariant 7: the checkpoint of version ${newest?.version} is not what its row says`);
   for (const [file, sha256] of Object.entries(said.data?.files ?? {})) {
     const content = readOrNull(join(newest?.checkpoint ?? '', file));
-    if (content === null || createHash('sha256').update(content).digest('hex') !== sha256) faults.push(`rule 7: ${newest?.checkpoint}/${file} is not what its manifest says`);
+    if (content === null || createHash('sha256').update(content).digest('hex') !== sha256) faults.push(`invariant 7: ${newest?.checkpoint}/${file} is not what its manifest says`);
   }
   return faults;
 }
 
 /** What the engine itself logged against what the calls say of it. */
 async function onePoolOneLabel({ db, runId, engine }: Audited): Promise<string[]> {
-  const faults = engine.flatMap(({ fault }) => (fault === undefined ? [] : [`rule 11: the engine: ${fault}`]));
+  const faults = engine.flatMap(({ fault }) => (fault === undefined ? [] : [`invariant 11: the engine: ${fault}`]));
   const sampled = Map.groupBy(engine.filter(({ serial }) => serial !== undefined), ({ serial }) => serial);
   const rows = await db.select({ id: calls.id, label: calls.policyLabel, version: calls.policyVersion, response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'))).orderBy(asc(calls.seq));
@@ -112,12 +112,12 @@ async function onePoolOneLabel({ db, runId, engine }: Audited): Promise<string[]
     // With staleness weights may change between the call's start, whose label it carries, and its first token.
     const entries = sampled.get(markOf(String(response))?.serial ?? '') ?? [];
     const isAsSaid = entries.some((each) => each.label === versionLabel(runId, version ?? -1) && each.salt === encodeURIComponent(label ?? ''));
-    if (!isAsSaid) faults.push(`rule 11: call ${id} says version ${version} (${label} at its start), its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
+    if (!isAsSaid) faults.push(`invariant 11: call ${id} says version ${version} (${label} at its start), its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
   }
   const unconfirmed = await db.select({ id: calls.id, version: calls.policyVersion }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
     .leftJoin(publications, and(eq(publications.runId, trials.runId), eq(publications.version, calls.policyVersion)))
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), isNull(publications.version)));
-  return [...faults, ...unconfirmed.map(({ id, version }) => `rule 11: call ${id} was sampled from version ${version}, which no replica confirmed`)];
+  return [...faults, ...unconfirmed.map(({ id, version }) => `invariant 11: call ${id} was sampled from version ${version}, which no replica confirmed`)];
 }
 
 /** A straggler that its group or its run did not wait for; what the run's end cut has no outcome, for a resume to try it again. */

@@ -32,7 +32,7 @@ export function reportOf(outcomes: Outcome[]): string {
     '',
     ...outcomes.filter(({ ended }) => ended !== 'completed').map(({ run, ended }) => `${run} did not finish: ${ended}`),
     ...resumed.map((each) => `blocked, then resumed: ${each}`),
-    broken.length === 0 ? 'rules 1, 5, 6, 7 and 11 hold in every run, and nothing was left running' : `what does not hold (${broken.length}):`,
+    broken.length === 0 ? 'invariants 1, 5, 6, 7 and 11 hold in every run, and nothing was left running' : `what does not hold (${broken.length}):`,
     ...broken.map((each) => `  ${each}`),
   ].join('\n');
 }

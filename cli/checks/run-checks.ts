@@ -6,6 +6,7 @@ import { progressLine } from '../progress.ts';
 import { capture } from './capture.ts';
 import { failed, notChecked, passed, type Check, type Verdict } from './check.ts';
 import { npmLicences, pythonLicences } from './licences/check-licences.ts';
+import { references } from './references/check-references.ts';
 import { npmVulnerabilities } from './vulnerabilities/npm-audit.ts';
 import { pythonVulnerabilities } from './vulnerabilities/pip-audit.ts';
 
@@ -15,6 +16,7 @@ const CHECKS: readonly Check[] = [
   { name: 'types', run: (signal) => command([bin('tsc'), '--noEmit'], signal) },
   { name: 'lint', run: (signal) => command([bin('oxlint'), '--deny-warnings'], signal) },
   { name: 'ruff', run: ruff },
+  { name: 'references', run: references },
   { name: 'npm-licences', run: npmLicences },
   { name: 'python-licences', run: pythonLicences },
   { name: 'npm-vulnerabilities', run: npmVulnerabilities },

@@ -3,8 +3,8 @@ import { Argument, type Command } from 'commander';
 export function register(root: Command): void {
   root
     .command('check', { hidden: true })
-    .description("check the project's types, style, licences and known vulnerabilities; a check that needs a package index or an installation reports when it is missing")
-    .addArgument(new Argument('[checks...]', 'types, lint, ruff, npm-licences, python-licences, npm-vulnerabilities, python-vulnerabilities; all without'))
+    .description("check the project's types, style, links between documents, licences and known vulnerabilities; a check that needs a package index or an installation reports when it is missing")
+    .addArgument(new Argument('[checks...]', 'types, lint, ruff, references, npm-licences, python-licences, npm-vulnerabilities, python-vulnerabilities; all without'))
     .addHelpText('after', '\nExamples:\n  $ npm run check\n  $ npm run check -- npm-licences python-licences')
     .action(async (names: string[]) => {
       const [{ CHECK_NAMES, runChecks }, { untilSignalled }, { TrialgateError }] = await Promise.all([

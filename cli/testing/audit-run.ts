@@ -6,7 +6,7 @@ import type { Database } from '../../store/database.ts';
 import { attempts, calls, groups, iterations, policyVersions, publications, replicas, trials } from '../../store/schema.ts';
 
 /**
- * What must hold of a run that ended, whatever was killed meanwhile (rules 1, 5, 7 and 11), asked of the store. Empty: all holds.
+ * What must hold of a run that ended, whatever was killed meanwhile (invariants 1, 5, 7 and 11), asked of the store. Empty: all holds.
  * `restarted`: engines may have been started anew since the last publication; they then say `default`. `stragglers`: the run's end may
  * have cut some, whose attempt has ended then.
  */

@@ -24,5 +24,8 @@ function logprobsOf({ route, wants }: ModelRequest, { logprobs, top_logprobs }: 
   return { logprobs: true, top_logprobs: wants.logprobs ? (top_logprobs ?? 0) : 0 };
 }
 
-/** vLLM takes at most 128 characters, and neither `@` nor `/`. */
+/**
+ * vLLM takes at most 128 characters, and neither `@` nor `/`. An engine outside any run may have any text as its label, so all of it is
+ * encoded; the version is at its end, which is kept. The canary has a salt of its own (`gpu-workers/trialgate_gpu/engine.py`).
+ */
 const cacheSalt = (label: string): string => encodeURIComponent(label).slice(-128);

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { CLIENTS } from './all.ts';
@@ -39,23 +39,6 @@ test('no tracked text file has a merge conflict marker', () => {
   // git ends with 1 if it finds nothing.
   expect([status, stdout, stderr]).toEqual([1, '', '']);
 });
-
-test('every link between the documents leads to a file, and to a heading of it', () => {
-  const { stdout } = spawnSync('git', ['ls-files', '*.md'], { cwd: REPOSITORY, encoding: 'utf8' });
-  const broken = stdout.trim().split('\n').flatMap((document) => {
-    const text = readFileSync(join(REPOSITORY, document), 'utf8');
-    const links = [...text.replaceAll(/```[^]*?```/g, '').matchAll(/\]\((?!https?:)([^)\s#]*)(?:#([^)\s]*))?\)/g)];
-    return links.flatMap(([link, path = '', heading]) => {
-      const target = path === '' ? join(REPOSITORY, document) : join(REPOSITORY, dirname(document), path);
-      const isThere = existsSync(target) && (heading === undefined || headingsOf(readFileSync(target, 'utf8')).includes(heading));
-      return isThere ? [] : [`${document}: ${link}`];
-    });
-  });
-  expect(broken).toEqual([]);
-});
-
-/** Returns the anchors that GitHub gives the headings of a page. */
-const headingsOf = (text: string): string[] => [...text.matchAll(/^#+ (.*)$/gm)].map(([, heading = '']) => heading.toLowerCase().replaceAll(/[^\w\- ]/g, '').replaceAll(' ', '-'));
 
 test('the index has all figures', () => {
   expect(read('README')).toBe(withModes(read('README'), rows, true));

@@ -45,7 +45,7 @@ export class PoolMemory {
   }
 }
 
-/** Finds each call a replica, and says afterwards whether its label held (rule 11). */
+/** Finds each call a replica, and says afterwards whether its label held (invariant 11). */
 export class EnginePool {
   readonly #options: PoolOptions;
   readonly #replicas = new Map<string, Replica>();

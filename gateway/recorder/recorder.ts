@@ -1,6 +1,6 @@
 import type { CallRecord } from '../../store/queries/record-calls.ts';
 
-/** Keeps calls (rule 1). */
+/** Keeps calls (invariant 1). */
 export interface Recorder {
   /**
    * Resolves once the call is committed, or refused: its attempt is closed, or what it had reserved of the trial's budgets was lost.

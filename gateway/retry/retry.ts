@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 
-/** The request's information about earlier and later tries (rule 4). */
+/** The request's information about earlier and later tries (invariant 4). */
 export type Retry = {
   /** True when the client says that it may have tried before. */
   isRetry: boolean;

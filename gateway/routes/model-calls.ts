@@ -84,7 +84,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     });
   }
 
-  /** Answers a client's second try with the reply that the first try did not receive whole (rule 4). */
+  /** Answers a client's second try with the reply that the first try did not receive whole (invariant 4). */
   async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
     const { digest, key, isRetry, isPossible } = request.retry;
     if (!isPossible) return begin(trial, request, agent, leaveOpen, null);

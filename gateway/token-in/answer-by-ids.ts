@@ -15,7 +15,7 @@ const RENDER = '/v1/chat/completions/render';
 
 /**
  * Answers a request by the engine's routes for ids. When the request continues a recorded turn, the engine renders it, the recorded ids
- * replace the rendered history, and the engine generates from ids (rule 3). Any other request is answered here only when the engine returns
+ * replace the rendered history, and the engine generates from ids (invariant 3). Any other request is answered here only when the engine returns
  * sampling masks, which its ordinary routes do not. Returns null when neither holds; the caller then uses the ordinary route.
  */
 export async function answerByIds(call: Call, replica: Replica, traits: EngineTraits | null, body: JsonObject): Promise<Answer | null> {

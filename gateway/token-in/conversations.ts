@@ -22,7 +22,7 @@ export type Past = {
   /** Whether a reply follows that turn which is not the recorded one: the history was edited there. */
   isEdited: boolean;
   isFirst: boolean;
-  /** The recorded call that the request has most in common with, and the contents that are stored already (rule 9). */
+  /** The recorded call that the request has most in common with, and the contents that are stored already (invariant 9). */
   base: Base | null;
   known: KnownContents;
 };

@@ -29,7 +29,11 @@ def _client(url: str) -> httpx.AsyncClient:
 
 
 def cache_salt(label: str) -> str:
-    """vLLM refuses `@` and `/` in a salt; run ids have no `:`, so labels stay distinct."""
+    """Returns the salt of the canary's prompt. vLLM refuses `@` and `/`; run ids have no `:`, so labels stay distinct.
+
+    The gateway makes another salt of the same label (`gateway/chat/engine-body.ts`), which encodes any text that an
+    engine may have as its label. The two need not agree: the canary must only not reuse what an earlier label computed.
+    """
     return label.replace("@", ":")
 
 

@@ -1,4 +1,4 @@
-"""Publishes a checkpoint to every replica of a pool, and proves on each that it arrived (design, rule 11).
+"""Publishes a checkpoint to every replica of a pool, and proves on each that it arrived (invariant 11).
 
 A replica counts when its label reads back as the new one, its tensors' checksums equal the other replicas' and differ
 from the version before, and its canary differs little from the trainer's. While weights are being loaded the label is

@@ -62,7 +62,12 @@ class Trainer:
         self._state = self._state_sha256 = None
 
     def train_step(self, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
-        """See `TrainStep` in README.md for request and result.
+        """Makes version `version` from `parent_checkpoint`.
+
+        `request` has `run_id`, `version`, `parent_checkpoint` (a folder), `batch_path`, `batch_sha256`, `home` (the
+        folder of the deployment) and `trainer` (the settings of `settings.py`). The result has `step_key`, `checkpoint`
+        (a folder), `checkpoint_sha256`, `canary`, `metrics`, `skipped` (why the step made no update, or null) and
+        `reused` (whether an earlier try had finished the step). `activities/gpu-contract.ts` has both as types.
 
         Raises `GpuWorkerError`, or `Cancelled` with nothing changed.
         """

@@ -3,7 +3,7 @@ import { sharedLength } from '../ids.ts';
 import type { Content } from './content.ts';
 import { itemKey, type Outline } from './outline.ts';
 
-/** A committed call of the same attempt, by which a later one is stored shorter (rule 9). */
+/** A committed call of the same attempt, by which a later one is stored shorter (invariant 9). */
 export type Base = {
   callId: string;
   /** Its prompt and completion. */

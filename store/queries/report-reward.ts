@@ -5,7 +5,7 @@ import { trials } from '../schema.ts';
 import { lockTrial, type Trial } from './transaction.ts';
 
 /**
- * Notes what an agent outside any run says it has earned. A run's rewards are its verifier's (rule 6): there, and for a second
+ * Notes what an agent outside any run says it has earned. A run's rewards are its verifier's (invariant 6): there, and for a second
  * number that differs from the first, it throws `reward_refused`. `attempt`: the one that speaks; absent: the current one.
  */
 export async function reportReward(db: Database, input: { trialId: string; attempt?: number; reward: number }): Promise<Trial> {

@@ -4,7 +4,7 @@ import { bytes } from './column-types.ts';
 /**
  * Completed calls whose reply may not have reached the agent whole, and whose client marks its retries. The statement that records a call
  * adds its row, so that the row remains when a gateway dies. The gateway removes rows in batches some moments after their replies were
- * delivered. A retry removes a row together with the reply, so that each reply is replayed at most once (rule 4).
+ * delivered. A retry removes a row together with the reply, so that each reply is replayed at most once (invariant 4).
  */
 export const undeliveredCalls = pgTable(
   'undelivered_calls',

@@ -15,7 +15,7 @@ export type Trial = {
 
 export type Group = {
   readonly ordinal: number;
-  /** As `running` and `accepted` of rule 10 count it. */
+  /** As `running` and `accepted` of invariant 10 count it. */
   state: 'running' | 'eligible' | 'consumed' | 'dropped';
   trials: Trial[];
 };

@@ -2,12 +2,12 @@
 export type Rules = {
   /** How many trials the engines sample at once. */
   slots: number;
-  /** `batch` of rule 10: what one step takes. */
+  /** `batch` of invariant 10: what one step takes. */
   groupsPerStep: number;
   groupSize: number;
   /** A step's starting version less the version that sampled a trial's first token. */
   maxStaleness: number;
-  /** `max_concurrent` of rule 10. */
+  /** `max_concurrent` of invariant 10. */
   maxConcurrentGroups: number;
   /** A group starts only while fewer trials than this run or wait for a slot. */
   maxConcurrentTrials: number;

@@ -22,7 +22,7 @@ test('a step trains on a trial that is older than the limit, or on one twice', (
   }
 });
 
-test('more trials run than there are slots, or more are under way than rule 10 allows', () => {
+test('more trials run than there are slots, or more are under way than invariant 10 allows', () => {
   for (const { rules, name } of all.filter((policy) => policy.rules.overSampling === 0 && policy.rules.stragglers !== 'cancel')) {
     const simulation = new Simulation(rules, new Durations(2, 16));
     while (simulation.steps < 30) {

@@ -20,7 +20,7 @@ export class Simulation {
   engineNow = 0;
   /** What the engines have. */
   version = 0;
-  /** Successful steps: `version` of rule 10. */
+  /** Successful steps: `version` of invariant 10. */
   steps = 0;
   trained = 0;
   /** Slot-time in which no trial ran, by what the trainer did. */
@@ -129,7 +129,7 @@ export class Simulation {
     trial.state = as;
   }
 
-  /** Starts what may start: groups by rule 10, their trials on free slots. */
+  /** Starts what may start: groups by invariant 10, their trials on free slots. */
   #pump(): void {
     const { slots, groupSize, overSampling, holds, deadline } = this.rules;
     for (let capacity = holds !== 'nothing' && this.isTraining ? 0 : this.#capacity(); capacity >= 1; capacity--) {

@@ -1,0 +1,20 @@
+/** `named`: every file that its section names, those of `code` and `tests` among them. */
+export type Invariant = { number: number; code: string[]; tests: string[]; named: string[] };
+
+/** Returns the numbered sections of the page of invariants. */
+export function readInvariants(page: string): Invariant[] {
+  return [...page.matchAll(/^## (\d+)\. .*\n([^]*?)(?=^## |$(?![^]))/gm)].map(([, number, section = '']) => ({
+    number: Number(number),
+    code: filesIn(/^- Code: .*$/m.exec(section)?.[0] ?? ''),
+    tests: filesIn(/^- Tests: .*$/m.exec(section)?.[0] ?? ''),
+    named: filesIn(section),
+  }));
+}
+
+const filesIn = (text: string): string[] => [...text.matchAll(/`([\w.-]+(?:\/[\w.-]+)+\.\w+)`/g)].map(([, file = '']) => file);
+
+/** Returns the numbers in "invariant 7" and "invariants 1, 5 and 7", also where a comment breaks the line before the number. */
+export function citedInvariants(text: string): number[] {
+  const lines = text.replaceAll(/\n[ \t]*(?:\*|\/\/|#)?[ \t]*/g, ' ');
+  return [...lines.matchAll(/\binvariants?\]? (\d+(?:(?:, | and |, and )\d+)*)/gi)].flatMap(([, numbers = '']) => (numbers.match(/\d+/g) ?? []).map(Number));
+}
