@@ -10,7 +10,7 @@ import type { Database } from '../../store/database.ts';
 import { attempts, batches, calls, policyVersions, publications, trials } from '../../store/schema.ts';
 import { markOf } from './answers.ts';
 import type { EngineEntry } from './engine-log.ts';
-import { hasStragglers, type Settings } from './settings.ts';
+import { hasStragglers, SETTINGS, type Settings } from './settings.ts';
 
 export type Audited = { db: Database; runId: string; iterations: number; settings: Settings; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
 
@@ -103,16 +103,18 @@ async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
 }
 
 /** What the engine itself logged against what the calls say of it. */
-async function onePoolOneLabel({ db, runId, engine }: Audited): Promise<string[]> {
+async function onePoolOneLabel({ db, runId, settings, engine }: Audited): Promise<string[]> {
   const faults = engine.flatMap(({ fault }) => (fault === undefined ? [] : [`invariant 11: the engine: ${fault}`]));
   const sampled = Map.groupBy(engine.filter(({ serial }) => serial !== undefined), ({ serial }) => serial);
   const rows = await db.select({ id: calls.id, label: calls.policyLabel, version: calls.policyVersion, response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'))).orderBy(asc(calls.seq));
   for (const { id, label, version, response } of rows) {
-    // With staleness weights may change between the call's start, whose label it carries, and its first token.
     const entries = sampled.get(markOf(String(response))?.serial ?? '') ?? [];
-    const isAsSaid = entries.some((each) => each.label === versionLabel(runId, version ?? -1) && each.salt === encodeURIComponent(label ?? ''));
-    if (!isAsSaid) faults.push(`invariant 11: call ${id} says version ${version} (${label} at its start), its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
+    // The salt is the label at the call's start. With staleness weights may change between that and the first token, whose label the call carries.
+    const oldest = SETTINGS[settings]?.max_staleness === 0 ? (version ?? 0) : 0;
+    const salts = Array.from({ length: (version ?? -1) + 1 - oldest }, (_, i) => encodeURIComponent(versionLabel(runId, oldest + i)));
+    const isAsSaid = entries.some((each) => each.label === versionLabel(runId, version ?? -1) && salts.includes(each.salt ?? ''));
+    if (!isAsSaid) faults.push(`invariant 11: call ${id} says version ${version} (${label} at its first token), its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
   }
   const unconfirmed = await db.select({ id: calls.id, version: calls.policyVersion }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
     .leftJoin(publications, and(eq(publications.runId, trials.runId), eq(publications.version, calls.policyVersion)))
