@@ -44,8 +44,8 @@ export default defineConfig({
           maxWorkers: 2,
           sequence: { groupOrder: 1 },
           // A publication asks the engine for 1,024 log-probabilities, which takes half a minute where bfloat16 is emulated.
-          testTimeout: 1_500_000,
-          hookTimeout: 1_500_000,
+          testTimeout: 900_000,
+          hookTimeout: 900_000,
         },
       },
     ],

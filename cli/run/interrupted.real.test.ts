@@ -6,7 +6,7 @@ import { groupOf } from '../supervisor/processes.ts';
 import { readState } from '../supervisor/state.ts';
 import { TestDeployment } from '../testing/deployment.ts';
 
-test('Ctrl-C leaves a process of the quickstart running, or ends it as if it were done', async () => {
+test('Ctrl-C ends the quickstart and each of its processes, with the exit code of an interrupted command', async () => {
   const deployment = await TestDeployment.create();
   try {
     const child = spawn(INSTALLS.node, [INSTALLS.main, 'quickstart'], { env: deployment.env, cwd: deployment.home, stdio: ['ignore', 'pipe', 'pipe'] });

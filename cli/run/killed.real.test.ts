@@ -12,13 +12,13 @@ import { REPOSITORY } from '../folders.ts';
 import { auditRun } from '../testing/audit-run.ts';
 import { shallowModel } from '../../gateway/testing/shallow-model.ts';
 import { TestDeployment } from '../testing/deployment.ts';
-import { enginePaused } from '../testing/engine-paused.ts';
+import { enginePaused } from '../testing/engine-pause.ts';
 import { Witness } from '../testing/witness.ts';
 import { socketFolder } from '../supervisor/plan.ts';
 import { withDeployment } from './connect.ts';
 
 let folder: string;
-/** Of 8 layers: a death costs the same whatever the depth, and what is done again is done sooner. */
+/** Of 4 layers: a death costs the same whatever the depth, and what is done again is done sooner. */
 let model: string;
 let deployment: TestDeployment;
 let db: Database;
@@ -26,7 +26,7 @@ let db: Database;
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'trialgate-killed-'));
   await chmod(folder, 0o755);
-  model = await shallowModel(join(folder, 'model'), 8);
+  model = await shallowModel(join(folder, 'model'), 4);
   deployment = await TestDeployment.create({ TRIALGATE_MODEL: model });
   await deployment.up();
   db = openDatabase(connectionsOf(deployment.config).databaseUrl);
@@ -102,7 +102,7 @@ async function ended(): Promise<string> {
   return 'still running';
 }
 
-test('a SIGKILL of any process, or of all, costs finished work or repeats it', async () => {
+test('after a SIGKILL of any process, or of all, a run goes on: no finished work is lost or repeated', async () => {
   const witness = new Witness(deployment);
   await startTraining();
   for (const [iteration, victim, phase] of KILLS) {

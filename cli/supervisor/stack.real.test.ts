@@ -67,7 +67,7 @@ async function query(url: string, sql: string): Promise<unknown[]> {
 }
 
 describe('a component that is killed', () => {
-  it('stays away, comes back elsewhere, or without its data', async () => {
+  it('comes back at its address, with its data', async () => {
     const stack = await start('killed', ['postgres', 'temporal']);
     const { databaseUrl } = stack.plan;
     const temporals = () => processesNaming(stack.plan.folders.temporalDb);
@@ -96,7 +96,7 @@ describe('a component that is killed', () => {
 });
 
 describe('a supervisor that is killed', () => {
-  it('leaves processes behind that the next one trips over', async () => {
+  it('leaves processes that the next supervisor ends before it starts its own', async () => {
     const home = path.join(folder, 'orphaned');
     const supervisor = supervise(home);
     await until(() => readState(home)?.status === 'ready');
@@ -112,7 +112,7 @@ describe('a supervisor that is killed', () => {
     await stack.stop();
   });
 
-  it('leaves processes behind that `down` does not end', async () => {
+  it('leaves processes that `down` ends', async () => {
     const home = path.join(folder, 'orphaned');
     const supervisor = supervise(home);
     await until(() => readState(home)?.status === 'ready' && readState(home)?.supervisor.pid === supervisor.pid);
@@ -135,7 +135,7 @@ function supervise(home: string): ChildProcess {
   return spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
 }
 
-it('a deployment of several gateways starts one, on a port that the workers do not know, or another when that dies', async () => {
+it('a deployment of several gateways starts all, each on a port that the workers know, and restarts one that dies on its port', async () => {
   const stack = await start('gateways', ['postgres', 'gateway'], { gateways: '3', engines: 'http://127.0.0.1:9' });
   const config = configIn(path.join(folder, 'gateways'), { gateways: '3' });
   const answering = async () => Promise.all(connectionsOf(config).gatewayUrls.map(async (url) => (await fetch(`${url}/health`)).status));
@@ -154,14 +154,14 @@ it('a deployment of several gateways starts one, on a port that the workers do n
   }
 });
 
-it('lets two supervisors of one deployment run', async () => {
+it('a second supervisor of a deployment is refused while the first runs', async () => {
   const stack = await start('locked', []);
   await expect(start('locked', [])).rejects.toThrow(/already up/);
   await stack.stop();
   await (await start('locked', [])).stop();
 });
 
-it('does not say which port is taken and how to choose another', async () => {
+it('a port that is taken ends the start, and the message names the port and the setting that chooses another', async () => {
   const server = createServer().listen(0, '127.0.0.1');
   await until(() => server.listening);
   const address = server.address();

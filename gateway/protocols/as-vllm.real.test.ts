@@ -101,7 +101,7 @@ beforeAll(async () => {
   }
 });
 
-test.each(EACH)('$what sounds otherwise through the gateway than from vLLM itself (stream: $stream)', ({ what, stream }) => {
+test.each(EACH)('$what is answered through the gateway as by vLLM itself (stream: $stream)', ({ what, stream }) => {
   const both = heard.get(`${what} ${stream}`);
   expect(both?.direct).toMatchObject({ status: 200 });
   expect(both?.through).toEqual(both?.direct);
