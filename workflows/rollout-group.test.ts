@@ -5,7 +5,7 @@ import type { GroupPlan } from '../activities/group-plan.ts';
 import { until } from '../store/testing/until.ts';
 import { FakeWorld } from './fake-activities.ts';
 import type { GroupReport, RunStatusReport } from './messages.ts';
-import { withWorkers } from './testing.ts';
+import { endWorkers, withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
 type Activity = (input: never) => Promise<unknown>;
@@ -28,7 +28,7 @@ async function hold(freed: Promise<void>): Promise<void> {
   await Promise.race([freed, sleep('1h')]).finally(() => clearInterval(beat));
 }
 
-test('a trial that failed for reasons of ours makes up a quorum, and one that runs is cut for it', async () => {
+test('a trial that failed for reasons of ours counts for no quorum, and none that runs is cut for it', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const group = plan();
@@ -46,7 +46,7 @@ test('a trial that failed for reasons of ours makes up a quorum, and one that ru
   });
 });
 
-test('a trial that fails for reasons of ours is tried again at once, or for ever', async () => {
+test('a trial that fails for reasons of ours is tried again after a wait, and max_attempts times in all', async () => {
   const world = new FakeWorld();
   const group = plan();
   world.config.max_attempts = 3;
@@ -61,7 +61,7 @@ test('a trial that fails for reasons of ours is tried again at once, or for ever
   expect([1, 2, 3, 4].map((attempt) => world.count(`seal ${group.trialPrefix}-0 ${attempt} infra_error`))).toEqual([1, 1, 1, 0]);
 });
 
-test('a trial that is skipped while it is verified is trained on', async () => {
+test('a trial that is skipped while it is verified is not trained on', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const group = plan();
@@ -79,7 +79,7 @@ test('a trial that is skipped while it is verified is trained on', async () => {
   });
 });
 
-test('a trial that is cut before it was opened keeps its group, or an attempt that stands', async () => {
+test('a trial that is cut before it was opened ends, and its attempt is left to the store', async () => {
   const world = new FakeWorld();
   const group = plan();
   const sealed: unknown[] = [];
@@ -94,7 +94,7 @@ test('a trial that is cut before it was opened keeps its group, or an attempt th
   expect(sealed).toEqual([{ trialId: `${group.trialPrefix}-0`, outcome: 'truncated', reason: 'cut between two attempts' }]);
 });
 
-test('a run waits for a group whose workflow failed', async () => {
+test('a group whose workflow failed is run again', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { iterations: 1 });
@@ -112,8 +112,8 @@ test('a run waits for a group whose workflow failed', async () => {
 });
 
 test.each([
-  ['each straggler is told of, though no step waits for it', {}, 2, 0],
-  ['a straggler is not told of, though a step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
+  ['a straggler is not told of where no step waits for it', {}, 2, 0],
+  ['a straggler is told of where a step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
   ['a group that waits for one that makes it useful ends with its last', {}, 3, 1],
 ])('%s', async (_, settings, times, waits) => {
   const world = new FakeWorld();
@@ -137,7 +137,7 @@ test.each([
   expect(told).toBe(times);
 });
 
-test('a straggler that no look tells of runs on after its run', async () => {
+test('a straggler that no look tells of ends with its run', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { group_quorum: 1, max_staleness: 1, stragglers: 'carry_over' });
@@ -152,7 +152,7 @@ test('a straggler that no look tells of runs on after its run', async () => {
   });
 });
 
-test('a trial that is given more time than its iteration has is cut with that', async () => {
+test('a trial that is given more time than its iteration has is not cut with that', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   world.config.iterations = 1;
@@ -179,7 +179,7 @@ test('a trial that is given more time than its iteration has is cut with that', 
   });
 });
 
-test('a trial that is given more time than its evaluation has is cut with that', async () => {
+test('a trial that is given more time than its evaluation has is not cut with that', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { iterations: 0, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
@@ -205,7 +205,7 @@ test('a trial that is given more time than its evaluation has is cut with that',
   });
 });
 
-test('a group that was cut is given more time, or says that its deadline was in 1970', async () => {
+test('a group that was cut is given no more time, and says when it was cut', async () => {
   const world = new FakeWorld();
   const group = plan();
   const before = Date.now();
@@ -236,20 +236,21 @@ test('a group that was cut is given more time, or says that its deadline was in 
   expect(world.log.filter((entry) => entry.startsWith('extend'))).toEqual([]);
 });
 
-test('a cut is lost to an extension that came with it', async () => {
+test('a cut holds against an extension that came with it', async () => {
   const world = new FakeWorld();
   world.runAgent = async () => {
     await hold(Promise.withResolvers<void>().promise);
     return { outcome: null, seconds: {} };
   };
   // No worker runs yet: both come with its first task.
+  await endWorkers(environment);
   const running = await start({ ...plan(), size: 1 });
   await running.signal('cut');
   await running.signal('extend', { member: 0, seconds: 5000 });
   await during(world, {}, async () => expect(await running.result()).toEqual(['truncated']));
 });
 
-test('what a trial was given before its agent began is taken away', async () => {
+test('a trial keeps the time that it was given before its agent began', async () => {
   const world = new FakeWorld();
   const [opening, opened, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   world.runAgent = async () => {

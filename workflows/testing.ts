@@ -38,20 +38,39 @@ export function installRuntime(): void {
 
 type Connection = Temporal['nativeConnection'];
 
-/** Workers that run, by their connection. */
-const openWorkers = new Map<Connection, Map<Worker, Promise<void>>>();
+type Running = Map<Worker, Promise<void>>;
 
-/** Ends the workers that a test left because it hung: they would keep the next test's workers from starting, and the connection from closing. */
-async function endLeftWorkers(connection: Connection): Promise<void> {
-  const left = openWorkers.get(connection) ?? new Map<Worker, Promise<void>>();
-  for (const worker of left.keys()) if (worker.getState() === 'RUNNING') worker.shutdown();
-  await Promise.allSettled(left.values());
-  openWorkers.delete(connection);
+/** Workers that run, by their connection. A file's tests share the one for workflows: loading their code is most of a worker's start. */
+const workflowWorkers = new Map<Connection, Running>();
+const activityWorkers = new Map<Connection, Running>();
+
+async function end(running: Running = new Map<Worker, Promise<void>>()): Promise<void> {
+  for (const worker of running.keys()) if (worker.getState() === 'RUNNING') worker.shutdown();
+  await Promise.all(running.values());
+}
+
+/** Ends the workers that a test left because it hung: they would keep the next test's workers from starting. */
+async function endLeftActivities(connection: Connection): Promise<void> {
+  await end(activityWorkers.get(connection)).catch(() => {});
+  activityWorkers.delete(connection);
+}
+
+/** Until the next `withWorkers`, no worker takes a workflow's task. Open workers would also keep the connection from closing. */
+export async function endWorkers({ nativeConnection: connection }: Pick<Temporal, 'nativeConnection'>): Promise<void> {
+  await endLeftActivities(connection);
+  await end(workflowWorkers.get(connection));
+  workflowWorkers.delete(connection);
+}
+
+async function startWorkflows(connection: Connection): Promise<void> {
+  if (workflowWorkers.has(connection)) return;
+  const worker = await Worker.create({ connection, taskQueue: 'trialgate', workflowBundle: await workflowBundle(), shutdownForceTime: '10s' });
+  workflowWorkers.set(connection, new Map([[worker, worker.run()]]));
 }
 
 /** Stops a server that `startTemporal` started. */
 export async function stopTemporal(environment: TestWorkflowEnvironment): Promise<void> {
-  await endLeftWorkers(environment.nativeConnection);
+  await endWorkers(environment);
   await environment.teardown();
 }
 
@@ -61,29 +80,28 @@ export async function withWorkers<T>(
   activities: Record<string, Record<string, (input: never) => Promise<unknown>>>,
   body: () => Promise<T>,
 ): Promise<T> {
-  await endLeftWorkers(connection);
-  const shared = { connection, shutdownForceTime: '10s' } as const;
+  await endLeftActivities(connection);
+  await startWorkflows(connection);
   // A fake world has no Temporal to ask.
   const real = { awaitClosed: awaitClosed({ temporal: client }) };
-  const workers = await Promise.all([
-    Worker.create({ ...shared, taskQueue: 'trialgate', workflowBundle: await workflowBundle() }),
-    ...Object.entries(activities).map(([taskQueue, each]) =>
+  const workers = await Promise.all(
+    Object.entries(activities).map(([taskQueue, each]) =>
       Worker.create({
-        ...shared,
+        connection,
         taskQueue,
         activities: taskQueue === 'trialgate' ? { ...real, ...each } : each,
+        shutdownForceTime: '10s',
         maxHeartbeatThrottleInterval: '1s',
         defaultHeartbeatThrottleInterval: '1s',
       }),
     ),
-  ]);
-  const open = new Map(workers.map((worker) => [worker, worker.run()]));
-  openWorkers.set(connection, open);
+  );
+  const running: Running = new Map(workers.map((worker) => [worker, worker.run()]));
+  activityWorkers.set(connection, running);
   try {
     return await body();
   } finally {
-    for (const worker of workers) if (worker.getState() === 'RUNNING') worker.shutdown();
-    await Promise.all(open.values());
-    if (openWorkers.get(connection) === open) openWorkers.delete(connection);
+    await end(running);
+    if (activityWorkers.get(connection) === running) activityWorkers.delete(connection);
   }
 }

@@ -17,8 +17,9 @@ const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
 
-test('an iteration samples from anything but the version before it', async () => {
+test('an iteration samples from the version before it', async () => {
   const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
   world.config.evaluation.tasks = ['held-out'];
   await workers(world, async () => (await start(newId())).result());
   const steps = world.log.filter((entry) => !/^(seal|end|acquire|release)/.test(entry));
@@ -30,7 +31,7 @@ test('an iteration samples from anything but the version before it', async () =>
   ]);
 });
 
-test('an infrastructure failure is scored instead of run again under a new attempt', async () => {
+test('an infrastructure failure is run again under a new attempt instead of scored', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.iterations = 1;
@@ -45,7 +46,7 @@ test('an infrastructure failure is scored instead of run again under a new attem
   expect(world.count(`seal ${id}-0.1-0-1 2 scored`)).toBe(1);
 });
 
-test('an engine that restarted is left without its weights', async () => {
+test('an engine that restarted gets its weights again', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   let lost = false;
@@ -61,7 +62,7 @@ test('an engine that restarted is left without its weights', async () => {
   expect(world.count('publish 0 1')).toBe(2);
 });
 
-test('a mend that the run cannot do without is tried once', async () => {
+test('a mend that the run cannot do without is tried again', async () => {
   const world = new FakeWorld();
   world.poolWhole = false;
   world.publish = () => ({ ok: world.log.length > 0 });
@@ -70,7 +71,7 @@ test('a mend that the run cannot do without is tried once', async () => {
   expect(world.log).toEqual(['publish 0 0', 'publish 0 1']);
 });
 
-test('a trial past its group\'s deadline holds the iteration', async () => {
+test('a trial past its group\'s deadline is cut, and holds no iteration', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.iterations = 1;
@@ -87,9 +88,10 @@ test('a trial past its group\'s deadline holds the iteration', async () => {
   expect(world.outcomes.get(`${id}-0.1-0-0`)).toBe('scored');
 });
 
-test('a train step that cannot succeed fails the run instead of parking it', async () => {
+test('a train step that cannot succeed parks the run instead of failing it', async () => {
   const world = new FakeWorld();
   const id = newId();
+  world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   const disk = new FullDisk();
   world.trainStep = disk.work;
@@ -109,9 +111,10 @@ test('a train step that cannot succeed fails the run instead of parking it', asy
   expect(world.takes.get(0)).toBe(1);
 });
 
-test('a resume that comes while the block is still being written is lost', async () => {
+test('a resume that comes while the block is still being written is heard', async () => {
   const world = new FakeWorld();
   const id = newId();
+  world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   const disk = new FullDisk();
   world.trainStep = disk.work;
@@ -128,8 +131,9 @@ test('a resume that comes while the block is still being written is lost', async
   expect(world.count('blocked')).toBe(1);
 });
 
-test('a version that too few replicas confirm stays in the pool', async () => {
+test('a version that too few replicas confirm leaves the pool', async () => {
   const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   let refusing = true;
   world.publish = ({ label }) => (refusing && label.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
@@ -144,7 +148,7 @@ test('a version that too few replicas confirm stays in the pool', async () => {
   });
 });
 
-test('a run that is terminated while it publishes leaves its engines paused', async () => {
+test('a run that is terminated while it publishes leaves no engine paused', async () => {
   const world = new FakeWorld();
   const publishing = Promise.withResolvers<void>();
   const terminated = Promise.withResolvers<void>();
@@ -164,7 +168,7 @@ test('a run that is terminated while it publishes leaves its engines paused', as
   expect(world.count('publish 0 1')).toBe(1);
 });
 
-test('a cancelled run leaves agents running or its pool taken', async () => {
+test('a cancelled run leaves no agent running, and its pool free', async () => {
   const world = new FakeWorld();
   const id = newId();
   const agents = new TirelessAgents();
@@ -181,8 +185,9 @@ test('a cancelled run leaves agents running or its pool taken', async () => {
   expect([...world.outcomes.values()]).toEqual(['cancelled', 'cancelled', 'cancelled', 'cancelled']);
 });
 
-test('a stop ends the run in the middle of an iteration', async () => {
+test('a stop ends the run at the end of its iteration', async () => {
   const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
   world.config.iterations = 5;
   let handle: Awaited<ReturnType<typeof start>> | undefined;
   world.trainStep = async () => void (await handle?.executeUpdate('stop'));
@@ -193,7 +198,7 @@ test('a stop ends the run in the middle of an iteration', async () => {
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
 });
 
-test('an engine that comes back in the middle of a rollout waits for the next publication', async () => {
+test('an engine that comes back in the middle of a rollout gets its weights before the next publication', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const back = Promise.withResolvers<void>();
@@ -211,7 +216,7 @@ test('an engine that comes back in the middle of a rollout waits for the next pu
   expect(world.outcomes.size).toBe(4);
 });
 
-test('a run that waits for a person fills its history with looks at its engines', async () => {
+test('a run that waits for a person does not look at its engines', async () => {
   const world = new FakeWorld();
   world.trainStep = new FullDisk().work;
   /** That are under way: a pause has its own. */
@@ -231,7 +236,7 @@ test('a run that waits for a person fills its history with looks at its engines'
   });
 });
 
-test('a mend is cut off half-way because its run ends', async () => {
+test('a mend is finished though its run ends', async () => {
   const world = new FakeWorld();
   const agents = new TirelessAgents();
   world.runAgent = agents.run;
@@ -256,8 +261,9 @@ test('a mend is cut off half-way because its run ends', async () => {
   expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual(['publish 0 1', 'publish 0 1', 'releasePool']);
 });
 
-test('engines are given the version that they had when they were lost, though another was published since', async () => {
+test('engines that were lost during a publication are given what it left in place', async () => {
   const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
   world.config.iterations = 2;
   const publishing = Promise.withResolvers<void>();
   const runId = newId();
@@ -284,8 +290,9 @@ test('engines are given the version that they had when they were lost, though an
   expect(missing).toEqual([1]);
 });
 
-test('what fails between two iterations fails the run instead of parking it', async () => {
+test('what fails between two iterations parks the run instead of failing it', async () => {
   const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   const general = world.general();
   let failures = 0;
@@ -303,8 +310,9 @@ test('what fails between two iterations fails the run instead of parking it', as
   expect(world.count('close 0.1')).toBe(1);
 });
 
-test('engines that cannot be let go of keep a run from saying how it ended', async () => {
+test('engines that cannot be let go of do not keep a run from saying how it ended', async () => {
   const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   const releasePool = async () => {
     throw ApplicationFailure.nonRetryable('the database is away');
@@ -314,8 +322,9 @@ test('engines that cannot be let go of keep a run from saying how it ended', asy
   expect(world.count('completed')).toBe(1);
 });
 
-test('a publication that fails without an answer leaves engines between two versions', async () => {
+test('after a publication that fails without an answer engines get the version before it', async () => {
   const world = new FakeWorld();
+  world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   let broken = true;
   world.publish = ({ label }) => {
@@ -332,16 +341,16 @@ test('a publication that fails without an answer leaves engines between two vers
   });
 });
 
-test('a version is evaluated more often than every so many iterations, or when the next has its place', async () => {
+test('a version is evaluated every so many iterations, before the next has its place', async () => {
   const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 5, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false } });
+  Object.assign(world.config, { iterations: 5, groups_per_iteration: 1, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false } });
   await workers(world, async () => (await start(newId())).result());
   expect(world.log.filter((entry) => /^(publish|evaluate)/.test(entry))).toEqual([
     'publish 0 1', 'publish 1 1', 'publish 2 1', 'evaluate 2', 'publish 3 1', 'publish 4 1', 'evaluate 4', 'publish 5 1',
   ]);
 });
 
-test('a rollout goes on behind an evaluation that failed, and begins twice', async () => {
+test('a rollout is cut where the evaluation beside it failed, and goes on in its take after a resume', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
   const general = world.general();

@@ -16,7 +16,7 @@ import { openDatabase, type Database } from '../../store/database.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { attempts, trials } from '../../store/schema.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
-import { startTemporal, withWorkers } from '../../workflows/testing.ts';
+import { startTemporal, stopTemporal, withWorkers } from '../../workflows/testing.ts';
 import { reportAttacks, type Attack, type Severity } from './report.ts';
 
 /**
@@ -136,7 +136,7 @@ stack.defer(() => postgres.close());
 const db = openDatabase(postgres.url);
 stack.defer(() => db.$client.end());
 const temporal = await startTemporal();
-stack.defer(() => temporal.teardown());
+stack.defer(() => stopTemporal(temporal));
 
 const rows: Attack[] = [];
 const means: string[] = [];

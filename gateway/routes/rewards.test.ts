@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { readTrial } from '../../store/queries/find-trials.ts';
-import { ADMIN_KEY, useGateway } from '../testing/harness.ts';
+import { ADMIN_KEY, useSharedGateway } from '../testing/harness.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 
 async function report(id: string, key: string, body: unknown) {
   const reply = await gateway.post(`/sessions/${id}/reward`, key, body);
@@ -11,7 +11,7 @@ async function report(id: string, key: string, body: unknown) {
   return error ? [reply.status, error.code] : [reply.status, rest];
 }
 
-test('an agent that scores itself cannot do so, or changes its mind', async () => {
+test('an agent that scores itself does so once, and cannot change its mind', async () => {
   const trial = await gateway.trial();
   const done = [200, { session_id: trial.id, attempt: 1, reported_reward: 0.75 }];
   expect(await report(trial.id, trial.key, { reward: 0.75 })).toEqual(done);
@@ -20,13 +20,13 @@ test('an agent that scores itself cannot do so, or changes its mind', async () =
   expect(await readTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: 0.75, rewards: null, outcome: null });
 });
 
-test('an agent of a run gives itself a reward', async () => {
+test('an agent of a run gives itself no reward', async () => {
   const trial = await gateway.trial({ runId: 'run', groupId: 'run/0.1/0' });
   for (const key of [trial.key, ADMIN_KEY]) expect(await report(trial.id, key, { reward: 1 })).toEqual([409, 'reward_refused']);
   expect(await readTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: null, rewards: null });
 });
 
-test('a key of another trial, of an old attempt or of one that has ended gives a reward', async () => {
+test('no key of another trial, of an old attempt or of one that has ended gives a reward', async () => {
   const [trial, other] = [await gateway.trial(), await gateway.trial()];
   expect(await report(trial.id, other.key, { reward: 1 })).toEqual([401, 'invalid_api_key']);
   const next = await gateway.trial({ trialId: trial.id, attempt: 2 });
@@ -36,19 +36,19 @@ test('a key of another trial, of an old attempt or of one that has ended gives a
   expect(await report(trial.id, ADMIN_KEY, { reward: 1 })).toEqual([200, { session_id: trial.id, attempt: 2, reported_reward: 1 }]);
 });
 
-test('a new attempt begins with the reward of the old one', async () => {
+test('a new attempt begins without the reward of the old one', async () => {
   const trial = await gateway.trial();
   await report(trial.id, trial.key, { reward: 1 });
   await gateway.trial({ trialId: trial.id, attempt: 2 });
   expect(await readTrial(gateway.db, trial.id)).toMatchObject({ attempt: 2, reportedReward: null });
 });
 
-test.each([{}, { reward: 2 }, { reward: -0.1 }, { reward: '1' }, { reward: 1, more: 1 }, 'null', ''])('a bad reward is taken: %j', async (body) => {
+test.each([{}, { reward: 2 }, { reward: -0.1 }, { reward: '1' }, { reward: 1, more: 1 }, 'null', ''])('a bad reward is refused: %j', async (body) => {
   const trial = await gateway.trial();
   expect(await report(trial.id, trial.key, body)).toEqual([400, 'invalid_request']);
 });
 
-test('a reward is read as long as its agent writes it', async () => {
+test('a reward is read to a limit', async () => {
   const trial = await gateway.trial();
   expect(await report(trial.id, trial.key, `{"reward": 1${' '.repeat(8192)}}`)).toEqual([413, 'request_too_large']);
 });

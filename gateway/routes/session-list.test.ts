@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { ASK, useGateway } from '../testing/harness.ts';
+import { ASK, useSharedGateway } from '../testing/harness.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 type Listed = { session_id: string };
 const idsOf = (sessions: Listed[]): string[] => sessions.map(({ session_id }) => session_id);
 const list = async (query: string): Promise<{ sessions: Listed[]; next_cursor: string | null }> => (await gateway.admin('GET', `/sessions?${query}`)).json();
@@ -12,7 +12,7 @@ const linesOf = async (query: string): Promise<Listed[]> => {
   return text.split('\n').filter(Boolean).map((line) => JSON.parse(line));
 };
 
-test('pages skip a session, show one twice or one that is deleted', async () => {
+test('pages show every session once, and none that is deleted', async () => {
   const ids = Array.from({ length: 120 }, (_, i) => `paged-${(i * 37) % 120}`);
   for (const trialId of ids) await openAttempt(gateway.db, { trialId, runId: 'paged', groupId: `paged/${Number(trialId.slice(6)) % 2}` });
   await gateway.admin('DELETE', '/sessions/paged-7');
@@ -29,7 +29,7 @@ test('pages skip a session, show one twice or one that is deleted', async () => 
   expect(idsOf((await list('group_id=paged/1&limit=500')).sessions)).toHaveLength(59);
 });
 
-test('a filter lets through what it should not', async () => {
+test('a filter lets through what was asked for alone', async () => {
   for (const trialId of ['done', 'open']) await openAttempt(gateway.db, { trialId, runId: 'kept' });
   await sealTrial(gateway.db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
   expect(idsOf((await list('run_id=kept&outcome=scored')).sessions)).toEqual(['done']);
@@ -37,12 +37,12 @@ test('a filter lets through what it should not', async () => {
   expect(await list('run_id=other')).toEqual({ sessions: [], next_cursor: null });
 });
 
-test.each(['limit=0', 'limit=x', 'limit=501', 'outcome=good', 'run_id=%00', 'cursor=nobody', 'cursor=%00', 'page=2'])('a bad query is taken: %s', async (query) => {
+test.each(['limit=0', 'limit=x', 'limit=501', 'outcome=good', 'run_id=%00', 'cursor=nobody', 'cursor=%00', 'page=2'])('a bad query is refused: %s', async (query) => {
   const reply = await gateway.admin('GET', `/sessions?${query}`);
   expect([reply.status, (await reply.json()).error.message]).toEqual([400, expect.stringContaining(query.split('=')[0] ?? '')]);
 });
 
-test('an export that the database leaves looks whole', async () => {
+test('an export that the database leaves breaks off', async () => {
   gateway.engine.label = 'cut@1';
   await gateway.givePool('cut', 'cut@1');
   for (let i = 0; i < 60; i++) await openAttempt(gateway.db, { trialId: `cut-${i}`, runId: 'cut' });

@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, inject } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, inject } from 'vitest';
 import type { Database } from '../../store/database.ts';
 import { attemptKey } from '../../store/keys.ts';
 import { openAttempt, type OpenAttempt } from '../../store/queries/open-attempt.ts';
@@ -10,6 +10,7 @@ import { useDatabase } from '../../store/testing/use-database.ts';
 import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../node.ts';
 import { FakeEngine } from './fake-engine.ts';
 import { startWorkerGateway } from './worker-gateway.ts';
+import './heavy-thread-setup.ts';
 import './workerd-setup.ts';
 
 export const SECRET = 'a secret of sixteen characters';
@@ -18,7 +19,9 @@ export const IN_WORKERD = process.env['TRIALGATE_TEST_RUNTIME'] === 'workerd';
 export const ADMIN_KEY = 'admin-key-of-the-tests';
 
 export function startTestGateway(options: NodeGatewayOptions): Promise<NodeGateway> {
-  return IN_WORKERD ? startWorkerGateway(inject('workerBundle'), options) : startGateway(options);
+  if (IN_WORKERD) return startWorkerGateway(inject('workerBundle'), options);
+  const bundled = inject('heavyThread');
+  return startGateway(bundled === undefined ? options : { heavyThread: new URL(bundled), ...options });
 }
 
 /** A gateway as deployed, in front of a fake engine and a real PostgreSQL; a fresh engine and gateway for each test. */
@@ -29,6 +32,20 @@ export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
     await context.start(options);
   });
   afterEach(async () => {
+    await context.gateway?.close();
+    await context.engine?.stop();
+  });
+  return context;
+}
+
+/** The same engine and gateway for all tests of a file: for tests that leave both as they were. */
+export function useSharedGateway(options: Partial<NodeGatewayOptions> = {}) {
+  const context = useDatabase(new TestGateway());
+  beforeAll(async () => {
+    context.engine = await new FakeEngine().start();
+    await context.start(options);
+  });
+  afterAll(async () => {
     await context.gateway?.close();
     await context.engine?.stop();
   });
