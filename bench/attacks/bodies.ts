@@ -1,16 +1,23 @@
 /**
  * Attacks by request bodies (findings A4 and A9): one trial sends bodies that are expensive to parse, hash or store, while eight other trials
  * make 200 small calls a second. The table shows the others' calls just before and during each attack, the gateway's memory, and what was stored.
+ * "longest turn" is the longest work of the gateway's event loop without a pause, in processor time, so other work of the machine does not count.
+ * The first line shows what the machine alone costs: the same figures while two processes only compute, at the priorities of the attacker and of
+ * the gateway's thread for large requests. Where that alone doubles the others' p99, this machine has too few processors to show more.
  * The gateway withstood an attack if the others' p99 stayed below twice that of the quiet time, the gateway lived, each answer was one that
  * the table expects, and the trial stored no more than its bound. Each attack has a gateway process and a database of its own.
  *
  *   node bench/attacks/bodies.ts --seconds 10
  *
- * --repository DIR attacks the gateway of another checkout, whose packages are installed. --only TEXT runs only attacks whose name contains TEXT.
+ * --repository DIR attacks the gateway of another checkout, whose packages are installed. --only TEXT runs only attacks whose name contains TEXT. --flags=FLAGS gives
+ * the gateway's Node more flags.
  */
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { Agent, request } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { untilSignalled } from '../../cli/signals.ts';
@@ -65,10 +72,12 @@ const CALLERS = 8;
 /** The time between the starts of one caller's calls. Callers without pauses would keep all processors of a small machine busy, and the figures would show how it shares them. */
 const PACE_MS = 40;
 const MOST_MEMORY_MIB = 3072;
-const { seconds, repository, only } = optionsOf(import.meta.url, { seconds: 10, repository: REPOSITORY, only: '' });
+/** The priorities of the attacker's thread and of the gateway's for large requests, as `nice` counts them. */
+const PRIORITIES = [15, 10];
+const { seconds, repository, only, flags } = optionsOf(import.meta.url, { seconds: 10, repository: REPOSITORY, only: '', flags: '' });
 const signal = untilSignalled();
 
-type Times = { count: number; p99: number; max: number; failed: number };
+type Times = { count: number; p99: number; max: number; failed: number; turn: number };
 type Opened = { url: string; key: string; id: string };
 
 await using stack = new AsyncDisposableStack();
@@ -76,11 +85,17 @@ const postgres = stack.use(await startPostgres(signal));
 const engine = stack.use(await startEngine(signal));
 await engine.set({ tokens: 16, paceMs: 0 });
 
+const folder = mkdtempSync(join(tmpdir(), 'trialgate-attack-bodies-'));
+stack.defer(() => rmSync(folder, { recursive: true }));
+const turnsFile = join(folder, 'turns');
+const nodeArgs = ['--import', new URL(`./longest-turns.mjs?file=${encodeURIComponent(turnsFile)}`, import.meta.url).href, ...flags.split(' ').filter(Boolean)];
+
+if (!only) console.log(await whileOthersCompute());
 const attacks: Attack[] = [];
 const rows: string[][] = [];
 for (const each of CASES.filter(({ body }) => body.includes(only))) {
   signal.throwIfAborted();
-  await using gateway = await startGateway({ postgres, engine: engine.url, repository, signal });
+  await using gateway = await startGateway({ postgres, engine: engine.url, repository, nodeArgs, signal });
   const { held, note, row } = await attack(gateway, each);
   const name = `${each.body}${each.streams ? `, ${each.streams} at once` : ''}`;
   attacks.push({ id: each.id, severity: each.severity, attack: name, tried: 1, held: held ? 1 : 0, note });
@@ -88,17 +103,12 @@ for (const each of CASES.filter(({ body }) => body.includes(only))) {
   console.error(`${held ? 'held' : 'FAILED'}: ${name}; ${note}; ${row.join(', ')}`);
 }
 if (repository !== REPOSITORY) console.log(`the gateway of commit ${execFileSync('git', ['-C', repository, 'rev-parse', '--short', 'HEAD'], { encoding: 'utf8' }).trim()}\n`);
-console.log(table(['', 'body', 'answers', 'quiet p99 ms', 'attacked p99 ms', 'max ms', "others' calls", 'memory MiB', 'stored KiB'], rows));
+console.log(table(['', 'body', 'answers', 'quiet p99 ms', 'attacked p99 ms', 'max ms', 'longest turn ms', "others' calls", 'memory MiB', 'stored KiB'], rows));
 process.exitCode = reportAttacks(attacks);
 
 async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinity, expected, budgets, mostStoredMiB }: Case): Promise<{ held: boolean; note: string; row: string[] }> {
-  const others = await Promise.all(Array.from({ length: CALLERS }, (_, i) => open(gateway.url, `other-${i}`)));
+  const others = await warmedUp(gateway);
   const attacker = await open(gateway.url, 'attacker', budgets);
-  // Neither measurement may include one-time costs, such as caches, V8's optimisation or the start of the thread for large requests.
-  await measure(others, 3_000, 0);
-  const large = JSON.stringify({ messages: [{ role: 'user', content: 'word '.repeat(80_000) }] });
-  for (const trial of others) await post(trial, large, new Agent());
-  await measure(others, 2_000);
   const quiet = await measure(others, seconds * 1000);
   resetPeaks(treeOf(gateway.pid));
   const sending: Sent = { url: attacker.url, key: attacker.key, kind: body, streams, seconds, most };
@@ -119,8 +129,31 @@ async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinit
     ...(Object.keys(statuses).every((status) => expected.includes(Number(status))) && Object.keys(statuses).length > 0 ? [] : [`answers: ${JSON.stringify(statuses)} ${said}`]),
   ];
   const answers = [...Object.entries(statuses).map(([status, count]) => `${count} × ${status}`), ...(broken ? [`${broken} broken`] : [])].join(', ');
-  const row = [answers, quiet.p99.toFixed(1), attacked.p99.toFixed(1), attacked.max.toFixed(0), `${quiet.count} → ${attacked.count}`, memory.toFixed(0), stored.toFixed(0)];
+  const row = [answers, quiet.p99.toFixed(1), attacked.p99.toFixed(1), attacked.max.toFixed(0), `${quiet.turn.toFixed(1)} → ${attacked.turn.toFixed(1)}`, `${quiet.count} → ${attacked.count}`, memory.toFixed(0), stored.toFixed(0)];
   return { held: faults.length === 0, note: faults.join('; '), row };
+}
+
+/** Opens the others' trials. No measurement may include one-time costs, such as caches, V8's optimisation or the start of the thread for large requests. */
+async function warmedUp({ url }: BenchGateway): Promise<Opened[]> {
+  const others = await Promise.all(Array.from({ length: CALLERS }, (_, i) => open(url, `other-${i}`)));
+  await measure(others, 3_000, 0);
+  const large = JSON.stringify({ messages: [{ role: 'user', content: 'word '.repeat(80_000) }] });
+  for (const trial of others) await post(trial, large, new Agent());
+  await measure(others, 2_000);
+  return others;
+}
+
+async function whileOthersCompute(): Promise<string> {
+  await using gateway = await startGateway({ postgres, engine: engine.url, repository, nodeArgs, signal });
+  const others = await warmedUp(gateway);
+  const quiet = await measure(others, seconds * 1000);
+  const computing = PRIORITIES.map((nice) => spawn(process.execPath, ['-e', `require('node:os').setPriority(${nice}); for (;;);`], { stdio: 'ignore' }));
+  try {
+    const busy = await measure(others, seconds * 1000);
+    return `without an attack, while two processes compute: others' p99 ${quiet.p99.toFixed(1)} → ${busy.p99.toFixed(1)} ms, max ${busy.max.toFixed(0)} ms\n`;
+  } finally {
+    for (const each of computing) each.kill('SIGKILL');
+  }
 }
 
 /** A gateway that has died does not answer the attacker either. */
@@ -144,6 +177,7 @@ async function measure(trials: readonly Opened[], ms: number, paceMs = PACE_MS):
   let failed = 0;
   const agent = new Agent({ keepAlive: true });
   const start = performance.now();
+  const since = Date.now();
   await Promise.all(trials.map(async (trial, at) => {
     for (let i = 0; Date.now() < end; i++) {
       const due = start + (i + at / trials.length) * paceMs;
@@ -160,7 +194,13 @@ async function measure(trials: readonly Opened[], ms: number, paceMs = PACE_MS):
   }));
   agent.destroy();
   took.sort((a, b) => a - b);
-  return { count: took.length, p99: took[Math.ceil(0.99 * took.length) - 1] ?? Infinity, max: took.at(-1) ?? Infinity, failed };
+  return { count: took.length, p99: took[Math.ceil(0.99 * took.length) - 1] ?? Infinity, max: took.at(-1) ?? Infinity, failed, turn: longestTurn(since) };
+}
+
+/** The first line after `since` may count what was before. */
+function longestTurn(since: number): number {
+  const lines = readFileSync(turnsFile, 'utf8').trim().split('\n').map((line) => line.split(' ').map(Number));
+  return Math.max(0, ...lines.filter(([at = 0]) => at > since).slice(1).map(([, turn = 0]) => turn));
 }
 
 function post({ url, key }: Opened, body: string, agent: Agent): Promise<number> {

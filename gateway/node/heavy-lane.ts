@@ -7,6 +7,7 @@ import type { NodeGatewayOptions } from '../node.ts';
 import { sleep } from '../sleep.ts';
 import type { Order, Report } from './heavy-thread.ts';
 import { isDelivered } from './is-delivered.ts';
+import { passOn } from './pass-on.ts';
 import { isMostlyUnread } from './unread-bodies.ts';
 
 export type ThreadOptions = { options: Omit<NodeGatewayOptions, 'log' | 'heavyThread'>; token: string };
@@ -56,10 +57,15 @@ export class HeavyLane {
     const passed = Promise.withResolvers<Response | null>();
     // Uses a new connection for each request, because the thread may close a kept connection at the moment of its next use.
     const passing = request({ agent: false, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
-    passing.on('error', (error) => (outgoing.headersSent ? outgoing.socket?.destroySoon() : passed.reject(unavailable(error))));
+    const stop = body ? null : passOn(incoming, passing);
+    passing.on('error', (error) => {
+      stop?.();
+      if (outgoing.headersSent) outgoing.socket?.destroySoon();
+      else passed.reject(unavailable(error));
+    });
     passing.on('response', (reply) => {
       if (isMostlyUnread(incoming)) {
-        incoming.unpipe(passing);
+        stop?.();
         return void whole(reply).then(passed.resolve, (error: unknown) => passed.reject(unavailable(error))).finally(() => passing.destroy());
       }
       outgoing.writeHead(reply.statusCode ?? 502, kept(reply.rawHeaders, false));
@@ -67,7 +73,7 @@ export class HeavyLane {
       // The part before the break is sent; the end stays unwritten.
       reply.on('error', () => outgoing.socket?.destroySoon());
       // A refusal may come before the body is sent. Nobody reads the rest of the body.
-      reply.on('end', () => incoming.unpipe(passing));
+      reply.on('end', () => stop?.());
       passed.resolve(null);
     });
     void isDelivered(outgoing).then((isWhole) => this.#tell(thread, { delivered: id, isWhole }));
@@ -76,7 +82,6 @@ export class HeavyLane {
       passing.destroy();
     });
     if (body) passing.end(body);
-    else incoming.pipe(passing);
     return passed.promise;
   }
 

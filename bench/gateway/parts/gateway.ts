@@ -31,8 +31,8 @@ export type BenchGateway = AsyncDisposable & {
   tail: () => string;
 };
 
-/** `repository` is the folder of the gateway's code. If it is absent, this repository is used. */
-type Options = { postgres: BenchPostgres; engine: string; processes?: number; repository?: string; profileTo?: (profile: string) => void; signal: AbortSignal };
+/** `repository` is the folder of the gateway's code. If it is absent, this repository is used. `nodeArgs`: more options of its Node. */
+type Options = { postgres: BenchPostgres; engine: string; processes?: number; repository?: string; nodeArgs?: readonly string[]; profileTo?: (profile: string) => void; signal: AbortSignal };
 
 export const BENCH_ADMIN_KEY = 'benchmark';
 const SECRET = 'the secret of a benchmark';
@@ -44,7 +44,7 @@ let databases = 0;
 let trials = 0;
 
 /** A gateway as deployed: `trialgate gateway`, a process and a database of its own, its engine's pool in the hands of a run. */
-export async function startGateway({ postgres, engine, processes = 1, repository = REPOSITORY, profileTo, signal }: Options): Promise<BenchGateway> {
+export async function startGateway({ postgres, engine, processes = 1, repository = REPOSITORY, nodeArgs = [], profileTo, signal }: Options): Promise<BenchGateway> {
   await using stack = new AsyncDisposableStack();
   const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-gateway-'));
   stack.defer(() => rmSync(home, { recursive: true, force: true }));
@@ -54,7 +54,7 @@ export async function startGateway({ postgres, engine, processes = 1, repository
   const launch = {
     name: 'the gateway',
     file: process.execPath,
-    args: [...GATEWAY_HEAP, ...profile, join(repository, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
+    args: [...GATEWAY_HEAP, ...nodeArgs, ...profile, join(repository, 'cli/trialgate.mjs'), 'gateway', ...Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`])],
     env: environment({}),
     cwd: home,
     ready: /listening on (http[^\s,]+)/,
