@@ -18,6 +18,8 @@ test.each([
   ['large', heavy()],
   ['of many values', withManyNodes()],
 ])('a %s request is answered, streamed, recorded and continued as any other', async (_what, body) => {
+  // Other tests start the thread from a bundle: here it is the file that is shipped.
+  await gateway.restart({ heavyThread: new URL('./heavy-thread-main.ts', import.meta.url) });
   const trial = await gateway.trial();
   const whole = await trial.chat(body);
   expect([whole.status, whole.headers.get('x-trialgate-call'), whole.headers.get('content-type')]).toEqual([200, expect.stringMatching(/^[0-9a-f-]{36}$/), expect.stringContaining('application/json')]);
