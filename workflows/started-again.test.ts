@@ -1,4 +1,5 @@
 import { Context, sleep } from '@temporalio/activity';
+import { WorkflowFailedError } from '@temporalio/client';
 import { ApplicationFailure } from '@temporalio/common';
 import { eq } from 'drizzle-orm';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -36,7 +37,10 @@ type Own = Partial<{ [name in keyof General]: (input: never) => Promise<unknown>
 const during = <T>(world: FakeWorld, own: Own, body: () => Promise<T>) =>
   withWorkers(environment, { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
 const start = (id: string, progress: RunProgress = {}) => environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, progress] });
-const closed = (id: string) => environment.client.workflow.getHandle(id).result().catch(() => {});
+const closed = (id: string) =>
+  environment.client.workflow.getHandle(id).result().catch((error: unknown) => {
+    if (!(error instanceof WorkflowFailedError)) throw error;
+  });
 
 /** Agents work until they are stopped, while `isSlow` says so. */
 function workWhile(world: FakeWorld, isSlow: (trialId: string) => boolean): TirelessAgents {
@@ -159,7 +163,7 @@ test('a redo during an evaluation waits until that evaluation has closed, then e
     isReset = true;
     await redoRun(connected(), id);
     for (const ordinal of [0, 1]) await environment.client.workflow.getHandle(`${id}/eval@0/${ordinal}`).cancel();
-    await closed(id);
+    await environment.client.workflow.getHandle(id).result();
   });
   expect(world.count('blocked')).toBe(0);
   expect([...world.outcomes.keys()].filter((trialId) => trialId.includes('eval'))).toHaveLength(4);
