@@ -29,17 +29,17 @@ test.each([
   expect(trainable.map(({ samplingMask }) => samplingMask)).toEqual(sampled);
 });
 
-test('a grammar is trainable with its mask, and without one it is not', async () => {
-  const required = { messages: [ask('one')], tools: [{ type: 'function', function: { name: 'ls' } }], tool_choice: 'required' };
-  const call = '<tool_call>{"name": "ls", "arguments": {}}</tool_call>';
-  for (const [mask, untrainable] of [[around, null], [null, 'sampling_not_reproducible']] as const) {
-    await context.serve({ mask });
-    const trial = await context.trial();
-    context.toy.script = [{ text: call }];
-    const reply = await (await trial.chat(required)).json();
-    expect(reply.choices[0].message.tool_calls).toMatchObject([{ function: { name: 'ls' } }]);
-    expect(await trial.calls()).toMatchObject([{ untrainable }]);
-  }
+test.each([
+  { how: 'with its mask', can: 'is', mask: around, untrainable: null },
+  { how: 'without a mask', can: 'is not', mask: null, untrainable: 'sampling_not_reproducible' },
+])('a reply under a grammar $can trainable $how', async ({ mask, untrainable }) => {
+  await context.serve({ mask });
+  const trial = await context.trial();
+  context.toy.script = [{ text: '<tool_call>{"name": "ls", "arguments": {}}</tool_call>' }];
+  const tools = [{ type: 'function', function: { name: 'ls' } }];
+  const reply = await (await trial.chat({ messages: [ask('one')], tools, tool_choice: 'required' })).json();
+  expect(reply.choices[0].message.tool_calls).toMatchObject([{ function: { name: 'ls' } }]);
+  expect(await trial.calls()).toMatchObject([{ untrainable }]);
 });
 
 test('a mask that lacks the sampled token is not trusted', async () => {
