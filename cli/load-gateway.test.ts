@@ -16,14 +16,14 @@ beforeAll(async () => void (postgres = await TestPostgres.create()));
 afterAll(() => postgres.close());
 const rest = ['--secret', 'a secret of sixteen characters', '--engine', 'http://127.0.0.1:9'];
 
-test('a gateway that was made into one file does not find the files that it looks for', async () => {
+test('a gateway bundled into one file finds the files of its documentation page', async () => {
   const gateway = await new GatewayProcess({ engines: ['http://127.0.0.1:9'], databaseUrl: postgres.url, adminKey: 'the admin key', secret: 'a secret of sixteen characters' }).start();
   const [page, styles] = await Promise.all(['/docs', '/docs/swagger-ui.css'].map((path) => fetch(`${gateway.url}${path}`)));
   expect([page?.status, styles?.status, styles?.headers.get('content-type')]).toEqual([200, 200, 'text/css']);
   await gateway.kill('SIGTERM');
 });
 
-test('a gateway without an admin key does not say that its session routes are open to this machine', async () => {
+test('a gateway without an admin key says that its session routes are open to this machine', async () => {
   const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(child, 'exit');
   const [line] = await once(child.stdout, 'data');
@@ -32,7 +32,7 @@ test('a gateway without an admin key does not say that its session routes are op
   expect(String(line)).toMatch(/listening on http:\/\/127\.0\.0\.1:\d+, 1 engine\(s\); without an admin key, its session routes are open to this machine/);
 });
 
-test('a failure within that file loses its exit code', async () => {
+test('a bundled gateway that fails keeps its exit code', async () => {
   const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--host', '0.0.0.0', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: 'ignore' });
   const [code] = await once(child, 'exit');
   expect(code).toBe(EXIT.badInput);
@@ -41,7 +41,7 @@ test('a failure within that file loses its exit code', async () => {
 // If only npx gets a SIGINT, npm passes it to its shell, which waits for the command, so no other process learns of it. A terminal signals all.
 test.each([
   ['npx', 'SIGTERM'], ['npx', 'SIGHUP'], ['launcher', 'SIGTERM'], ['launcher', 'SIGINT'], ['launcher', 'SIGHUP'], ['launcher', 'SIGKILL'],
-] as const)('the gateway that %s started ends when that gets %s', async (starter, signal) => {
+] as const)('a gateway that %s started ends when its starter gets %s', async (starter, signal) => {
   const launcher = 'import("./cli/launch.mjs").then(({ runMain }) => runMain(process.execPath, process.argv.slice(1)))';
   const [file, ...first] = starter === 'npx' ? ['npx', '--no-install', 'trialgate'] : [INSTALLS.node, '--eval', launcher];
   const args = [...first, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest];
@@ -61,7 +61,7 @@ test.each([
 test.each([
   ['npx', 'scripts', ['npx', '--no-install', 'trialgate']],
   ['a script whose path begins like npm', 'npm-tools', [INSTALLS.node, join(REPOSITORY, 'cli/trialgate.mjs')]],
-])('the gateway that %s started in the background does not end with the shell around it', async (_, folder, command) => {
+])('a gateway that %s started in the background outlives the shell around it', async (_, folder, command) => {
   const parent = mkdtempSync(join(tmpdir(), 'trialgate-shell-'));
   onTestFinished(() => rmSync(parent, { recursive: true }));
   mkdirSync(join(parent, folder));

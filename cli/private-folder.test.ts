@@ -17,7 +17,7 @@ function openFolder(name: string, file?: string): string {
   return path;
 }
 
-test('a new folder, an empty one and one of an older release are closed to other users', () => {
+test('a new folder, an empty folder and a home of an older release are closed to other users', () => {
   for (const path of [join(folder, 'deep/new'), openFolder('empty'), openFolder('older', 'secrets.json')]) {
     makePrivate(path);
     expect(modeOf(path)).toBe('700');

@@ -89,7 +89,7 @@ async function allPlacesOf(host: Host, limit: number): Promise<void> {
   expect(await (await startGroup(limit)).result()).toEqual(Array(limit).fill('scored'));
 }
 
-test('a full host takes trials, which another has room for', async () => {
+test('a full host takes no more trials, and a host with free slots runs them', async () => {
   const [full, free] = [new Host('full', 2), new Host('free', 3)];
   const release = Promise.withResolvers<void>();
   full.agent = () => release.promise;
@@ -104,7 +104,7 @@ test('a full host takes trials, which another has room for', async () => {
   expect(free.mostHeld).toBeLessThanOrEqual(3);
 });
 
-test('a hundred sandboxes start at once, whatever the rate', async () => {
+test('a hundred sandboxes start no faster than the configured rate', async () => {
   const host = new Host('paced', 100, 25);
   await withHosts(new FakeWorld(), [host], async () => (await startGroup(100)).result());
   const times = host.opened.map(({ at }) => at).toSorted((a, b) => a - b);
@@ -113,7 +113,7 @@ test('a hundred sandboxes start at once, whatever the rate', async () => {
   expect((times.at(-1) ?? 0) - (times[0] ?? 0)).toBeGreaterThan(97 * 40 - 200);
 });
 
-test('openings that fail keep their places', async () => {
+test('openings that fail free their slots', async () => {
   const host = new Host('failing', 2);
   host.open = async ({ trialId, attempt }) => {
     if (attempt === 1) throw ApplicationFailure.nonRetryable('the disk is full');
@@ -125,7 +125,7 @@ test('openings that fail keep their places', async () => {
   });
 });
 
-test('openings that are cancelled, before or after they had their sandbox, keep their places', async () => {
+test('openings that are cancelled, before and after they had their sandbox, free their slots', async () => {
   const host = new Host('cancelled', 3);
   const release = Promise.withResolvers<void>();
   host.open = async ({ trialId }) => {
@@ -147,7 +147,7 @@ test('openings that are cancelled, before or after they had their sandbox, keep 
   expect(host.mostHeld).toBeLessThanOrEqual(3);
 });
 
-test('a worker without a free place cannot be stopped', async () => {
+test('a worker without a free slot can be stopped', async () => {
   const host = new Host('full', 1);
   host.slots.hold('somebody');
   const { worker, running } = await host.opening();

@@ -24,7 +24,7 @@ function faultOf(options: Parameters<typeof resolveConfig>[0]): string {
 }
 
 describe('precedence', () => {
-  it('lets a weaker source win over a stronger one', () => {
+  it('a flag wins over a variable, a variable over the file, and the file over the default', () => {
     yaml('gateway_port: 1001\ntemporal_port: 1002\npostgres_port: 1003\n');
     const env = { TRIALGATE_TEMPORAL_PORT: '2002', TRIALGATE_POSTGRES_PORT: '2003' };
     const { config, origins } = resolveConfig({ cwd, env, flags: { postgres_port: '3003' } });
@@ -34,7 +34,7 @@ describe('precedence', () => {
     ]);
   });
 
-  it('reads an engine’s arguments from a file otherwise than from a variable', () => {
+  it('an engine’s arguments are the same from a file’s list and from a variable', () => {
     yaml('engine_args: [--enable-auto-tool-choice, --tool-call-parser, hermes]\n');
     const { config } = resolveConfig({ cwd, env: {} });
     expect(config.engine_args).toEqual(['--enable-auto-tool-choice', '--tool-call-parser', 'hermes']);
@@ -42,28 +42,28 @@ describe('precedence', () => {
     expect(resolveConfig({ cwd, env }).config).toEqual(config);
   });
 
-  it('takes an empty variable for a value', () => {
+  it('an empty variable counts as not set', () => {
     yaml('');
     expect(resolveConfig({ cwd, env: { TRIALGATE_GATEWAY_PORT: '' } }).config.gateway_port).toBe(8700);
   });
 });
 
 describe('bad values', () => {
-  it('does not name the file and line', () => {
+  it('a bad value in a file is reported with its file and line', () => {
     yaml('# a comment\ngateway_port: 99999\n');
     expect(faultOf({})).toBe('trialgate.yaml:2: `gateway_port`: expected a port (0 to 65535), found 99999');
   });
 
-  it('does not name the variable', () => {
+  it('a bad value in a variable is reported with the variable’s name', () => {
     yaml('');
     expect(faultOf({ env: { TRIALGATE_DEVICE: 'gpu' } })).toBe('TRIALGATE_DEVICE: `device`: expected auto, cpu or cuda, found "gpu"');
   });
 
-  it('does not name the variable whose JSON is broken', () => {
+  it('a variable whose JSON is broken is reported with its name', () => {
     expect(faultOf({ env: { TRIALGATE_ENGINES: '["http://a' } })).toMatch(/^TRIALGATE_ENGINES: expected a JSON list or URLs/);
   });
 
-  it('passes over an unknown key, a broken file, a file that is not there', () => {
+  it('an unknown key, a broken file and a missing file are refused with their names', () => {
     yaml('gatway_port: 1\n');
     expect(faultOf({})).toMatch(/^trialgate\.yaml:1: unknown setting `gatway_port`/);
     yaml('a: [1\n');
@@ -71,17 +71,17 @@ describe('bad values', () => {
     expect(faultOf({ file: 'none.yaml' })).toMatch(/none\.yaml/);
   });
 
-  it('prints a secret in the complaint about it', () => {
+  it('the message about a bad secret does not print it', () => {
     yaml('');
     expect(faultOf({ env: { TRIALGATE_SECRET: 'hunter2' } })).not.toContain('hunter2');
   });
 
-  it('leaves out a fault because another source overrides it', () => {
+  it('a bad value is reported even when a stronger source overrides it', () => {
     expect(faultOf({ env: { TRIALGATE_GATEWAY_PORT: 'x' }, flags: { gateway_port: '1' } })).toMatch(/^TRIALGATE_GATEWAY_PORT/);
   });
 });
 
-it('does not give an address without a port its own', () => {
+it('an address without a port gets its service’s default port', () => {
   yaml('');
   expect(resolveConfig({ cwd, env: { TRIALGATE_TEMPORAL_ADDRESS: 'temporal.example' } }).config.temporal_address).toBe('temporal.example:7233');
 });

@@ -51,7 +51,7 @@ it('a package without a digest is not installed', async () => {
   expect(existsSync(join(folder, 'without'))).toBe(false);
 });
 
-it("uv's words for a file that is not the locked one give the same message", () => {
+it('uv’s error about a file that is not the locked one gives the same message', () => {
   const text = 'error: Failed to download `torch==2.13.0+cpu`\n  cause: Hash mismatch for `torch==2.13.0+cpu`\n\n         Expected:\n           sha256:00';
   expect(failure('installing PyTorch', { code: 1, text }, 'the log').message).toContain('the package index gave a file for torch==2.13.0+cpu that is not the locked one');
 });

@@ -11,7 +11,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-it('what an interrupted step has started itself goes on, as pip does under another Python', async () => {
+it('an interrupted step ends the processes that it started, too', async () => {
   const [log, said] = [join(folder, 'log'), join(folder, 'pid')];
   const interrupted = new AbortController();
   const running = mustRun('installing', log, ['sh', '-c', `sleep 300 & echo $! > ${said}.new && mv ${said}.new ${said}; wait`], { signal: interrupted.signal });
@@ -24,7 +24,7 @@ it('what an interrupted step has started itself goes on, as pip does under anoth
   await until(() => ['gone', 'Z'].includes(stateOf(pid) ?? ''));
 });
 
-it('a step that fails passes, or hides what it said', async () => {
+it('a step that fails raises an error with its output and the path of its log', async () => {
   const log = join(folder, 'log');
   await expect(mustRun('installing', log, ['sh', '-c', 'echo all is lost >&2; exit 3'])).rejects.toThrow(`installing failed: all is lost (all output: ${log})`);
 });

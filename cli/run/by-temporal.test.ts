@@ -92,7 +92,7 @@ test.each([
   ['skip', (trial: string) => ({ trial }), { outcome: 'cancelled' }],
   ['extend', (trial: string) => ({ trial, seconds: 600 }), { outcome: 'scored' }],
   ['stop', () => ({}), { closed: 1 }],
-])('%s by Temporal\'s CLI, as documented, does what it does by trialgate', async (verb, argument, expected) => {
+])('%s through Temporal’s CLI, as documented, does the same as through trialgate', async (verb, argument, expected) => {
   const command = (await documented()).get(verb) ?? 'nothing is documented';
   const byTemporal = await ask(`${verb}-by-temporal`, async (runId, trial) => {
     const { result }: { result: string } = JSON.parse(await temporal(command.replace('RUN', runId).replace('TRIAL', trial)));
@@ -106,7 +106,7 @@ test.each([
 test.each([
   ['unexpected workflow task failure', 2],
   ['another cause', 1],
-])('an update that fails on the way is sent again under its id only where it was not heard (%s: sent %d times)', async (cause, times) => {
+])('an update that fails on the way is sent again under its id only if the run did not receive it (%s: sent %d times)', async (cause, times) => {
   const ids: unknown[] = [];
   const failsOnce: WorkflowClientInterceptor = {
     startUpdate(input, next) {
@@ -127,7 +127,7 @@ test.each([
   expect(ids).toEqual(Array(times).fill(ids[0]));
 });
 
-test('a run can be found in Temporal, and says there what it knows', async () => {
+test('a run and its workflows are found in Temporal by their search attributes, with summary and status', async () => {
   await operated('found', 'train', async () => {
     expect(await temporal(((await documented()).get('show') ?? '').replace('RUN', 'found'))).toMatch(/"phase": ?"train"/);
     const { searchAttributes, staticSummary } = await environment.client.workflow.getHandle('found').describe();

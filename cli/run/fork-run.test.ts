@@ -58,7 +58,7 @@ function during<T>(gpu: Record<string, (input: never) => Promise<unknown>>, body
 }
 const made = { step_key: 'k', checkpoint: '/c', checkpoint_sha256: 's', canary: { token_ids: [], logprobs: [] }, metrics: { 'train/reward_mean': 0.7 }, reused: false };
 
-test('a rescoring samples, trains under the old weights or from another version, or changes what it trains on', async () => {
+test('a rescoring trains on the finished batch from its parent version under the new weights, and samples nothing', async () => {
   const steps: TrainStepInput[] = [];
   let broken = true;
   const trainStep = async (input: TrainStepInput) => {
@@ -89,12 +89,12 @@ test('a rescoring samples, trains under the old weights or from another version,
 test.each([
   [{ iteration: 2, weights: {} }, 'run first has not finished an iteration 2: "trialgate show first" lists what there is'],
   [{ iteration: 1, weights: { test: 1, style: 1 } }, 'no trial of iteration 1 has a reward named test; there are: style, tests'],
-])('a rescoring of %j is begun', async (asked, message) => {
+])('a rescoring of %j is refused and leaves no run behind', async (asked, message) => {
   await expect(rescoreRun(connected(), { from: 'first', runId: 'never', ...asked })).rejects.toMatchObject({ code: 'bad_input', message });
   expect(await db.select().from(runs).where(eq(runs.id, 'never'))).toEqual([]);
 });
 
-test('a fork loads the checkpoint that it was forked from, keeps its settings, and warns of the network of the host', async () => {
+test('a fork loads the checkpoint that it was forked from, keeps its settings, and warns that agents use the host’s network', async () => {
   const bases: LoadBaseInput[] = [];
   const loadBase = async (input: LoadBaseInput) => {
     bases.push(input);
@@ -116,17 +116,17 @@ test.each([
   [{ model: 'n' }, '`model` is first@2 in a fork'],
   [{ optim: { lr: 'fast' } }, 'the fork is not valid:\n  optim.lr: '],
   [{ tasks: ['/nowhere'] }, '/nowhere'],
-])('a fork with %j leaves a run behind', async (changes, message) => {
+])('a fork with %j is refused and leaves no run behind', async (changes, message) => {
   await expect(forkRun(connected(), { runId: 'first', version: 2 }, 'bad', changes)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining(message) });
   expect(await db.select().from(runs).where(eq(runs.id, 'bad'))).toEqual([]);
 });
 
-test('who asks a run that is not under way waits, or is told of a crash', async () => {
+test('an update to a run that is not under way is refused at once with that reason', async () => {
   await expect(updateRun(environment.client, 'nobody', 'stop')).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('run nobody is not under way') });
   await expect(updateRun(environment.client, 'styled', 'stop')).rejects.toMatchObject({ code: 'not_found', message: expect.stringContaining('run styled is not under way') });
 });
 
-test('of two forks that take one name at once, one is refused and the other runs', async () => {
+test('when two forks take one name at once, one is refused and the other runs', async () => {
   await during({ loadBase: async () => made, trainStep: async () => made }, async () => {
     const forks = await Promise.allSettled([0, 1].map(() => forkRun(connected(), { runId: 'first', version: 2 }, 'twice', { iterations: 0 })));
     const refused = forks.flatMap((fork) => (fork.status === 'rejected' ? [fork.reason] : []));

@@ -70,7 +70,7 @@ const isDone = async (id: string, iteration: number) =>
   (await db.select().from(iterations).where(and(eq(iterations.runId, id), eq(iterations.iteration, iteration)))).some(({ status }) => status === 'done');
 const statusOf = (handle: RunHandle) => handle.query<RunStatusReport>('status');
 
-test('a straggler holds a group that has its quorum, though it is to be cancelled', async () => {
+test('with `stragglers: cancel` a group that has its quorum cancels its straggler and ends', async () => {
   await run({ group_quorum: 2, stragglers: 'cancel' }, /-2$/, async (handle, id, _free, world) => {
     await handle.result();
     expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ outcome: 'cancelled', rewards: null, reason: 'enough trials of the group had ended' });
@@ -79,7 +79,7 @@ test('a straggler holds a group that has its quorum, though it is to be cancelle
   });
 });
 
-test('over-sampling trains on more than a group, or leaves the rest running', async () => {
+test('with over-sampling the first trials to end fill the group and the rest are cancelled', async () => {
   await run({ group_size: 2, over_sampling: 1 }, /-2$/, async (handle, id) => {
     await handle.result();
     const all = await db.select().from(trials).where(eq(trials.runId, id));
@@ -87,7 +87,7 @@ test('over-sampling trains on more than a group, or leaves the rest running', as
   });
 });
 
-test('a straggler that is carried over holds its step, or counts for none', async () => {
+test('a straggler that is carried over does not hold its step and is trained on in a later one', async () => {
   await run({ iterations: 6, max_staleness: 2, group_quorum: 2, stragglers: 'carry_over' }, /0\.1-0-2$/, async (_handle, id, free) => {
     await until(() => isDone(id, 0));
     expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ outcome: null });
@@ -100,7 +100,7 @@ test('a straggler that is carried over holds its step, or counts for none', asyn
   });
 });
 
-test('a straggler that is carried over cannot be skipped, or runs on when its run is cancelled', async () => {
+test('a straggler that is carried over can be skipped, and stops when its run is cancelled', async () => {
   await run({ iterations: 4, max_staleness: 3, max_concurrent_groups: 2, group_quorum: 2, stragglers: 'carry_over' }, /0\.1-[01]-2$/, async (_handle, id, _free, world) => {
     const now = environment.client.workflow.getHandle(id);
     const paused = Promise.withResolvers<void>();
@@ -119,7 +119,7 @@ test('a straggler that is carried over cannot be skipped, or runs on when its ru
   });
 });
 
-test('a step that waits for one of two stragglers waits for both', async () => {
+test('a step waits only until `max_stale_stragglers` allows the stragglers that still run', async () => {
   const settings = { iterations: 3, max_staleness: 1, group_size: 4, group_quorum: 2, stragglers: 'carry_over', max_stale_stragglers: 1 };
   await run(settings, /0\.1-0-[23]$/, async (handle, id, _free, world) => {
     await until(() => isDone(id, 0));
@@ -134,7 +134,7 @@ test('a step that waits for one of two stragglers waits for both', async () => {
   });
 });
 
-test('with staleness the engines idle while a slow group is waited for, or its samples are lost', async () => {
+test('with staleness the next iteration samples while a slow group runs, and the slow group is trained on before it is too old', async () => {
   await run({ iterations: 3, max_staleness: 1 }, /0\.1-0-0$/, async (handle, id, free, world) => {
     await until(() => isDone(id, 0));
     await until(async () => (await batchOf(id)).some(([iteration]) => iteration === 1));
@@ -149,7 +149,7 @@ test('with staleness the engines idle while a slow group is waited for, or its s
   });
 });
 
-test('an iteration past its deadline waits for its slowest trial, or trains on nothing', async () => {
+test('an iteration past its deadline truncates its slowest trial and trains on the rest', async () => {
   await run({ deadlines: { iteration: 3 } }, /0\.1-0-0$/, async (handle, id) => {
     await handle.result();
     expect(await outcomeOf(`${id}-0.1-0-0`)).toMatchObject({ outcome: 'truncated', reason: 'the group reached its deadline', batchIteration: 0 });
@@ -157,7 +157,7 @@ test('an iteration past its deadline waits for its slowest trial, or trains on n
   });
 });
 
-test('a skipped trial is trained on, or run again', async () => {
+test('a skipped trial is cancelled and does not run again', async () => {
   await run({}, /0\.1-0-0$/, async (handle, id, _free, world) => {
     await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
     expect(await handle.executeUpdate('skip', { args: [{ trial: `${id}-0.1-0-0` }] })).toBe(`trial ${id}-0.1-0-0 is skipped`);
@@ -168,7 +168,7 @@ test('a skipped trial is trained on, or run again', async () => {
   });
 });
 
-test('a trial that was given more time is cut at its old deadline', async () => {
+test('a trial that was given more time runs past its old deadline', async () => {
   await run({ deadlines: { trial: 3, group: 4 } }, /0\.1-0-[01]$/, async (handle, id, free, world) => {
     await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
     await handle.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 600 }] });
@@ -181,7 +181,7 @@ test('a trial that was given more time is cut at its old deadline', async () => 
   });
 });
 
-test('status hides what a group waits for, or until when', async () => {
+test('status shows each group’s trials by state and the deadline until which it waits', async () => {
   await run({}, /0\.1-[01]-0$/, async (handle, id, free) => {
     const group = `${id}/0.1/0`;
     const memberOf = async () => (await statusOf(handle)).members.find((member) => member.id === group);
@@ -206,7 +206,7 @@ test('status hides what a group waits for, or until when', async () => {
   });
 });
 
-test('a paused run trains, never goes on by itself, or not when told to', async () => {
+test('a paused run does not train; it goes on after `resume` and by itself after the given seconds', async () => {
   await run({ iterations: 2 }, /0\.1-0-0$/, async (handle, id, free, world) => {
     await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
     await expect(handle.executeUpdate('pause', { args: [{ seconds: -1 }] })).rejects.toThrow();
@@ -225,7 +225,7 @@ test('a paused run trains, never goes on by itself, or not when told to', async 
   });
 });
 
-test('a run takes a bad setting, or forgets a good one in its next iteration', async () => {
+test('`configure` refuses a bad setting, and a good one holds from the next group on and in later iterations', async () => {
   await run({ iterations: 3 }, /0\.1-(0-0|2-1)$/, async (handle, id, free, world) => {
     await until(async () => (await statusOf(handle)).waits_for?.endsWith('3 are there, 1 groups run') === true);
     // A group's end is heard twice, and looked at as often.

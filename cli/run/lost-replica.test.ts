@@ -17,7 +17,7 @@ import { startRun } from './start-run.ts';
 const store = useDatabase();
 const environment = useTemporal();
 
-test('an engine that restarts in the middle of a rollout stays out, or the others pause until it has its weights', async () => {
+test('an engine that restarts in the middle of a rollout is published to again while the others stay in rotation', async () => {
   await using folder = await temporaryHome();
   const { home } = folder;
   const { folder: task } = await taskWith(home, 'true');

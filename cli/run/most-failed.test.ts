@@ -17,7 +17,7 @@ import { startRun } from './start-run.ts';
 const environment = useTemporal();
 const store = useDatabase();
 
-test('a run whose trials fail for one cause burns its tasks, hides the cause, or repeats what had ended', async () => {
+test('a run most of whose trials fail is blocked with the cause, and after a resume only the failed trials run again', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
   const tasks = await Promise.all([1, 2].map(async () => (await taskWith(folder.home, 'true')).folder));

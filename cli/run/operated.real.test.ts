@@ -95,7 +95,7 @@ const failureOf = (command: Promise<unknown>): Promise<{ code: number; stderr: s
     (error: { code: number; stderr: string }) => ({ code: error.code, stderr: error.stderr }),
   );
 
-test('a run that Temporal\'s own CLI starts, queries and resets goes like one of ours', async () => {
+test('Temporal’s own CLI starts, queries and resets a run with the same results as trialgate', async () => {
   const file = await runFile('by-temporal.json');
   await temporal('start', '--type', 'trainRun', '--task-queue', 'trialgate', '--workflow-id', 'by-temporal', '--input-file', file);
   expect(await temporal('query', '--workflow-id', 'by-temporal', '--type', 'status')).toContain('"by-temporal"');
@@ -117,7 +117,7 @@ test('a run that Temporal\'s own CLI starts, queries and resets goes like one of
   expect(again.iterations[1]?.batch?.sha256).not.toBe(again.iterations[2]?.batch?.sha256);
 });
 
-test('`redo` trains an iteration anew as Temporal\'s reset does, and no version number is used twice', async () => {
+test('`redo` trains an iteration anew as Temporal’s reset does, and no version number is used twice', async () => {
   await deployment.trialgate('train', await runFile('redo.json', { iterations: 1, evaluation: WITHOUT_EVALUATION }), '--run', 'redo');
   await deployment.trialgate('redo', 'redo');
   const record = await until('redo', (each) => each.status === 'completed' && each.iterations.length === 2);
@@ -149,7 +149,7 @@ test('a cancelled run leaves no agents behind, and keeps its finished trials whe
   expect(faults).toEqual([]);
 });
 
-test('a straggler that is cut at its group\'s quorum leaves no sandbox, and its request ends', async () => {
+test('a straggler that is cut at its group’s quorum leaves no sandbox, and its request ends', async () => {
   const cut = { iterations: 1, groups_per_iteration: 1, group_size: 12, group_quorum: 1, stragglers: 'cancel', evaluation: WITHOUT_EVALUATION };
   await deployment.trialgate('train', await runFile('quorum.json', cut), '--run', 'quorum', '--detach');
   await firstReplyOf('quorum');
@@ -190,7 +190,7 @@ test('no history holds the secret, the admin key, PostgreSQL’s password or an 
   expect([...words, ...(histories.match(/tg-\d+-[\w-]+/g) ?? [])]).toEqual([]);
 });
 
-test('a person can look into a run that is under way, skip a trial of it and change it', async () => {
+test('a person can inspect a run that is under way, skip one of its trials and change its settings', async () => {
   const file = await runFile('operated.json', { agents: ['repair'], iterations: 3, group_size: 4, evaluation: WITHOUT_EVALUATION });
   const skipped = 'operated-0.1-0-3';
   await deployment.trialgate('train', file, '--run', 'operated', '--detach');
@@ -215,7 +215,7 @@ test('a person can look into a run that is under way, skip a trial of it and cha
   expect(await failureOf(deployment.trialgate('skip', 'operated', skipped))).toMatchObject({ code: 2, stderr: expect.stringContaining('run operated is not under way') });
 });
 
-test('a version of one run begins another, with what the trainer had', async () => {
+test('a fork begins a run from a version of another run, with that version’s weights and settings', async () => {
   await deployment.trialgate('fork', 'operated@1', '--run', 'forked', '--iterations', '1', 'groups_per_iteration=1', 'group_size=2', 'max_response_length=16');
   const record = await readRunRecord(db, 'forked');
   expect(record).toMatchObject({ status: 'completed', forked_from: 'operated@1', iterations: [{ policy_version: 0, trained_version: 1, groups: 1 }], config: { optim: { lr: 1e-4 } } });
@@ -224,7 +224,7 @@ test('a version of one run begins another, with what the trainer had', async () 
   expect(await auditRun(db, 'forked', 1)).toEqual([]);
 });
 
-test('a finished batch is trained on again without a call, and what comes of it is evaluated', async () => {
+test('a rescoring trains on a finished batch without any call, and the version that it makes can be evaluated', async () => {
   const before = (await db.select().from(calls)).length;
   await deployment.trialgate('rescore', 'operated', '--iteration', '0', '--reward-weights', 'reward=0.5', '--run', 'rescored');
   expect(await readRunRecord(db, 'rescored')).toMatchObject({ status: 'completed', rescores: 'operated/0.1', iterations: [{ trained_version: 1, batch: { trials: 7 } }], config: { reward_weights: { reward: 0.5 } } });
@@ -239,7 +239,7 @@ test.each([
   ['a negative count', { group_size: -1 }, 'group_size: '],
   ['a task that is not there', { tasks: ['/nowhere'] }, '/nowhere'],
   ['an agent that is not there', { agents: ['nobody'] }, 'nobody'],
-])('a run file with %s starts no run, and the message says what is wrong', async (name, changes, expected) => {
+])('a run file with %s is refused, and the message says what is wrong', async (name, changes, expected) => {
   const file = await runFile(`bad-${name.replaceAll(' ', '-')}.json`, changes);
   const { code, stderr } = await failureOf(deployment.trialgate('train', file, '--run', `bad-${name.replaceAll(' ', '-')}`));
   expect(stderr).toContain(expected);
@@ -247,7 +247,7 @@ test.each([
   expect(code).toBe(2);
 });
 
-test('a run whose name is taken is refused, and so is the resume of a run that is not there', async () => {
+test('a second run of one name is refused, and so are `resume` and `show` of an unknown run', async () => {
   const taken = await failureOf(deployment.trialgate('train', await runFile('taken.json'), '--run', 'redo'));
   expect(taken).toMatchObject({ code: 2 });
   expect(taken.stderr).toContain('run redo exists');

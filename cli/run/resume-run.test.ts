@@ -19,7 +19,7 @@ import { startRun } from './start-run.ts';
 const environment = useTemporal();
 const store = useDatabase();
 
-test('a run that failed is resumed in another take, or runs its finished trials again', async () => {
+test('a failed run that is resumed goes on in the same take and keeps its finished trials', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
@@ -58,7 +58,7 @@ test('a run that failed is resumed in another take, or runs its finished trials 
   expect(await statusOf()).toBe('completed');
 });
 
-test('a run that was resumed goes on in the same take when Temporal\'s CLI resets it', async () => {
+test('a resumed run that Temporal’s CLI resets goes on in a new take', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
@@ -77,7 +77,7 @@ test('a run that was resumed goes on in the same take when Temporal\'s CLI reset
   expect(takes.map((row) => [row.take, row.status])).toEqual([[1, 'superseded'], [2, 'done']]);
 });
 
-test('a resume that comes while a cancelled run still ends waits for that, and starts it again', async () => {
+test('a resume that comes while a cancelled run still ends waits for its end and starts it again', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');

@@ -18,7 +18,7 @@ import { startRun } from './start-run.ts';
 const environment = useTemporal();
 const store = useDatabase();
 
-test('a trial that waits for a sandbox cannot be skipped or given time, is opened nevertheless, or loses that time by waiting', async () => {
+test('a trial that waits for a sandbox can be skipped, and then never opens, and can be given time, which it keeps while it waits', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
   const world = new FakeWorld();

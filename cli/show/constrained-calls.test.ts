@@ -15,7 +15,7 @@ async function record(trialId: string, sampling: Record<string, unknown>, untrai
   await recordCalls(store.db, [callRecord({ trialId, sampling, choice: { untrainable } })]);
 }
 
-test('show and status warn of calls that a framework\'s mode makes untrainable, and of no others', async () => {
+test('show and status warn of calls that a framework’s mode makes untrainable, and of no others', async () => {
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
   await store.db.insert(runs).values([{ id: 'run', config }, { id: 'other', config }]);
   for (const runId of ['run', 'other']) for (const agent of ['looker', 'writer']) await openAttempt(store.db, { trialId: `${runId}-${agent}`, attempt: 1, runId, agent });

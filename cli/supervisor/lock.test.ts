@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { awaitLock, takeLock } from './lock.ts';
 
-test('two have a lock at once, or who waits for it never gets it', async ({ signal }) => {
+test('a lock has one holder, and a waiter gets it after its release', async ({ signal }) => {
   const home = randomUUID();
   const first = await takeLock(home, 'test');
   expect(await takeLock(home, 'test')).toBeNull();
@@ -16,7 +16,7 @@ test('two have a lock at once, or who waits for it never gets it', async ({ sign
   expect(order).toEqual(['released', 'taken']);
 });
 
-test('who gives up waits on', async () => {
+test('a waiter whose signal is aborted stops waiting', async () => {
   const home = randomUUID();
   const lock = await takeLock(home, 'test');
   const giveUp = new AbortController();

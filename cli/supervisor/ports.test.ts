@@ -12,7 +12,7 @@ const take = (port: number): Promise<string> =>
     server.listen(port, LOOPBACK, () => server.close(() => resolve('taken')));
   });
 
-it('a port that was chosen is taken by another before its component starts', async () => {
+it('a chosen port is held against others until its component starts', async () => {
   const held = new HeldPorts();
   const port = await held.choose(0, undefined, LOOPBACK);
   expect(await take(port)).toMatch('EADDRINUSE');
@@ -21,7 +21,7 @@ it('a port that was chosen is taken by another before its component starts', asy
   expect(await take(port)).toBe('taken');
 });
 
-it('an agent that calls before its gateway is back keeps it from starting', async () => {
+it('a gateway gets its held port even when an agent has connected to it meanwhile', async () => {
   const held = new HeldPorts();
   const port = await held.choose(0, undefined, LOOPBACK);
   const agent = connect(port, LOOPBACK).on('error', () => {});
@@ -31,14 +31,14 @@ it('an agent that calls before its gateway is back keeps it from starting', asyn
   agent.destroy();
 });
 
-it('a port that no component needed stays held', async () => {
+it('closing the held ports frees those that no component needed', async () => {
   const held = new HeldPorts();
   const port = await held.choose(0, undefined, LOOPBACK);
   await held.close();
   expect(await take(port)).toBe('taken');
 });
 
-it('an outgoing connection may take a component’s port while it restarts', async () => {
+it('a free port lies outside the range of outgoing connections, so that a restarting component gets its port back', async () => {
   const [low = 0, high = 0] = readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').split(/\s+/).map(Number);
   const ports = await Promise.all(Array.from({ length: 50 }, () => freePort(LOOPBACK)));
   // Where the kernel may use nearly all ports, there is no such choice.

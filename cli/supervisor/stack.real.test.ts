@@ -135,7 +135,7 @@ function supervise(home: string): ChildProcess {
   return spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
 }
 
-it('a deployment of several gateways starts all, each on a port that the workers know, and restarts one that dies on its port', async () => {
+it('a deployment starts all its gateways, each on a port that the workers know, and restarts one that dies on its old port', async () => {
   const stack = await start('gateways', ['postgres', 'gateway'], { gateways: '3', engines: 'http://127.0.0.1:9' });
   const config = configIn(path.join(folder, 'gateways'), { gateways: '3' });
   const answering = async () => Promise.all(connectionsOf(config).gatewayUrls.map(async (url) => (await fetch(`${url}/health`)).status));
@@ -177,7 +177,7 @@ it('a port that is taken ends the start, and the message names the port and the 
   }
 });
 
-it.runIf(process.getuid?.() === 0)('as root the deployment is closed to others, and PostgreSQL runs as a user that reaches its data', async () => {
+it.runIf(process.getuid?.() === 0)('under root the deployment’s folder is closed to others, and PostgreSQL runs as a user that reaches its data', async () => {
   const stack = await start('closed', ['postgres']);
   const data = /data in (\S+?)(,|$)/.exec(stack.state().notes.join())?.[1] ?? '';
   try {

@@ -53,7 +53,7 @@ for last in range(2, 18):
         except OSError: pass
 '`;
 
-test.skipIf(found.kind !== 'bubblewrap')("a sandbox with the network of the host is refused, also from the port of a process of this user", async () => {
+test.skipIf(found.kind !== 'bubblewrap')('a sandbox with the network of the host is refused, also from the port of a process of this user', async () => {
   await using folder = await temporaryHome();
   const sandbox = await sandboxWith(folder.home, {});
   const verdicts: Promise<boolean>[] = [];

@@ -22,7 +22,7 @@ test('a step trains on no trial that is older than the limit, and on none twice'
   }
 });
 
-test('no more trials run than there are slots, and no more are under way than invariant 10 allows', () => {
+test('at most as many trials run as there are slots, and at most as many are under way as invariant 10 allows', () => {
   for (const { rules, name } of all.filter((policy) => policy.rules.overSampling === 0 && policy.rules.stragglers !== 'cancel')) {
     const simulation = new Simulation(rules, new Durations(2, 16));
     while (simulation.steps < 30) {
@@ -34,7 +34,7 @@ test('no more trials run than there are slots, and no more are under way than in
   }
 });
 
-test('a step makes no more running trials stale than the rules bear', () => {
+test('a step makes at most as many running trials stale as the rules allow', () => {
   for (const { rules, name } of all.filter((policy) => policy.name === 'carry-over, patient')) {
     const simulation = new Simulation(rules, new Durations(7, 16));
     for (let wasTraining = false; simulation.steps < 60; wasTraining = simulation.isTraining) {
@@ -65,7 +65,7 @@ test('the synchronous loop takes as long as its slowest trial, its step and its 
   expect(simulation.now).toBeCloseTo(expected, 6);
 });
 
-test('a copy that looks ahead does not change the run that it was made from', () => {
+test('a copy that is simulated ahead leaves the run that it was made from unchanged', () => {
   const policy = all.find(({ name, staleness }) => name === 'carry-over' && staleness === 2);
   if (!policy) throw new Error('no such policy');
   const [plain, forked] = [4, 4].map((seed) => new Simulation(policy.rules, new Durations(seed, 16)));
@@ -81,7 +81,7 @@ test('a copy that looks ahead does not change the run that it was made from', ()
   expect([forked.now, forked.trained, forked.steps]).toEqual([plain.now, plain.trained, plain.steps]);
 });
 
-test('the oracle does better than the rules it is held to without knowing anything, and no better than knowledge allows', () => {
+test('the oracle does better than the same rules without its knowledge, and stays below the ceiling for complete knowledge', () => {
   const rules = { ...synchronous, maxStaleness: 2 };
   const blind = measure(oracleRules(rules), oneByOne(new Durations(5, 16), rules.groupSize), { steps: 12 });
   const known = consultOracle(rules, { seed: 5, objective: 'useful', steps: 12 });
@@ -90,12 +90,12 @@ test('the oracle does better than the rules it is held to without knowing anythi
   expect(blind.useful).toBeLessThan(ceiling(rules, false).useful);
 });
 
-test('the oracle is asked about the trials that the policies ran', () => {
+test('the oracle plans with the same trial durations that the policies run with', () => {
   const [grouped, single] = [new Durations(9, 16), oneByOne(new Durations(9, 16), 8)];
   expect([0, 7, 8, 30].map((trial) => single.of(trial))).toEqual([[0, 0], [0, 7], [1, 0], [3, 6]].map(([group = 0, member = 0]) => [grouped.of(group)[member]]));
 });
 
-test('without a deadline in reach durations are log-normal with p99 at 20 medians', () => {
+test('durations that no deadline cuts are log-normal with their p99 at 20 medians', () => {
   const durations = new Durations(6, 16);
   const sorted = Array.from({ length: 2000 }, (_, group) => durations.of(group)).flat().toSorted((a, b) => a - b);
   expect(sorted[sorted.length / 2]).toBeCloseTo(1, 1);

@@ -4,7 +4,7 @@ import { SlotEngine } from './engine.ts';
 
 const never = new AbortController().signal;
 
-test('a slot goes to one that has left, or stays with one that was cut', async () => {
+test('a freed slot goes to the next trial that still waits: one that has left is passed over, and one that is cut frees its slot', async () => {
   const engine = new SlotEngine(1);
   const [first, second] = [new AbortController(), new AbortController()];
   const order: string[] = [];
@@ -18,7 +18,7 @@ test('a slot goes to one that has left, or stays with one that was cut', async (
   expect(order).toEqual(['second null', 'first false', 'third true']);
 });
 
-test('a trial makes headway while the engines stand still, or has the version that came after its first token', async () => {
+test('no trial samples while the engines are paused, and each trial keeps the version of its first token', async () => {
   const engine = new SlotEngine(2);
   const before = engine.sample(0.1, never);
   const publishing = engine.publish(0.3, 7);

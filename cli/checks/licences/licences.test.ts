@@ -15,24 +15,24 @@ test.each([
   ['LicenseRef-NVIDIA-Proprietary', false],
   ['SEE LICENSE IN LICENSE', false],
   ['', false],
-])('under %o a work may be used with permissive licences alone: %o', (expression, permissive) => {
+])('the licence expression %o is judged permissive: %o', (expression, permissive) => {
   expect(isPermissive(expression)).toBe(permissive);
 });
 
-test('an exception holds for the licence that it names alone', () => {
+test('an exception holds only for the packages and the licence that it names', () => {
   const exceptions = [{ packages: ['lib-*'], licences: ['MPL-2.0'], reason: 'unchanged' }];
   expect(exceptionFor({ name: 'lib-x64', version: '1', licence: 'MPL-2.0' }, exceptions)).toBe(exceptions[0]);
   expect(exceptionFor({ name: 'lib-x64', version: '2', licence: 'GPL-3.0-only' }, exceptions)).toBeUndefined();
   expect(exceptionFor({ name: 'other', version: '1', licence: 'MPL-2.0' }, exceptions)).toBeUndefined();
 });
 
-test('a Python package is judged by the installed one, else by what is written of it, else it is unknown', () => {
+test('a Python package’s licence is read from the installed package, else from the written list, else it is unknown', () => {
   expect(pythonPackages([], lockedPackages(['cuda', 'tools'])).find(({ name }) => name === 'vllm')?.licence).toBe('Apache-2.0');
   const [installed, missing] = pythonPackages([{ name: 'Some_Package', version: '1', licences: ['MIT License', 'BSD License'] }], [{ name: 'some-package', version: '1' }, { name: 'nobody-knows', version: '1' }]);
   expect([installed?.licence, missing?.licence]).toEqual(['MIT AND BSD-3-Clause', undefined]);
 });
 
-test('an exception that no package needs any more is removed', () => {
+test('every exception and every written licence belongs to a package that the locks name', () => {
   const npm = npmPackages().map(({ name }) => name);
   const python = lockedPackages().map(({ name }) => name);
   const unused = (patterns: readonly string[], names: readonly string[]) => patterns.filter((pattern) => !names.some((name) => covers(pattern, name)));

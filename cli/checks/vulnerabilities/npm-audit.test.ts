@@ -39,7 +39,7 @@ test('an advisory that was accepted with a reason fails nothing, and is counted'
   expect(await npmVulnerabilities(signal, url)).toEqual({ result: 'passed', summary: 'no advisory is open (1 accepted: cli/checks/vulnerabilities/accepted.ts)' });
 });
 
-test('a registry without advisories, or none that answers, leaves the packages unchecked and says so', async () => {
+test('a registry without advisories and a registry that does not answer both leave the packages unchecked, with the reason', async () => {
   const url = await registryThatGives(null);
   expect(await npmVulnerabilities(signal, url)).toMatchObject({ result: 'not checked', summary: expect.stringContaining('the npm registry gives no advisories here: 404') });
   registry?.close();

@@ -17,7 +17,7 @@ test('an advisory on a locked package fails the check and names the version that
   expect(verdictOn(FOUND)).toEqual({ result: 'failed', summary: '1 open advisories', details: ['requests 2.19.0: PYSEC-2018-28, repaired in 2.20.0'] });
 });
 
-test('an index that knows none of the packages has checked nothing, though pip-audit found no vulnerability', () => {
+test('packages count as not checked when the index knows none of them, although pip-audit found no vulnerability', () => {
   expect(verdictOn(UNKNOWN)).toEqual({ result: 'not checked', summary: 'the Python package index gives no advisories here: it knows none of 1 packages' });
 });
 
@@ -40,7 +40,7 @@ async function auditThatAnswersOnce(report: string): Promise<string> {
   return file;
 }
 
-test('an advisory fails the check even if the index does not answer for a later set; without one the packages are not checked', async () => {
+test('when the index stops answering, an advisory found before fails the check; without an advisory the packages count as not checked', async () => {
   const signal = new AbortController().signal;
   expect(await auditSets(await auditThatAnswersOnce(FOUND), signal)).toMatchObject({ result: 'failed', details: ['requests 2.19.0: PYSEC-2018-28, repaired in 2.20.0'] });
   const clean = FOUND.replace(/"vulns": \[\{.*?\}\]/, '"vulns": []');

@@ -9,7 +9,7 @@ import { engine } from './engine.ts';
 test.each([
   ['model', []],
   ['float32', ['--hf-overrides', '{"head_dtype": "float32"}']],
-])('vLLM of a deployment with head_dtype %s is started with it', async (head_dtype, expected) => {
+])('a deployment with head_dtype %s starts vLLM with that head type', async (head_dtype, expected) => {
   const home = mkdtempSync(join(tmpdir(), 'trialgate-engine-'));
   try {
     const plan = await makePlan(resolveConfig({ cwd: home, env: {}, flags: { home, head_dtype } }).config);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { folderElsewhere, postgresHome } from './postgres-home.ts';
 
-test.runIf(process.getuid?.() === 0)('data of a deployment that was open to others moves to where its user reaches it (root only)', () => {
+test.runIf(process.getuid?.() === 0)('when a deployment’s folder is closed to others, its PostgreSQL data moves once to where PostgreSQL’s user reaches it (root only)', () => {
   const home = mkdtempSync(join(tmpdir(), 'trialgate-postgres-'));
   onTestFinished(() => [home, folderElsewhere(home)].forEach((folder) => rmSync(folder, { recursive: true, force: true })));
   chmodSync(home, 0o755);
