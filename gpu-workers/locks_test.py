@@ -63,7 +63,7 @@ def test_a_lock_names_no_index(name: str) -> None:
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("name", ["cpu", "cuda", "dev", "tools"])
-def test_a_lock_holds_what_its_in_file_asks_for(name: str, python: str) -> None:
+def test_a_lock_satisfies_every_requirement_of_its_in_file(name: str, python: str) -> None:
     versions = locked(name, python)
     for requirement in asked_for(f"requirements-{name}.in"):
         version = versions[canonicalize_name(requirement.name)]
@@ -72,13 +72,13 @@ def test_a_lock_holds_what_its_in_file_asks_for(name: str, python: str) -> None:
 
 @pytest.mark.parametrize("python", ["3.11", "3.12", "3.13"])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_the_locks_of_one_environment_agree(device: str, python: str) -> None:
+def test_the_locks_of_one_environment_have_the_same_versions(device: str, python: str) -> None:
     versions, for_tests = locked(device, python), locked("dev", python)
     both = versions.keys() & for_tests.keys()
     assert {name: versions[name] for name in both} == {name: for_tests[name] for name in both}
 
 
-def test_what_an_installed_package_asks_for_is_locked_or_left_out_on_purpose() -> None:
+def test_every_requirement_of_an_installed_package_is_locked_unless_it_is_listed_as_excluded() -> None:
     """uv reads the metadata of one wheel of a version; the wheel that is installed may ask for more."""
     device = "cuda" if is_installed("vllm") else "cpu"
     locks = [device, "dev"] if device == "cuda" else ["cpu", "torch-cpu", "dev"]

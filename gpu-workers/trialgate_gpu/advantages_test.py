@@ -36,18 +36,18 @@ def advantages_of(samples, norm_by_std=True, weights=None, objective="grpo"):
     return np.array([of_tokens[0] for of_tokens in found])
 
 
-def test_trial_with_several_samples_counts_once_in_its_group():
+def test_a_trial_with_several_samples_counts_once_in_its_group():
     samples = [sample(1.0, trial="a"), sample(1.0, trial="a"), sample(0.0, trial="b")]
     found = advantages_of(samples)
     np.testing.assert_allclose(found, [0.70710, 0.70710, -0.70710], atol=1e-4)
 
 
-def test_group_without_spread_has_no_advantage_despite_rounding():
+def test_a_group_with_equal_rewards_has_no_advantage_despite_rounding():
     samples = [sample(0.1 + 0.2, trial=str(i)) for i in range(3)]
     assert not advantages_of(samples).any()
 
 
-def test_lone_trial_has_no_advantage():
+def test_a_lone_trial_has_no_advantage():
     assert not advantages_of([sample(1.0)]).any()
 
 
@@ -57,7 +57,7 @@ def test_without_std_the_advantage_is_the_distance_from_the_mean():
 
 
 @pytest.mark.parametrize(("norm_by_std", "expected"), [(True, [0.5, -1.5]), (False, [0.25, -0.75])])
-def test_companions_count_in_mean_and_deviation_of_their_group_alone(norm_by_std, expected):
+def test_companions_count_in_the_mean_and_deviation_of_their_own_group_only(norm_by_std, expected):
     # Of 1, 0, 1, 1: mean 0.75, deviation sqrt((3 x 0.0625 + 0.5625) / 3) = 0.5.
     both = [{"reward": 1.0}, {"reward": 1.0}]
     samples = [sample(1.0, trial="a", companions=both), sample(0.0, trial="b", companions=both)]
@@ -66,7 +66,7 @@ def test_companions_count_in_mean_and_deviation_of_their_group_alone(norm_by_std
     np.testing.assert_allclose(found, [*expected, 0, 0], atol=1e-5)
 
 
-def test_straggler_alone_in_its_batch_is_compared_with_its_companions():
+def test_a_straggler_alone_in_its_batch_is_compared_with_its_companions():
     np.testing.assert_allclose(advantages_of([sample(1.0, companions=[{"reward": 0.0}])]), [0.70710], atol=1e-4)
     assert not advantages_of([sample(1.0, companions=[{"reward": 1.0}])]).any()
 
@@ -81,7 +81,7 @@ def test_two_lists_of_companions_for_one_group_are_refused():
         companion_rewards([sample(1.0, trial="a"), sample(0.0, trial="b", companions=[{"reward": 0.0}])], None)
 
 
-def test_reward_weights_scale_named_rewards_and_others_count_once():
+def test_reward_weights_scale_named_rewards_and_a_reward_without_a_weight_counts_once():
     assert trial_rewards([sample(0.5, style=1.0)], {"reward": 2.0}) == {"t": 2.0}
     assert trial_rewards([sample(0.5, style=1.0)], None) == {"t": 1.5}
 
@@ -91,13 +91,13 @@ def test_two_rewards_for_one_trial_are_refused():
         trial_rewards([sample(0.5), sample(0.6)], None)
 
 
-def test_rloo_compares_a_trial_with_the_mean_of_the_others_companions_included():
+def test_rloo_compares_a_trial_with_the_mean_of_the_other_trials_and_companions():
     samples = [sample(1.0, trial=t, companions=[{"reward": 0.0}]) for t in "ab"]
     np.testing.assert_allclose(advantages_of(samples, objective="rloo"), [0.5, 0.5])
     assert not advantages_of([sample(0.1 + 0.2, trial=str(i)) for i in range(3)], objective="rloo").any()
 
 
-def test_a_turn_is_credited_with_what_is_earned_from_it_on_and_compared_with_the_same_of_all_trials():
+def test_a_turns_return_is_the_reward_from_that_turn_on_and_its_baseline_covers_all_trials():
     # Returns from turns 0, 1 and 2 on: a 1, 0.75, 0.5; b 0.25, 0.25, 0.25 (it has one turn, and its outcome is 0.25).
     a = sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [0.25, 0.25]})
     b = sample(0.25, trial="b", turns=[0, 0])
@@ -109,7 +109,7 @@ def test_a_turn_is_credited_with_what_is_earned_from_it_on_and_compared_with_the
     np.testing.assert_allclose(by_token([a, b], objective="rloo")[0], [0.75, 0.5])
 
 
-def test_turns_of_companions_count_in_the_baseline_and_weights_hold_for_turns():
+def test_turn_rewards_of_companions_count_in_the_baseline_and_are_weighted():
     a = sample(
         0.0, trial="a", turns=[0, 1], steps=1.0, of_turns={"steps": [1.0]}, companions=[{"steps": 0.5}], others=[{}]
     )
@@ -118,7 +118,7 @@ def test_turns_of_companions_count_in_the_baseline_and_weights_hold_for_turns():
     np.testing.assert_allclose(by_token([b], False, {"steps": 2.0})[0], [0.5, 0.0])
 
 
-def test_turns_after_the_last_that_earned_something_have_its_rest():
+def test_turns_after_the_last_rewarded_turn_share_the_remaining_return():
     samples = [
         sample(1.0, trial="a", tokens=3, turns=[0, 1, 7], of_turns={"reward": [1.0]}),
         sample(0.0, trial="b", turns=[0, 9]),
@@ -128,7 +128,7 @@ def test_turns_after_the_last_that_earned_something_have_its_rest():
     np.testing.assert_allclose(found[1], [-0.5, 0])
 
 
-def test_trials_with_equal_rewards_differ_where_they_were_earned_in_other_turns():
+def test_trials_with_equal_rewards_have_different_advantages_when_other_turns_earned_them():
     samples = [
         sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [1.0, 0.0]}),
         sample(1.0, trial="b", turns=[0, 1], of_turns={"reward": [0.0, 1.0]}),
@@ -138,7 +138,7 @@ def test_trials_with_equal_rewards_differ_where_they_were_earned_in_other_turns(
     assert not any(found.any() for found in by_token(same))
 
 
-def test_an_objective_whose_unit_is_the_sequence_counts_the_sum_of_the_turns():
+def test_a_sequence_objective_uses_the_sum_of_the_turn_rewards():
     samples = [
         sample(1.0, trial="a", turns=[0, 1], of_turns={"reward": [1.0, 0.0]}),
         sample(0.0, trial="b", turns=[0, 1]),
@@ -147,7 +147,7 @@ def test_an_objective_whose_unit_is_the_sequence_counts_the_sum_of_the_turns():
 
 
 @pytest.mark.parametrize(("objective", "scale"), [("rloo", 1.0), ("grpo", 1 - 1 / 3)])
-def test_the_gradient_of_an_agent_that_decides_when_to_stop_is_the_exact_one(objective, scale):
+def test_the_gradient_is_exact_for_an_agent_that_decides_when_to_stop(objective, scale):
     """Enumerates every group of 3 trials of an agent that takes up to 3 turns, so that nothing is left to chance.
 
     It goes on with probability p after each turn. A turn earns more the later it is, and the outcome depends on the
@@ -183,7 +183,7 @@ def test_the_gradient_of_an_agent_that_decides_when_to_stop_is_the_exact_one(obj
 
 
 @pytest.mark.parametrize("objective", ["grpo", "rloo"])
-def test_without_rewards_of_turns_the_advantages_are_those_of_whole_trials_to_the_bit(objective):
+def test_without_turn_rewards_the_advantages_are_bit_equal_to_those_of_whole_trials(objective):
     generator = np.random.default_rng(0)
     for size in (2, 3, 8, 9, 16, 40, 130):
         rewards = generator.random(size)

@@ -109,14 +109,14 @@ def tensor_of():
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_model_that_can_be_trained_is_the_same_packed_alone_and_in_transformers(name, tmp_path):
+def test_a_supported_model_gives_the_same_logprobs_packed_alone_and_in_transformers(name, tmp_path):
     policy = Policy(make(tmp_path, name, TRAINED[name]), CPU)
     found = check_model(policy, tmp_path)
     assert max(found.values()) <= TOLERANCE / 100
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_model_that_would_be_trained_wrong_is_refused_by_name_and_reason(name, tmp_path, make_run, trainer):
+def test_an_unsupported_model_is_refused_with_its_type_and_the_reason(name, tmp_path, make_run, trainer):
     settings, reason = REFUSED[name]
     run = make_run()
     run.model = make(tmp_path / "model", name, settings)
@@ -126,7 +126,7 @@ def test_a_model_that_would_be_trained_wrong_is_refused_by_name_and_reason(name,
 
 
 @pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", *MIXTURES])
-def test_a_checkpoint_has_the_tensors_of_its_base_and_says_the_same_as_the_trainer(name, tmp_path, make_run):
+def test_a_checkpoint_has_the_tensors_of_its_base_and_the_logprobs_of_the_trainer(name, tmp_path, make_run):
     base_model = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
     run, trainer = make_run(), fresh()
     run.model = base_model
@@ -149,7 +149,7 @@ def test_a_checkpoint_has_the_tensors_of_its_base_and_says_the_same_as_the_train
 
 
 @pytest.mark.parametrize("name", ["deepseek_v3", "glm4_moe"])
-def test_the_router_bias_of_a_mixture_survives_steps(name, tmp_path, make_run, trainer, tensor_of):
+def test_train_steps_keep_the_router_bias_of_a_mixture(name, tmp_path, make_run, trainer, tensor_of):
     base_model = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
     run = make_run()
     run.model = base_model
@@ -176,7 +176,7 @@ def test_tensors_that_transformers_does_not_load_stay_in_the_checkpoint(tmp_path
 
 
 @pytest.mark.parametrize("lost", ["model.layers.1.mlp.up_proj.weight", "lm_head.weight"])
-def test_a_base_model_whose_files_lack_a_tensor_is_refused_by_its_name(tmp_path, make_run, trainer, lost):
+def test_a_base_model_whose_files_lack_a_tensor_is_refused_with_the_tensors_name(tmp_path, make_run, trainer, lost):
     folder = make(tmp_path / "model", "llama", {"tie_word_embeddings": False}, torch.bfloat16)
     tensors = load_file(folder / "model.safetensors")
     del tensors[lost]
@@ -187,7 +187,7 @@ def test_a_base_model_whose_files_lack_a_tensor_is_refused_by_its_name(tmp_path,
         run.base(trainer)
 
 
-def test_a_base_model_whose_file_is_cut_short_or_of_another_shape_is_refused(tmp_path, make_run, trainer):
+def test_a_base_model_whose_file_is_truncated_and_one_with_other_shapes_are_refused(tmp_path, make_run, trainer):
     whole = make(tmp_path / "cut", "llama", {}, torch.bfloat16) / "model.safetensors"
     os.truncate(whole, whole.stat().st_size // 2)
     other = make(tmp_path / "other", "llama", {"hidden_size": 64}, torch.bfloat16)
@@ -235,7 +235,7 @@ def test_a_heads_bias_is_trained_and_norms_and_biases_are_not_decayed(tmp_path, 
     assert [n for n, v in views.items() if v.data_ptr() not in decayed] == [n for n, v in views.items() if v.dim() < 2]
 
 
-def test_the_gradient_of_a_heads_bias_is_autograds(tmp_path):
+def test_the_gradient_of_a_heads_bias_equals_autograds(tmp_path):
     policy = Policy(make(tmp_path, "phi", TRAINED["phi"]), CPU, torch.float32)
     ids = np.arange(5, 25)
     (pack,) = make_packs([chain(0, ids, np.arange(20) > 3, np.zeros(20, np.float32), 0.8)], 100)
@@ -251,14 +251,14 @@ def test_the_gradient_of_a_heads_bias_is_autograds(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["qwen3_next", "lfm2"])
-def test_the_self_check_finds_what_no_configuration_says(name, tmp_path, monkeypatch):
+def test_the_self_check_refuses_layers_that_carry_state_across_sequences(name, tmp_path, monkeypatch):
     monkeypatch.setattr(supported, "ATTENTION_LAYERS", (*supported.ATTENTION_LAYERS, "linear_attention", "conv"))
     policy = Policy(make(tmp_path, name, REFUSED[name][0]), CPU)
     with pytest.raises(GpuWorkerError, match=rf"\({name}\) .* packed sequences differ .* tokens see other sequences"):
         check_model(policy, tmp_path)
 
 
-def test_the_self_check_finds_an_attention_that_is_not_the_models_own(tmp_path, monkeypatch):
+def test_the_self_check_refuses_a_model_whose_attention_is_computed_differently(tmp_path, monkeypatch):
     policy = Policy(make(tmp_path, "gpt_oss", TRAINED["gpt_oss"]), CPU)
     original = attention.Variant
     monkeypatch.setattr(attention, "Variant", lambda scaling, window, cap, sinks: original(scaling, window, cap, None))
@@ -266,7 +266,7 @@ def test_the_self_check_finds_an_attention_that_is_not_the_models_own(tmp_path, 
         check_model(policy, tmp_path)
 
 
-def test_positions_far_apart_are_as_in_transformers_and_buffers_stay_float32(tmp_path):
+def test_logprobs_at_far_positions_equal_transformers_and_buffers_stay_float32(tmp_path):
     folder = make(tmp_path, "llama", {"max_position_embeddings": 4096, "head_dim": 64}, torch.bfloat16)
     policy = Policy(folder, CPU)
     assert {b.dtype for b in policy.model.buffers()} == {torch.float32}

@@ -59,7 +59,7 @@ def test_a_step_with_a_number_that_is_not_finite_changes_no_weight_and_says_why(
 
 
 @pytest.mark.parametrize("where", ["reward", "weight"])
-def test_the_step_after_a_skipped_one_trains_as_if_the_skipped_one_had_not_been(make_run, where):
+def test_the_step_after_a_skipped_one_trains_as_if_the_skipped_one_had_not_happened(make_run, where):
     run, trainer = make_run(), fresh()
     base = run.base(trainer)
     parent = trainer.train_step(run.request(base["checkpoint"], two_groups()), Progress())
@@ -74,7 +74,7 @@ def test_the_step_after_a_skipped_one_trains_as_if_the_skipped_one_had_not_been(
     assert after["checkpoint_sha256"] == plain["checkpoint_sha256"]
 
 
-def test_one_more_skipped_step_than_allowed_blocks_the_run_by_name_and_leaves_no_checkpoint(make_run, trainer):
+def test_one_more_skipped_step_than_allowed_blocks_the_run_with_the_reason_and_leaves_no_checkpoint(make_run, trainer):
     run = make_run()
     parent = run.base(trainer)["checkpoint"]
     for version in (1, 2):
@@ -90,7 +90,7 @@ def test_one_more_skipped_step_than_allowed_blocks_the_run_by_name_and_leaves_no
     assert read_manifest(Path(good["checkpoint"])).skipped_in_a_row == 0
 
 
-def test_without_permission_to_skip_the_first_such_step_blocks_the_run(make_run, trainer):
+def test_with_max_skipped_steps_0_the_first_step_that_is_not_finite_blocks_the_run(make_run, trainer):
     run = make_run()
     request = run.request(run.base(trainer)["checkpoint"], rows_with("reward"), max_skipped_steps=0)
     with pytest.raises(GpuWorkerError, match="made no update because trial t0-1"):
@@ -107,7 +107,7 @@ def test_rewards_of_1e39_train_like_rewards_of_1_when_the_deviation_divides_them
     assert norms[1] == pytest.approx(norms[0], rel=1e-4)
 
 
-def test_rewards_of_1e39_that_nothing_divides_are_skipped(make_run, trainer):
+def test_a_step_with_rewards_of_1e39_that_nothing_divides_is_skipped(make_run, trainer):
     run = make_run()
     rows = [r | {"rewards": [("reward", 1e39 * r["rewards"][0][1])]} for r in two_groups()]
     request = run.request(run.base(trainer)["checkpoint"], rows, norm_adv_by_std_in_grpo=False)
@@ -116,7 +116,7 @@ def test_rewards_of_1e39_that_nothing_divides_are_skipped(make_run, trainer):
     assert all(map(math.isfinite, made["metrics"].values()))
 
 
-def test_base_model_with_a_weight_that_is_not_finite_is_refused(make_run, tiny_model, tmp_path, trainer):
+def test_a_base_model_with_a_weight_that_is_not_finite_is_refused(make_run, tiny_model, tmp_path, trainer):
     model = AutoModelForCausalLM.from_pretrained(tiny_model)
     model.model.layers[0].mlp.up_proj.weight.data[0, 0] = NAN
     model.save_pretrained(tmp_path / "damaged")
@@ -127,7 +127,7 @@ def test_base_model_with_a_weight_that_is_not_finite_is_refused(make_run, tiny_m
     assert caught.value.kind == "BadModel"
 
 
-def test_a_full_memory_is_an_error_of_its_own_that_says_what_to_lower():
+def test_out_of_memory_has_its_own_error_that_says_what_to_lower():
     with pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 60)
     assert is_out_of_memory(caught.value) and is_out_of_memory(torch.OutOfMemoryError("CUDA out of memory"))
@@ -137,7 +137,7 @@ def test_a_full_memory_is_an_error_of_its_own_that_says_what_to_lower():
     assert "--pack-tokens below 2048" in str(error)
 
 
-def test_a_trainer_that_forgot_its_state_after_a_full_memory_trains_on(make_run):
+def test_a_trainer_that_dropped_its_state_after_running_out_of_memory_can_train_again(make_run):
     run, trainer = make_run(), Trainer(torch.device("cpu"), 64)
     request = run.request(run.base(trainer)["checkpoint"], two_groups())
     trainer.forget()

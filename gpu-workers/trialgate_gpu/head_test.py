@@ -33,7 +33,7 @@ def in_float64(hidden, head, pack):
     return logprobs.detach(), inputs.grad, weight.grad
 
 
-def test_float32_head_gives_the_log_probabilities_of_its_bfloat16_weights_without_rounding(made):
+def test_a_float32_head_gives_the_log_probabilities_of_its_bfloat16_weights_without_rounding(made):
     hidden, head, pack = made
     expected, *_ = in_float64(*made)
     heads = (head, Float32Head(head))
@@ -42,7 +42,7 @@ def test_float32_head_gives_the_log_probabilities_of_its_bfloat16_weights_withou
     assert rounded > 1e-3
 
 
-def test_float32_head_has_the_gradient_of_those_log_probabilities(made):
+def test_a_float32_head_gives_the_gradient_of_those_log_probabilities(made):
     hidden, head, pack = made
     _, *expected = in_float64(*made)
     total = HeadGradient(torch.zeros(VOCABULARY, WIDTH), torch.zeros(VOCABULARY))

@@ -29,7 +29,7 @@ def batches_of(tmp_path, rows, size, seed=(0, 0, 0)):
 
 @pytest.mark.parametrize("forks", [1, 5, 50])
 @pytest.mark.parametrize(("size", "updates"), [(None, 1), (8, 1), (4, 2), (3, 3), (1, 8)])
-def test_updates_count_trials_and_split_none_whatever_its_forks(tmp_path, forks, size, updates):
+def test_mini_batches_count_trials_and_split_none_however_many_samples_it_has(tmp_path, forks, size, updates):
     made = batches_of(tmp_path, forked_rows(forks), size)
     assert len(made) == updates
     trials = [set(members) for members in made]
@@ -37,14 +37,14 @@ def test_updates_count_trials_and_split_none_whatever_its_forks(tmp_path, forks,
     assert all(len(t) <= (size or 8) for t in trials)
 
 
-def test_the_order_of_groups_differs_by_step_and_epoch_and_is_the_same_again(tmp_path):
+def test_the_order_of_groups_depends_on_step_and_epoch_and_is_repeatable(tmp_path):
     rows = [row([5], [6, 7], 0.0, f"g{i}", f"t{i}") for i in range(8)]
     orders = [batches_of(tmp_path, rows, 1, seed) for seed in [(0, 1, 0), (0, 1, 1), (0, 2, 0), (1, 1, 0), (0, 1, 0)]]
     assert orders[0] == orders[4]
     assert all(a != b for i, a in enumerate(orders[:4]) for b in orders[:i])
 
 
-def test_a_trial_forked_into_50_trains_like_the_same_trial_whole(make_run, trainer):
+def test_a_trial_forked_into_50_samples_trains_like_the_same_trial_in_one(make_run, trainer):
     run = make_run()
     base = run.base(trainer)["checkpoint"]
     norms = []
@@ -58,7 +58,7 @@ def test_a_trial_forked_into_50_trains_like_the_same_trial_whole(make_run, train
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
 
 
-def test_a_group_whose_every_other_trial_cannot_be_trained_on_still_has_its_baseline(make_run, trainer):
+def test_companions_give_a_baseline_when_only_one_trial_of_a_group_can_be_trained(make_run, trainer):
     run = make_run()
     base = run.base(trainer)["checkpoint"]
     lone = row([5, 6], [9, 10], 1.0, "g", "a", companions=[[("reward", 0.0)], [("reward", 0.0)]])
@@ -78,13 +78,13 @@ def test_a_group_whose_every_other_trial_cannot_be_trained_on_still_has_its_base
         ({"max_skipped_steps": -1}, "max_skipped_steps"),
     ],
 )
-def test_setting_that_means_nothing_is_named(given, match):
+def test_a_setting_with_an_impossible_value_is_refused_by_name(given, match):
     with pytest.raises(GpuWorkerError, match=match) as caught:
         parse_settings(given)
     assert caught.value.kind == "BadSettings"
 
 
-def test_what_a_run_file_leaves_open_is_as_the_objectives_paper_has_it():
+def test_settings_that_a_run_file_leaves_open_have_the_values_of_the_objectives_paper():
     open_settings = {"clip_ratio_low": None, "clip_ratio_high": None, "loss_agg_mode": None}
     gspo = parse_settings({"objective": "gspo", **open_settings})
     assert (gspo.clip_ratio_low, gspo.clip_ratio_high, gspo.loss_agg_mode) == (3e-4, 4e-4, "seq-mean-token-mean")

@@ -61,7 +61,7 @@ def step(lineage, rows, **settings):
     return trainer.train_step(run.request(parent, rows, 2, **settings), Progress())
 
 
-def test_gradient_of_the_decoupled_loss_is_autograds(tiny_model, tmp_path):
+def test_the_gradient_of_the_decoupled_loss_equals_autograds(tiny_model, tmp_path):
     settings = TrainerSettings(rollout_is_threshold=1.5)
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
@@ -105,7 +105,7 @@ def test_gradient_of_the_decoupled_loss_is_autograds(tiny_model, tmp_path):
     torch.testing.assert_close(found, gradient, atol=1e-5, rtol=1e-3)
 
 
-def test_values_of_one_sample_do_not_land_on_another_when_packs_differ(tiny_model, tmp_path):
+def test_proximal_logprobs_stay_with_their_samples_when_packs_differ(tiny_model, tmp_path):
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
     chains = prepared_from(tmp_path, two_groups()).chains
@@ -118,7 +118,7 @@ def test_values_of_one_sample_do_not_land_on_another_when_packs_differ(tiny_mode
 
 
 @pytest.mark.parametrize("settings", [{}, {"ppo_epochs": 2}])
-def test_stale_tokens_that_the_starting_weights_would_sample_alike_train_as_on_policy_ones(
+def test_stale_tokens_with_the_logprobs_of_the_starting_weights_train_like_on_policy_tokens(
     lineage, tiny_model, tmp_path, settings
 ):
     made = [step(lineage, resampled(tmp_path, two_groups(), tiny_model, version), **settings) for version in (0, 1)]
@@ -132,7 +132,7 @@ def test_stale_tokens_that_the_starting_weights_would_sample_alike_train_as_on_p
         assert metrics["actor/entropy"] > 0
 
 
-def test_a_step_without_advantages_measures_nothing(lineage, tiny_model, tmp_path):
+def test_a_step_without_advantages_computes_no_logprobs(lineage, tiny_model, tmp_path):
     flat = [r | {"rewards": [("reward", 0.5)]} for r in resampled(tmp_path, two_groups(), tiny_model, 0)]
     metrics = step(lineage, flat)["metrics"]
     assert "rollout_corr/kl" not in metrics and metrics["tokens/computed"] == 0
@@ -142,7 +142,9 @@ def test_a_step_without_advantages_measures_nothing(lineage, tiny_model, tmp_pat
     ("difference", "threshold", "weight"),
     [(-math.log(5), 2.0, 2.0), (-math.log(5), 10.0, 5.0), (math.log(4), 2.0, 0.25)],
 )
-def test_known_ratio_is_truncated(lineage, tiny_model, tmp_path, difference, threshold, weight):
+def test_the_importance_weight_is_the_ratio_truncated_at_the_threshold(
+    lineage, tiny_model, tmp_path, difference, threshold, weight
+):
     plain = step(lineage, resampled(tmp_path, two_groups(), tiny_model, 0))["metrics"]
     rows = resampled(tmp_path, two_groups(), tiny_model, 0, difference)
     metrics = step(lineage, rows, rollout_is_threshold=threshold)["metrics"]
@@ -155,7 +157,7 @@ def test_known_ratio_is_truncated(lineage, tiny_model, tmp_path, difference, thr
 
 
 @pytest.mark.parametrize("difference", [-1e4, -3e38])
-def test_ratio_that_overflows_gives_finite_weights(lineage, tiny_model, tmp_path, difference):
+def test_a_ratio_that_overflows_leaves_all_weights_finite(lineage, tiny_model, tmp_path, difference):
     made = step(
         lineage, resampled(tmp_path, two_groups(), tiny_model, 0, difference), ppo_epochs=2, ppo_mini_batch_size=4
     )
@@ -165,7 +167,7 @@ def test_ratio_that_overflows_gives_finite_weights(lineage, tiny_model, tmp_path
     assert all(math.isfinite(p) for p in made["canary"]["logprobs"])
 
 
-def test_first_updates_samples_are_computed_twice(lineage, tiny_model, tmp_path):
+def test_only_samples_of_later_updates_need_a_separate_proximal_pass(lineage, tiny_model, tmp_path):
     rows = resampled(tmp_path, two_groups(), tiny_model, 0)
     whole = step(lineage, rows)["metrics"]
     halves = step(lineage, rows, ppo_mini_batch_size=4)["metrics"]
@@ -174,14 +176,14 @@ def test_first_updates_samples_are_computed_twice(lineage, tiny_model, tmp_path)
     assert halves["actor/updates"] == 2
 
 
-def test_later_updates_are_clipped_against_the_starting_weights_not_their_own(lineage, tiny_model, tmp_path):
+def test_later_updates_are_clipped_against_the_starting_weights(lineage, tiny_model, tmp_path):
     rows = resampled(tmp_path, two_groups(), tiny_model, 0)
     metrics = step(lineage, rows, ppo_epochs=3, optim={"lr": 1e-1})["metrics"]
     assert metrics["actor/pg_clipfrac"] > 0
     assert metrics["rollout_corr/kl"] == 0
 
 
-def test_tokens_of_a_version_after_the_parent_are_refused_and_nothing_is_left(make_run, trainer):
+def test_tokens_of_a_version_after_the_parent_are_refused_and_leave_no_files(make_run, trainer):
     run = make_run()
     base = run.base(trainer)["checkpoint"]
     rows = two_groups()
@@ -193,18 +195,18 @@ def test_tokens_of_a_version_after_the_parent_are_refused_and_nothing_is_left(ma
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0, float("nan"), float("inf"), "two"])
-def test_threshold_that_is_no_cap_is_named(threshold):
+def test_a_rollout_is_threshold_below_1_or_not_finite_is_refused_by_name(threshold):
     with pytest.raises(GpuWorkerError, match="rollout_is_threshold"):
         parse_settings({"rollout_is_threshold": threshold})
 
 
-def test_threshold_is_part_of_a_steps_key():
+def test_the_rollout_is_threshold_is_part_of_a_steps_key():
     assert parse_settings({"rollout_is_threshold": 3}).identity() != parse_settings({}).identity()
 
 
 @pytest.mark.parametrize("recorded", [-8.0, -14.0, -24.0, -1e9, 0.0])
 @pytest.mark.parametrize("settings", [{}, {"ppo_epochs": 2, "ppo_mini_batch_size": 4}, {"rollout_is": "sequence"}])
-def test_one_token_that_the_engine_saw_otherwise_does_not_own_a_step(
+def test_one_token_with_a_far_rollout_logprob_does_not_dominate_a_step(
     make_run, tiny_model, tmp_path, recorded, settings
 ):
     run, trainer = make_run(), fresh()

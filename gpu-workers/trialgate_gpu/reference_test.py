@@ -122,7 +122,7 @@ def plain_loss(model, samples, advantages, starts, members, settings):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_loss_and_gradient_of_every_update_are_the_plain_ones(start, monkeypatch, case):
+def test_loss_and_gradient_of_every_update_equal_plain_pytorch(start, monkeypatch, case):
     objective, mode, updates, corrections = case
     settings = parse_settings(
         {"objective": objective, "loss_agg_mode": mode, "loss_scale_factor": 20, "optim": {"lr": 3e-3}}

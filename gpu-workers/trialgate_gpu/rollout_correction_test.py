@@ -14,7 +14,7 @@ def of(differences, **settings):
     return correction(tokens, START - torch.tensor(differences).log(), TrainerSettings(**settings))
 
 
-def test_weight_is_truncated_above_and_exactly_one_where_nothing_differs():
+def test_the_importance_weight_is_truncated_above_and_exactly_1_where_nothing_differs():
     recorded = torch.tensor([-1.0, -3.0, -1.0, -3e38, 3e38])
     start = torch.tensor([-1.0, -1.0, -3.0, -1.0, -1.0])
     tokens = Tokens(torch.ones(5), start, torch.arange(5))
@@ -40,7 +40,7 @@ def test_ratios_are_truncated_and_masked_as_the_settings_say(settings, expected)
     torch.testing.assert_close(of([1.5, 0.5, 1.0, 9.0], **settings), torch.tensor(expected))
 
 
-def test_the_gap_is_told_even_of_tokens_that_a_mask_leaves_out():
+def test_the_measured_gap_includes_tokens_that_a_mask_leaves_out():
     tokens = Tokens(torch.zeros(4), START, SEQUENCE)
     recorded = START - torch.tensor([1.0, 1.0, 0.25, 8.0]).log()
     found = correction_metrics(tokens, recorded, TrainerSettings(rollout_rs="token_k1"))

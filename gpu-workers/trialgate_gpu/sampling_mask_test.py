@@ -65,13 +65,13 @@ def ratios(policy, chains):
     return found
 
 
-def test_the_ratio_to_top_p_sampling_is_one_with_the_sampling_mask_and_not_without(tiny_model):
+def test_the_ratio_to_top_p_sampling_is_1_only_with_the_sampling_mask(tiny_model):
     policy = float_policy(tiny_model)
     np.testing.assert_allclose(ratios(policy, sampled_chains(policy, masked=True)), 1, atol=1e-4)
     assert abs(np.mean(ratios(policy, sampled_chains(policy, masked=False))) - 1) > 0.1
 
 
-def test_the_gradient_under_a_sampling_mask_is_autograds(tiny_model):
+def test_the_gradient_under_a_sampling_mask_equals_autograds(tiny_model):
     policy = float_policy(tiny_model)
     chains = sampled_chains(policy, masked=True)
     chains.append(chain(len(chains), *plain(chains[0])))

@@ -24,7 +24,7 @@ def taught(teacher, recorded, **settings):
     return teacher_advantages(given, parse_settings({"distillation_loss_coef": 1.0} | settings)).tolist()
 
 
-def test_a_token_that_the_teacher_finds_more_probable_is_rewarded_and_an_outlier_counts_no_more_than_the_clamp():
+def test_a_token_is_rewarded_by_the_clamped_log_ratio_of_teacher_to_policy():
     assert taught([-1.0, -3.0, -9999.0], [-2.0, -2.5, -1.0]) == [1.0, -0.5, -10.0]
     assert taught([-1.0, -3.0], [-2.0, -2.5], distillation_loss_coef=0.5, loss_max_clamp=0.75) == [0.375, -0.25]
 
@@ -34,7 +34,7 @@ def test_a_token_that_the_teacher_was_not_asked_for_has_only_its_own_advantage()
     assert teacher_advantages(sample(1.0), parse_settings({"distillation_loss_coef": 1.0})).tolist() == [0.0, 0.0]
 
 
-def test_the_teacher_adds_to_the_advantages_of_the_rewards_and_its_distance_is_measured(tmp_path):
+def test_the_teacher_adds_to_the_reward_advantages_and_its_kl_is_measured(tmp_path):
     rows = [r | {"teacher_logprobs": [None if m == 0 else -3.0 for m in r["loss_mask"]]} for r in two_groups()]
     samples = read_batch(*write_batch(tmp_path, rows), 0)
     plain, taught = (
@@ -48,13 +48,13 @@ def test_the_teacher_adds_to_the_advantages_of_the_rewards_and_its_distance_is_m
     assert not any(name.startswith("distillation") for name in plain.metrics)
 
 
-def test_answers_for_other_tokens_are_refused(tmp_path):
+def test_teacher_logprobs_for_other_tokens_are_refused(tmp_path):
     path, sha256 = write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", teacher_logprobs=[None])])
     with pytest.raises(GpuWorkerError, match="teacher's log-probabilities for other tokens"):
         read_batch(path, sha256, 0)
 
 
-def test_a_step_without_a_teacher_has_the_key_that_it_always_had():
+def test_a_step_without_a_teacher_has_a_key_without_the_teachers_settings():
     assert "distillation_loss_coef" not in parse_settings({}).identity()
     assert parse_settings({"distillation_loss_coef": 1}).identity()["loss_max_clamp"] == 10
 

@@ -13,7 +13,7 @@ from .token_shares import LOSS_AGG_MODES, token_shares
         ("seq-mean-token-sum-norm", [1 / 8, 1 / 8]),
     ],
 )
-def test_shares_follow_their_papers(mode, expected):
+def test_token_shares_follow_the_papers_of_their_modes(mode, expected):
     samples = [sample(1.0, trial="a", tokens=2), sample(0.0, trial="b", tokens=4)]
     np.testing.assert_allclose(token_shares(samples, mode, None), expected)
 
@@ -31,6 +31,6 @@ def test_a_trial_weighs_the_same_as_one_sample_and_forked_into_many(mode, forks)
     assert whole[0] == whole[1]
 
 
-def test_dr_grpos_constant_is_a_trials():
+def test_dr_grpos_constant_applies_once_a_trial():
     found = token_shares([sample(1.0, trial="a"), sample(1.0, trial="a")], "seq-mean-token-sum-norm", 128)
     np.testing.assert_allclose(found, 1 / 128)

@@ -16,7 +16,9 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(torch.cuda.is_available(), re
 MODEL = Path(__file__).parents[2] / ".trialgate" / "models" / "SmolLM2-135M-Instruct"
 
 
-async def test_a_seed_gives_the_same_reply_whether_its_prompt_is_computed_in_parts_or_cached(tmp_path: Path) -> None:
+async def test_a_seed_gives_the_same_reply_with_a_prompt_computed_in_parts_and_with_a_cached_one(
+    tmp_path: Path,
+) -> None:
     cut(MODEL, tmp_path / "model", 2)
     params = {"max_tokens": 8, "ignore_eos": True, "temperature": 1.0, "seed": 7}
     body = {"model": "policy", "token_ids": list(range(100, 400)), "sampling_params": params}

@@ -31,7 +31,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda c: f"{c['loss_type']}-{c['delta']}-{c['correction']}")
-def test_loss_and_gradient_are_those_of_trl(case):
+def test_loss_and_gradient_equal_those_of_trl(case):
     settings = parse_settings(
         SETTINGS[case["loss_type"]] | {"rollout_is": case["correction"], "clip_ratio_c": case["delta"] or 1e9}
     )
