@@ -1,4 +1,4 @@
-"""A tiny random Llama with its home, and batches of any shape."""
+"""Fixtures: a tiny random Llama, a run's home, and batches of any shape."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SCHEMA = pa.schema(
 )
 
 TURN_REWARDS = pa.map_(pa.utf8(), pa.list_(pa.float64()))
-# A batch in which a verifier gave a reward turn by turn.
+# The schema of a batch with rewards turn by turn.
 TURN_SCHEMA = pa.schema(
     [
         *SCHEMA,
@@ -49,7 +49,7 @@ TURN_SCHEMA = pa.schema(
 
 
 def row(prompt: list[int], reply: list[int], reward: float, group: str, trial: str, **changes: Any) -> dict[str, Any]:
-    """A sample as an activity writes it: a prompt that is not trained, then a sampled reply."""
+    """Returns a sample as an activity writes it: a prompt that is not trained, then a sampled reply."""
     return {
         "token_ids": prompt + reply,
         "loss_mask": [0] * len(prompt) + [1] * len(reply),
@@ -120,7 +120,7 @@ def trainer() -> Trainer:
 
 
 class Run:
-    """A run's home with version 0 made; `step` trains from a parent checkpoint."""
+    """A run's home. `base` makes version 0; `request` is a train step's input from a parent checkpoint."""
 
     def __init__(self, home: Path, model: Path) -> None:
         self.home, self.model = home, model

@@ -1,10 +1,10 @@
-"""What vLLM on a CPU makes of models and of weights that it loads into them later, in float32.
+"""Writes the log-probabilities that vLLM on a CPU computes in float32 for models and for weights loaded later.
 
     python gpu-workers/engine_logprobs.py requests.json answers.json
 
-A request has `folders` (the model, then checkpoints to load one after the other) and `sequences` of token ids. Its
-answer is, for each folder, the log-probability of every token but the first of each sequence, or `error`. One process
-serves all of them, because it takes longer to import vLLM than to load a tiny model.
+A request has `folders` (the model, then checkpoints to load one after the other) and `sequences` of token ids. The
+answer has, for each folder, the log-probability of every token but the first of each sequence, or `error`. One process
+serves all requests, because importing vLLM takes longer than loading a tiny model.
 """
 
 from __future__ import annotations

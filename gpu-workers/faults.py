@@ -15,7 +15,7 @@ INF, NAN = float("inf"), float("nan")
 
 
 def inject(patch: pytest.MonkeyPatch, place: str) -> None:
-    """`memory` fills the memory; each other place gets a value that is not finite. Unknown places stay as they are."""
+    """Makes `memory` run out, or puts a value that is not finite into another `place`. Ignores unknown places."""
     if place == "loss":
 
         def poisoned(*arguments):

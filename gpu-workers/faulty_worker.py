@@ -1,9 +1,9 @@
-"""The GPU worker with a tiny model, an engine that knows its canary, and a fault in each of the first train steps.
+"""Runs the GPU worker with a tiny model, an engine that knows its canary, and a fault in each of the first train steps.
 
     python gpu-workers/faulty_worker.py --temporal-address HOST:PORT --home DIR --faults reward,loss,memory
 
-The first line on its standard output is JSON: its model, its engine and a batch for each fault. It ends when its
-standard input closes.
+Its first line on standard output is JSON: the model, the engine, and a batch for each fault. It ends when its standard
+input closes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from trialgate_gpu.worker import serve
 
 
 class FaultyTrainer(Trainer):
-    """Each train step takes the next fault. `result` is a step that succeeds with a metric that is not finite."""
+    """Injects the next fault into each train step. With `result` the step succeeds with a metric that is NaN."""
 
     def __init__(self, faults: list[str]) -> None:
         super().__init__(torch.device("cpu"), 64)
@@ -46,7 +46,7 @@ class FaultyTrainer(Trainer):
 
 
 class FiniteEngine(ScriptedEngine):
-    """Refuses weights that are not finite. Its canary is that of the checkpoint that it loaded."""
+    """Refuses weights that are not finite. Answers with the canary of the checkpoint that it loaded."""
 
     async def reload(self, folder: str) -> tuple[int, dict]:
         tensors = load_file(Path(folder) / "model.safetensors")
@@ -76,7 +76,7 @@ async def main() -> None:
     arguments = parser.parse_args()
     faults = arguments.faults.split(",")
     tune_process(1)
-    # The test reads the failures from the workflow.
+    # The test reads the failures from the workflow, so the log stays silent.
     logging.disable(logging.CRITICAL)
     made = {
         "model": str(make_tiny_model(arguments.home / "model")),

@@ -1,4 +1,4 @@
-"""Prints as JSON what the metadata of each installed package says of its licence, for `npm run check`."""
+"""Prints the licence of each installed package as JSON, from its metadata, for `npm run check`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from importlib.metadata import Distribution, distributions
 
 
 def licences(package: Distribution) -> list[str]:
-    """An SPDX expression, else the names in its classifiers, else the first line of its licence field."""
+    """Returns the SPDX expression, else the names in the classifiers, else the first line of the licence field."""
     metadata = package.metadata
     if expression := metadata.get("License-Expression"):
         return [expression]

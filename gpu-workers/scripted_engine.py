@@ -1,4 +1,7 @@
-"""An engine's control routes with scripted faults, on a Unix socket. What vLLM does: publish_real_test.py."""
+"""Serves an engine's control routes with scripted faults on a Unix socket.
+
+publish_real_test.py shows that vLLM answers the same way.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 
 @dataclass
 class ScriptedEngine:
-    """`weights` is the folder that was loaded last; its canary answers come from `logprobs`."""
+    """`weights` is the folder that was loaded last. The canary's answers come from `logprobs`."""
 
     path: Path
     logprobs: list[float]

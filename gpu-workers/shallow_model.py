@@ -1,4 +1,4 @@
-"""Cuts a model down to its first layers: an engine of the tests that answers the same way, only sooner.
+"""Cuts a model down to its first layers, so that engines in tests answer sooner.
 
 python gpu-workers/shallow_model.py .trialgate/models/SmolLM2-135M-Instruct shallow --layers 4
 """

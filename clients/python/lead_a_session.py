@@ -1,4 +1,7 @@
-"""Leads a session from its opening to its end: url, admin key, and the names that the client's methods must have."""
+"""Leads a session from its opening to its end, for client.test.ts.
+
+Arguments: the gateway's URL, its admin key, and the names of the API's operations as a JSON list.
+"""
 
 import json
 import sys

@@ -1,6 +1,6 @@
-"""A Trialgate gateway's own routes, for Python 3.9 and newer, with the standard library alone.
+"""Client for the session routes of a Trialgate gateway. Needs Python 3.9 and nothing but the standard library.
 
-Its models answer any OpenAI client at a session's `base_url` with its `api_key`:
+Any OpenAI client gets answers at a session's `base_url` with its `api_key`:
 
     gateway = TrialgateClient("http://127.0.0.1:8700", admin_key)
     session = gateway.open("my-trial")
@@ -21,7 +21,7 @@ Outcome = Literal["scored", "truncated", "agent_error", "verifier_error", "infra
 
 
 class Budgets(TypedDict, total=False):
-    """`seconds` from the attempt's opening; `tokens` are sampled ones, `bytes` stored ones."""
+    """`seconds` count from the opening of the attempt; `tokens` are sampled tokens, `bytes` are stored bytes."""
 
     calls: int
     tokens: int
@@ -54,9 +54,9 @@ class Standing(TypedDict):
     exhausted: str | None
     outcome: Outcome | None
     rewards: dict[str, float] | None
-    """The verifier's."""
+    """The rewards that the verifier gave."""
     reported_reward: float | None
-    """The agent's own, outside any run."""
+    """The score that the agent gave itself, outside any run."""
     reason: str | None
     metadata: dict[str, Any] | None
     created_at: float
@@ -97,7 +97,7 @@ class Turn(TypedDict):
     prompt_token_ids: list[int]
     completion_token_ids: list[int]
     completion_logprobs: list[float]
-    """In nats, one a token."""
+    """In nats, one for each sampled token."""
     completion_text: str
     finish_reason: str | None
     tool_calls: list[Any] | None
@@ -123,13 +123,13 @@ class Session(Standing):
 
 
 class SamplingMask(TypedDict, total=False):
-    """The ids over which each log-probability is normalised; only where sampling was truncated."""
+    """`sampling_mask` has the ids over which each log-probability is normalised. Present only if sampling was truncated."""
 
     sampling_mask: list[list[int] | None]
 
 
 class Sample(SamplingMask):
-    """One trainable sequence: its lists are equally long, but for `call_ids`."""
+    """One trainable token sequence. Every list but `call_ids` has one entry a token."""
 
     token_ids: list[int]
     loss_mask: list[int]
@@ -147,7 +147,7 @@ class SampleLine(Standing):
 
 
 class TrialgateApiError(Exception):
-    """What the gateway answered instead; `code` is stable: `session_not_found`, `attempt_closed`, ..."""
+    """The gateway answered with an error. `code` is stable, such as `session_not_found` or `attempt_closed`."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(f"{status} {code}: {message}")
@@ -157,13 +157,13 @@ class TrialgateApiError(Exception):
 
 class TrialgateClient:
     def __init__(self, base_url: str, admin_key: str | None = None, timeout: float = 60.0) -> None:
-        """`timeout`: seconds that the gateway may be silent."""
+        """`timeout` is the number of seconds that the gateway may be silent."""
         self._base_url = base_url.rstrip("/")
         self._admin_key = admin_key
         self._timeout = timeout
 
     def create(self, **opening: Any) -> Opened:
-        """Opens a session under a new id that the gateway chooses. Takes the keywords of `open`."""
+        """Opens a session with an id that the gateway chooses. Takes the keyword arguments of `open`."""
         return cast(Opened, self._json("POST", "/sessions", body={name: value for name, value in opening.items() if value is not None}))
 
     def open(
@@ -179,7 +179,8 @@ class TrialgateClient:
     ) -> Opened:
         """Opens a session, or its next attempt.
 
-        `sampling`: by name a number that is forced, `{"default": number}`, or "agent" to leave it to the agent.
+        `sampling` gives each setting by name: a number forces it, `{"default": number}` applies where the agent names
+        none, and "agent" leaves it to the agent.
         """
         opening = {"attempt": attempt, "run_id": run_id, "group_id": group_id, "sampling": sampling, "budgets": budgets, "metadata": metadata}
         given = {name: value for name, value in opening.items() if value is not None}
@@ -195,7 +196,7 @@ class TrialgateClient:
         self._json("POST", f"{_session(trial_id)}/complete")
 
     def reward(self, trial_id: str, reward: float, key: str | None = None) -> None:
-        """The agent's own score, 0 to 1, of a session outside any run. `key`: the session's, instead of the admin key."""
+        """Reports the agent's own score, 0 to 1, for a session outside any run. `key`: the session's, in place of the admin key."""
         self._json("POST", f"{_session(trial_id)}/reward", body={"reward": reward}, key=key)
 
     def delete(self, trial_id: str) -> None:
@@ -209,7 +210,7 @@ class TrialgateClient:
         return cast(Page, self._json("GET", "/sessions", {**(wanted or {}), "limit": limit}))
 
     def all(self, wanted: Filter | None = None) -> Iterator[Summary]:
-        """Every session that fits, page after page."""
+        """Yields every session that matches `wanted`, page after page."""
         cursor: dict[str, Any] = {}
         while True:
             page = cast(Page, self._json("GET", "/sessions", {**(wanted or {}), **cursor}))
@@ -219,7 +220,7 @@ class TrialgateClient:
             cursor = {"cursor": page["next_cursor"]}
 
     def export(self, wanted: Filter | None = None) -> Iterator[Session]:
-        """Every session that fits with its calls, as they come."""
+        """Yields every session that matches `wanted`, with its calls, as the gateway sends them."""
         return cast(Iterator[Session], self._lines({**(wanted or {})}))
 
     def export_samples(self, wanted: Filter | None = None) -> Iterator[SampleLine]:

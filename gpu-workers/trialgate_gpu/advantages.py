@@ -1,11 +1,11 @@
 """Computes the advantages of trained tokens from the rewards of trials and of their turns.
 
-A token has the advantage of its turn. A turn is credited with what its trial earned from it on, the turn's return:
-G[i, k] = R[i] - (what turns before k earned), where R[i] is the trial's whole reward. What was earned before a turn
-cannot be its merit. The baseline of turn k is the mean of G[j, k] over all trials j of the group: a trial j that ended
-before turn k counts too, with what no turn earned (its outcome), so that the number of terms does not depend on when a
-trial ends. A baseline that normalises each turn's reward over the trials that reached the turn, and adds these up to
-the trial's own last turn, depends on the policy's decision to stop and biases the gradient (verl#7244 shows this of
+A token has the advantage of its turn. A turn's return is what its trial earned from that turn on:
+G[i, k] = R[i] - (what turns before k earned), where R[i] is the trial's whole reward. A turn gets no credit for rewards
+before it. The baseline of turn k is the mean of G[j, k] over all trials j of the group. A trial j that ended before
+turn k counts too, with what no turn earned (its outcome), so that the number of terms does not depend on when a trial
+ends. A baseline that normalises each turn's reward over the trials that reached the turn, and adds these up to the
+trial's own last turn, depends on the policy's decision to stop and biases the gradient (verl#7244 shows this for
 MT-GRPO, arXiv 2505.11821). Here trial i's own part of the baseline of turn k is 1/N of its own return, which only
 scales the expected gradient by 1 - 1/N as in GRPO (RLOO leaves it out); the others' parts are independent of what
 trial i samples from turn k on, so their product with the score function has mean 0 (REINFORCE with a baseline,
@@ -58,7 +58,7 @@ def companion_rewards(samples: list[Sample], weights: Weights) -> dict[str, list
 
 
 def _returns(reward: float, of_turns: TurnRewards, weights: Weights, turns: int) -> np.ndarray:
-    """Returns [turns + 1]: `reward` less what earlier turns earned. The last entry holds for all later turns."""
+    """Returns [turns + 1]: `reward` minus what earlier turns earned. The last entry holds for all later turns."""
     earned = np.zeros(turns)
     for name, values in of_turns.items():
         known = values[:turns]
@@ -75,29 +75,29 @@ def advantages(
 ) -> list[np.ndarray]:
     """Returns, for each sample, the advantage of each of its trained tokens.
 
-    Without rewards of turns, all tokens of a trial have one advantage. Companions count in the baseline. Raises
-    `NotFiniteError` when an advantage is no finite float32, in which the loss is computed.
+    Without turn rewards, all tokens of a trial have the same advantage. Companions count in the baseline. Raises
+    `NotFiniteError` when an advantage is not finite in float32, in which the loss is computed.
     """
     objective = OBJECTIVES[settings.objective]
     first_of_trial: dict[str, dict[str, Sample]] = defaultdict(dict)
     for sample in samples:
         first_of_trial[sample.group_id].setdefault(sample.trial_id, sample)
-    # [turns + 1] of each trial
+    # For each (group, trial): [turns + 1].
     by_trial: dict[tuple[str, str], np.ndarray] = {}
     for group, trials in first_of_trial.items():
         any_sample = next(iter(trials.values()))
         of_others = any_sample.companion_turn_rewards or [{} for _ in companions[group]]
         of_turns = [sample.turn_rewards for sample in trials.values()] + of_others
         totals = [rewards[trial] for trial in trials] + companions[group]
-        # A sequence is the unit of such an objective, so that it has one advantage.
+        # An objective `by_sequence` needs one advantage for a whole sequence.
         turns = 0 if objective.by_sequence else _most_turns(of_turns)
         with np.errstate(over="ignore", invalid="ignore"):
             members = zip(totals, of_turns, strict=True)
-            # [turns + 1, trials of the group]; a copy, so that the trials of a turn lie next to each other
+            # [turns + 1, trials of the group], copied so that the trials of a turn are contiguous.
             values = np.stack([_returns(r, of, settings.reward_weights, turns) for r, of in members], axis=1)
             found = objective.advantages(np.ascontiguousarray(values), settings)
             finite = np.isfinite(values) & np.isfinite(found.astype(np.float32))
-        # A deviation that overflowed gives advantages of 0 although the rewards differ.
+        # If the deviation overflows, all advantages are 0 although the rewards differ.
         if not finite.all() or (has_spread(values).any() and not found.any()):
             raise NotFiniteError(f"a reward or advantage of group {group} is not finite or too large")
         by_trial |= {(group, trial): found[:, i] for i, trial in enumerate(trials)}
@@ -105,7 +105,7 @@ def advantages(
 
 
 def _of_tokens(sample: Sample, of_turns: np.ndarray) -> np.ndarray:
-    """Returns [trained tokens]. `of_turns` [turns + 1]"""
+    """Returns [trained tokens]. `of_turns` is [turns + 1]."""
     last = len(of_turns) - 1
     if last == 0 or sample.turns is None:
         return np.full(sample.trained_tokens, of_turns[0])

@@ -13,7 +13,7 @@ from .settings import TrainerSettings
 
 
 def sample(reward, group="g", trial="t", tokens=2, companions=(), turns=None, of_turns=None, others=(), **rewards):
-    """`turns`: the turn of each token; `of_turns` and `others`: what turns of the trial and its companions earned."""
+    """Returns a sample. `turns`: the turn of each token; `of_turns`, `others`: turn rewards of trial and companions."""
     given = row([1], [2] * tokens, reward, group, trial)
     mask = np.array(given["loss_mask"], bool)
     named = {"reward": reward} | rewards
@@ -30,7 +30,7 @@ def by_token(samples, norm_by_std=True, weights=None, objective="grpo"):
 
 
 def advantages_of(samples, norm_by_std=True, weights=None, objective="grpo"):
-    """Of samples whose tokens have one advantage."""
+    """Returns one advantage for each sample, all of whose tokens must have the same."""
     found = by_token(samples, norm_by_std, weights, objective)
     assert all((of_tokens == of_tokens[0]).all() for of_tokens in found)
     return np.array([of_tokens[0] for of_tokens in found])
@@ -58,7 +58,7 @@ def test_without_std_the_advantage_is_the_distance_from_the_mean():
 
 @pytest.mark.parametrize(("norm_by_std", "expected"), [(True, [0.5, -1.5]), (False, [0.25, -0.75])])
 def test_companions_count_in_the_mean_and_deviation_of_their_own_group_only(norm_by_std, expected):
-    # Of 1, 0, 1, 1: mean 0.75, deviation sqrt((3 x 0.0625 + 0.5625) / 3) = 0.5.
+    # The rewards are 1, 0, 1, 1: mean 0.75, deviation sqrt((3 x 0.0625 + 0.5625) / 3) = 0.5.
     both = [{"reward": 1.0}, {"reward": 1.0}]
     samples = [sample(1.0, trial="a", companions=both), sample(0.0, trial="b", companions=both)]
     other = [sample(1.0, "h", "c"), sample(1.0, "h", "d")]
@@ -104,7 +104,7 @@ def test_a_turns_return_is_the_reward_from_that_turn_on_and_its_baseline_covers_
     found = by_token([a, b], norm_by_std=False)
     np.testing.assert_allclose(found[0], [0.375, 0.25])
     np.testing.assert_allclose(found[1], [-0.375, -0.375])
-    # One unit for the group: the deviation of turn 0, which is the largest.
+    # The deviation of turn 0, the largest, divides all turns of the group.
     np.testing.assert_allclose(by_token([a, b])[0], np.array([0.375, 0.25]) / (0.75 / 2**0.5), rtol=1e-5)
     np.testing.assert_allclose(by_token([a, b], objective="rloo")[0], [0.75, 0.5])
 
@@ -148,17 +148,17 @@ def test_a_sequence_objective_uses_the_sum_of_the_turn_rewards():
 
 @pytest.mark.parametrize(("objective", "scale"), [("rloo", 1.0), ("grpo", 1 - 1 / 3)])
 def test_the_gradient_is_exact_for_an_agent_that_decides_when_to_stop(objective, scale):
-    """Enumerates every group of 3 trials of an agent that takes up to 3 turns, so that nothing is left to chance.
+    """Enumerates every group of 3 trials of an agent that takes up to 3 turns, so the expectation is exact.
 
-    It goes on with probability p after each turn. A turn earns more the later it is, and the outcome depends on the
-    number of turns. The naive baseline, the mean of each turn's reward over the trials that reached it, added up to the
+    The agent goes on with probability p after each turn. A later turn earns more, and the outcome depends on the number
+    of turns. The naive baseline, the mean of each turn's reward over the trials that reached it, added up to the
     trial's own last turn, gives another gradient (verl#7244).
     """
     p, earned, outcomes = 0.6, [0.1, 0.2, 0.4], [0.3, 0.0, 0.1]
     chances = [1 - p, p * (1 - p), p * p]
 
     def score(turns, k):
-        """The slope of the log-probability of the decision in turn k."""
+        """Returns the slope of the log-probability of the decision in turn k."""
         return 0.0 if k == 2 else (1 / p if k < turns - 1 else -1 / (1 - p))
 
     def trial(turns, name):

@@ -1,9 +1,8 @@
-"""Attention over a token trie, as one of transformers' attention implementations (`trialgate_trie`).
+"""Computes attention over a token trie, as one of transformers' attention implementations (`trialgate_trie`).
 
-A node's ancestors ordered by depth are its keys, so key j of a block is visible to a query at depth d iff j <= d, and
-in a sliding window of w tokens iff also j > d - w.
-Blocks of similar size share one batched call. The usual alternative, a dense [nodes, nodes] mask, costs several times
-as much.
+The keys of a node are its ancestors in order of depth. Key j of a block is visible to a query at depth d if j <= d; in
+a sliding window of w tokens also only if j > d - w. Blocks of similar size share one batched call. The usual
+alternative, a dense [nodes, nodes] mask, costs several times as much.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ HIDDEN = -1e30
 
 @dataclass(frozen=True)
 class Bucket:
-    """B blocks padded to L queries and K keys: node of each query [B * L] and key [B * K], query depths [B, L]."""
+    """B blocks, padded to L queries and K keys. `queries` [B * L] and `keys` [B * K] are nodes; `depths` is [B, L]."""
 
     blocks: int
     queries: torch.Tensor
@@ -38,11 +37,11 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Plan:
-    """`order` puts the buckets' outputs in node order. When the pack is one chain, attention is plainly causal.
+    """How the attention of one pack is computed.
 
-    `prefix` holds what comes before every root; when `is_prefix`, the pass is the one that fills it.
-
-    `check` is called once a layer and may raise, so that a step stops soon after its cancellation.
+    `order` puts the buckets' outputs into node order. When the pack is one chain, attention is plainly causal.
+    `prefix` has the keys and values that come before every root; with `is_prefix` this pass computes them. `check` is
+    called once a layer and may raise, so that a step stops soon after its cancellation.
     """
 
     depth: int
@@ -113,7 +112,7 @@ class Variant:
 
     @property
     def is_fused(self) -> bool:
-        """Returns whether PyTorch's fused kernel can compute it."""
+        """True when PyTorch's fused kernel can compute it."""
         return self.softcap is None and self.sinks is None
 
 
@@ -131,7 +130,7 @@ def attend(
     s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
-    """query [1, heads, nodes, dim], key and value [1, kv heads, nodes, dim] -> [1, nodes, heads, dim].
+    """Takes query [1, heads, nodes, dim], key and value [1, kv heads, nodes, dim]; returns [1, nodes, heads, dim].
 
     The keys and values of a prefix come before those of the nodes.
     """
@@ -155,7 +154,7 @@ def attend(
 def _attend_bucket(
     bucket: Bucket, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, variant: Variant
 ) -> torch.Tensor:
-    """query [nodes, heads, dim], key and value [prefix + nodes, kv heads, dim] -> [B * L, heads, dim]."""
+    """Takes query [nodes, heads, dim], key and value [prefix + nodes, kv heads, dim]; returns [B * L, heads, dim]."""
     q = query.index_select(0, bucket.queries).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)
     k = key.index_select(0, bucket.keys).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)
     v = value.index_select(0, bucket.keys).unflatten(0, (bucket.blocks, -1)).transpose(1, 2)
@@ -174,7 +173,7 @@ def _attend_bucket(
 def _matmul_attention(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, visible: torch.Tensor, variant: Variant
 ) -> torch.Tensor:
-    """The same in plain products: on a CPU its backward is 3 times as fast as the fused kernel's."""
+    """Computes attention in plain products. On a CPU their backward pass is 3 times as fast as the fused kernel's."""
     blocks, heads, length, width = q.shape
     batch = blocks * k.shape[1]
     scaling = width**-0.5 if variant.scaling is None else variant.scaling
@@ -194,7 +193,7 @@ def _matmul_attention(
 
 
 def register() -> str:
-    """Makes `attend` known to transformers and returns the name to load a model with."""
+    """Registers `attend` with transformers and returns the name to load a model with."""
     ALL_ATTENTION_FUNCTIONS.register(NAME, attend)
     ALL_MASK_ATTENTION_FUNCTIONS.register(NAME, lambda *args, **kwargs: None)
     return NAME

@@ -1,4 +1,4 @@
-"""Version 0: the base model as a checkpoint folder of links, and where its files come from."""
+"""Finds the files of the base model and links them into version 0's checkpoint folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ WANTED = ["*.safetensors", "*.json", "*.jinja", "*.model", "*.txt"]
 
 
 def find_model(model: str) -> Path:
-    """`model` is a folder, used as it is, or a Hugging Face name, downloaded into its cache."""
+    """Returns the model's folder. A Hugging Face name is downloaded into its cache first."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():

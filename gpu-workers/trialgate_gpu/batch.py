@@ -1,4 +1,4 @@
-"""Reads a batch: an immutable Arrow IPC file named after its own sha256, a row a sample."""
+"""Reads a batch: an immutable Arrow IPC file named after its own sha256, with one sample a row."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ COLUMNS = (
     "group_id",
     "trial_id",
 )
-# Batches of releases before 0.4 do not have this.
+# Batches of releases before 0.4 lack this column.
 SAMPLING_MASK = "sampling_mask"
-# Only batches with a trial whose verifier gave a reward turn by turn have these.
+# Only batches with rewards turn by turn have these columns.
 TURN_COLUMNS = ("turns", "turn_rewards", "companion_turn_rewards")
-# Only batches of a run with a teacher have this.
+# Only batches of a run with a teacher have this column.
 TEACHER = "teacher_logprobs"
 NO_VERSION = -1
 NO_TURN = -1
 TurnRewards = dict[str, list[float]]
-# The most that rounding may put a log-probability above 0. The gateway has the same bound (`tokens.ts`).
+# Rounding may put a log-probability this far above 0. The gateway has the same bound (`tokens.ts`).
 ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One trainable token sequence; the four arrays have one entry a token.
+    """One trainable token sequence. The first four arrays have one entry a token.
 
-    `logprobs` and `policy_versions` (what sampled the token) are only meaningful where `loss_mask`. `sampling_mask`
-    holds for each token the ids over which its log-probability is normalised, ascending, or None for all ids.
-    `companions` are the rewards of the trials of the same group that have no samples here.
+    `logprobs` and `policy_versions` (which sampled the token) count only where `loss_mask` is 1. `sampling_mask`
+    has for each token the ids over which its log-probability is normalised, ascending, or None for all ids.
+    `companions` are the rewards of the trials of the same group that have no samples in the batch.
 
-    `turns`: the turn that sampled each trained token, or None where no reward is given turn by turn. `turn_rewards` has
-    what each turn earned of the `rewards` of the same name; `companion_turn_rewards` the same of each companion.
+    `turns` has the turn that sampled each trained token, or is None without rewards turn by turn. `turn_rewards` has
+    what each turn earned of the reward of the same name; `companion_turn_rewards` has the same for each companion.
 
-    `teacher_logprobs`: [tokens], NaN where the teacher was not asked; None without a teacher.
+    `teacher_logprobs` is [tokens], NaN where the teacher was not asked, or None without a teacher.
     """
 
     token_ids: np.ndarray
@@ -72,7 +72,7 @@ class Sample:
 
     @property
     def trained_versions(self) -> np.ndarray:
-        """[trained tokens]"""
+        """Returns [trained tokens]."""
         return self.policy_versions[self.loss_mask]
 
 
@@ -81,10 +81,10 @@ def _bad(path: Path, what: str) -> GpuWorkerError:
 
 
 def read_batch(path: Path, sha256: str, parent_version: int) -> list[Sample]:
-    """Samples in file order, none of which a version after `parent_version`, the step's starting weights, sampled.
+    """Returns the samples in file order. No token of theirs may come from a version after `parent_version`.
 
-    Raises `MissingBatch` or `BadBatch`, naming the row and what is wrong with it, and `NotFiniteError` for a row whose
-    reward or log-probability is NaN or infinite.
+    Raises `MissingBatch`, or `BadBatch` with the row and its fault, and `NotFiniteError` for a row whose reward or
+    log-probability is NaN or infinite.
     """
     try:
         payload = path.read_bytes()
@@ -185,7 +185,7 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
         raise NotFiniteError(f"trial {trial_id} has a reward that is not finite")
     if not np.isfinite(sample.logprobs).all():
         raise NotFiniteError(f"trial {trial_id} has a recorded log-probability that is not finite")
-    # Its probability would be above 1, so the engine's other log-probabilities cannot be trusted either.
+    # A probability above 1 is impossible, so the engine's other log-probabilities cannot be trusted either.
     if (highest := sample.logprobs[sample.loss_mask].max()) > ROUNDING:
         raise _bad(path, f"row {number} (trial {trial_id}) has a recorded log-probability of {highest:g}, above 0")
     versions = sample.trained_versions

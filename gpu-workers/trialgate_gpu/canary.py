@@ -1,7 +1,7 @@
-"""A fixed sequence with the trainer's log-probabilities.
+"""Measures the canary: a fixed sequence with the trainer's log-probabilities.
 
-An engine that carries the same weights gives the same numbers, but for rounding. Both compute in bfloat16 with kernels
-of their own, so that single tokens of a thousand differ by a tenth of a nat and more, while the mean over all of them
+An engine with the same weights gives the same numbers except for rounding. Trainer and engine compute in bfloat16 with
+different kernels, so a few tokens in a thousand differ by a tenth of a nat and more, while the mean over all tokens
 hardly moves. A wrong tensor or a layer of another version moves the mean (`bench/canary.py`).
 """
 
@@ -26,7 +26,7 @@ TEXT = Path(__file__).with_name("pack.py")
 
 @dataclass(frozen=True)
 class Canary:
-    """`logprobs[i]` is that of `token_ids[i + 1]` at temperature 1 (the first token is predicted by nothing)."""
+    """`logprobs[i]` belongs to `token_ids[i + 1]`, at temperature 1. Nothing predicts the first token."""
 
     token_ids: list[int]
     logprobs: list[float]
@@ -40,7 +40,7 @@ class Canary:
 
 
 def canary_token_ids(model_folder: Path, config: PreTrainedConfig) -> list[int]:
-    """Returns `LENGTH` ids, or as many as the model's context has: a text, then ids drawn from the whole vocabulary.
+    """Returns `LENGTH` ids, or as many as the model's context takes: a text, then ids drawn from the whole vocabulary.
 
     The text is source code of this package: English and Python, easy and hard to predict. Without a usable tokenizer
     all ids are drawn.

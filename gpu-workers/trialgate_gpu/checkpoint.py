@@ -1,6 +1,6 @@
-"""Checkpoints: folders that vLLM loads, made in a temporary folder and put in place by one rename.
+"""Writes and reads checkpoints: folders that vLLM loads, written as a temporary folder and put in place by one rename.
 
-`HOME/checkpoints/{key[:32]}/` holds `model.safetensors` (bfloat16, with the tensors of the base model's files), config,
+`HOME/checkpoints/{key[:32]}/` has `model.safetensors` (bfloat16, with the tensors of the base model's files), config,
 tokenizer and chat template, `trainer/*.safetensors` (float32 master weights and AdamW moments, flat, in the order of
 the names in their metadata) and `manifest.json`.
 """
@@ -46,7 +46,7 @@ def checkpoint_folder(home: Path, key: str) -> Path:
 
 @contextmanager
 def draft_folder(target: Path, needed_bytes: int) -> Iterator[Path]:
-    """A temporary folder that becomes `target` when the block ends well, and is removed when it does not."""
+    """Yields a temporary folder that becomes `target` when the block succeeds and is removed when it fails."""
     target.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(target.parent)
     draft = target.parent / f"{TEMPORARY}{target.name}-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -94,7 +94,7 @@ def _sync_tree(folder: Path) -> None:
 
 
 def remove_leftovers(checkpoints: Path) -> None:
-    """Deletes temporary folders whose process on this host is gone."""
+    """Deletes temporary folders of processes of this host that have ended."""
     for draft in checkpoints.glob(f"{TEMPORARY}*"):
         host, pid = draft.name.removeprefix(TEMPORARY).split("-", 1)[1].rsplit("-", 2)[:2]
         if host == socket.gethostname() and not _alive(int(pid)):
@@ -112,7 +112,7 @@ def _alive(pid: int) -> bool:
 
 
 def copy_side_files(source: Path, target: Path) -> None:
-    """Config, tokenizer and chat template; the config then says bfloat16, as the weights are."""
+    """Copies config, tokenizer and chat template, and sets bfloat16 in the config, which is the weights' dtype."""
     for path in sorted(source.iterdir()):
         if path.is_file() and path.name != MANIFEST and not path.name.endswith(TENSOR_ENDINGS):
             shutil.copyfile(path, target / path.name)
@@ -123,16 +123,16 @@ def copy_side_files(source: Path, target: Path) -> None:
 
 
 def require_complete(policy: Policy, parent: Path) -> None:
-    """Raises `BadModel` when the model has a weight that `parent`'s files lack, because transformers invented it."""
+    """Raises `BadModel` when a weight is not in `parent`'s files: transformers then filled it with random numbers."""
     if lost := sorted(set(policy.weights()) - set(stored_tensors(parent)) - policy.tied_names()):
         what = f"the files of model {parent} have no tensor {lost[0]!r}, which its configuration asks for"
         raise GpuWorkerError("BadModel", f"{what}: they are cut short, or of another model")
 
 
 def engine_tensors(policy: Policy, parent: Path) -> Tensors:
-    """Returns the tensors that an engine loads: those that `parent` has, by its names.
+    """Returns the tensors that an engine loads: those of `parent`, by the same names.
 
-    Tensors that transformers does not load, such as those of layers for speculative decoding, are the parent's.
+    Tensors that transformers does not load, such as those of layers for speculative decoding, are copied from `parent`.
     """
     own = policy.weights()
     return {
@@ -142,7 +142,7 @@ def engine_tensors(policy: Policy, parent: Path) -> Tensors:
 
 
 def write_state(state: TrainerState, parent: Path, folder: Path, check: Callable[[], None]) -> dict[str, str]:
-    """Writes weights and trainer state into `folder`, two files at a time; returns sha256 by relative path."""
+    """Writes weights and trainer state into `folder`, two files at a time. Returns the sha256 by relative path."""
     policy, optimizer = state.policy, state.optimizer
     flat = dict(zip(STATE_FILES, (policy.master, *(optimizer.moments() or ())), strict=False))
     metadata = {"names": json.dumps(policy.names), "steps": str(optimizer.steps)}
@@ -162,9 +162,9 @@ def state_bytes(policy: Policy) -> int:
 
 
 def load_state(folder: Path, manifest: Manifest, device: torch.device, check: Callable[[], None]) -> TrainerState:
-    """Reads a checkpoint whose files still have the checksums of its manifest.
+    """Loads a checkpoint and checks its files against the checksums of its manifest.
 
-    Raises `CorruptCheckpoint` if one does not.
+    Raises `MissingCheckpoint` or `CorruptCheckpoint` when they differ.
     """
     for file, sha in manifest.files.items():
         check()
@@ -196,7 +196,7 @@ def load_state(folder: Path, manifest: Manifest, device: torch.device, check: Ca
 
 
 def prune(home: Path, run_id: str, keep: int, untouchable: set[Path]) -> list[Path]:
-    """Deletes all but the newest `keep` trained checkpoints of the run; version 0 is only links and stays."""
+    """Deletes all but the newest `keep` trained checkpoints of the run. Version 0 has only links and stays."""
     own: list[tuple[int, Path]] = []
     for path in (home / "checkpoints").glob(f"[!.]*/{MANIFEST}"):
         try:

@@ -1,4 +1,4 @@
-"""The device that trains, and process-wide settings that make it quick and repeatable."""
+"""Chooses the device for training, and sets up the process for speed and repeatable results."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def choose_device(wanted: str) -> torch.device:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Returns whether memory ran out. PyTorch raises a plain `RuntimeError` when a CPU runs out of memory."""
+    """True when memory ran out. On a CPU, PyTorch raises a plain `RuntimeError` then."""
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or CPU_OUT_OF_MEMORY in str(error)
 
 
 def out_of_memory(error: Exception, pack_tokens: int) -> GpuWorkerError:
-    """This error is not retried, because the same step needs the same memory again."""
+    """Returns an error that is not retried, because the same step needs the same memory again."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
     first = next(iter(str(error).splitlines()), type(error).__name__)
@@ -41,10 +41,10 @@ def out_of_memory(error: Exception, pack_tokens: int) -> GpuWorkerError:
 
 
 def tune_process(threads: int | None) -> None:
-    """Fixed threads and deterministic kernels; freed activations stay with the process instead of going back to the
-    kernel.
+    """Sets the number of threads and deterministic kernels, and keeps freed activations in the process.
 
-    glibc returns every large block at once by default, and faulting its pages in again took a third of a step's time.
+    By default glibc returns each large block to the kernel at once; faulting its pages in again took a third of a
+    step's time.
     """
     transformers_logging.disable_progress_bar()
     torch.set_num_threads(threads or len(os.sched_getaffinity(0)))

@@ -1,4 +1,4 @@
-"""One vLLM replica's control routes (VLLM_SERVER_DEV_MODE=1), over TCP or a Unix socket."""
+"""Client for the control routes of one vLLM replica (VLLM_SERVER_DEV_MODE=1), over TCP or a Unix socket."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ def _client(url: str) -> httpx.AsyncClient:
 def cache_salt(label: str) -> str:
     """Returns the salt of the canary's prompt. vLLM refuses `@` and `/`; run ids have no `:`, so labels stay distinct.
 
-    The gateway makes another salt of the same label (`gateway/chat/engine-body.ts`), which encodes any text that an
-    engine may have as its label. The two need not agree: the canary must only not reuse what an earlier label computed.
+    The gateway derives another salt from the same label (`gateway/chat/engine-body.ts`), because it must encode any
+    text that an engine may have as its label. The two need not agree: the canary only must not reuse what was computed
+    under an earlier label.
     """
     return label.replace("@", ":")
 
@@ -69,7 +70,7 @@ class Engine:
         return response
 
     async def wait_ready(self, seconds: float, check: Callable[[], None] = lambda: None) -> None:
-        """Returns when /health answers; raises `EngineError` after `seconds`, and whatever `check` raises meanwhile."""
+        """Waits until /health answers. Raises `EngineError` after `seconds`, and whatever `check` raises meanwhile."""
         deadline = time.monotonic() + seconds
         while True:
             check()
@@ -98,14 +99,14 @@ class Engine:
         await self._call("POST", "/resume")
 
     async def config(self) -> dict[str, Any]:
-        """What vLLM was started with (its `VllmConfig`)."""
+        """Returns the configuration that vLLM was started with (its `VllmConfig`)."""
         return (await self._call("GET", "/server_info", params={"config_format": "json"})).json()["vllm_config"]
 
     def require_head_dtype(self, config: dict[str, Any], wanted: str) -> None:
-        """Raises `HeadDtypeDiffers` unless the engine's head computes in what the trainer's does.
+        """Raises `HeadDtypeDiffers` unless the heads of engine and trainer compute in the same dtype.
 
-        Where one side alone computes in float32, log-probabilities differ more than where neither does: in bfloat16
-        both round logits to the same grid.
+        If only one side computes in float32, log-probabilities differ more than if neither does: in bfloat16 both
+        round logits to the same grid.
         """
         overrides = (config.get("model_config") or {}).get("hf_overrides") or {}
         found = "float32" if overrides.get("head_dtype") == "float32" else "model"
@@ -119,9 +120,9 @@ class Engine:
         raise GpuWorkerError("HeadDtypeDiffers", f"{what}: {how}")
 
     def reload_method(self, config: dict[str, Any]) -> str:
-        """The worker's method that loads a checkpoint whole. A name that vLLM's worker lacks would end vLLM.
+        """Returns the name of the worker's method that loads a whole checkpoint. An unknown name would end vLLM.
 
-        Raises `EngineWithoutExtension` for a CPU engine without ours (see vllm_extension.py).
+        Raises `EngineWithoutExtension` for a CPU engine without our extension (see vllm_extension.py).
         """
         if config["parallel_config"].get("worker_extension_cls") == EXTENSION:
             return "trialgate_reload_weights"
@@ -132,7 +133,7 @@ class Engine:
         return "reload_weights"
 
     async def reload(self, checkpoint: str, method: str) -> None:
-        """A reload that fails ends vLLM, so the checkpoint must have been looked at before."""
+        """Loads a checkpoint. A failed reload ends vLLM, so the caller must have checked the checkpoint."""
         body = {"method": method, "kwargs": {"weights_path": checkpoint}}
         await self._call("POST", "/collective_rpc", json=body, timeout=WORK_SECONDS)
 
@@ -140,21 +141,21 @@ class Engine:
         await self._call("POST", "/reset_prefix_cache")
 
     async def checksum(self) -> str:
-        """Digest of the checksums of the engine's tensors (as it fused and sharded them)."""
+        """Returns a digest of the checksums of the engine's tensors, as the engine fused and sharded them."""
         response = await self._call("POST", "/weight_checker", json={"action": "checksum"}, timeout=WORK_SECONDS)
         return digest(response.json()["checksums"])
 
     async def model(self) -> dict[str, Any]:
-        """Its entry in /v1/models: `id`, and `max_model_len` where the engine says it."""
+        """Returns the engine's entry in /v1/models: `id`, and `max_model_len` where the engine gives it."""
         return (await self._call("GET", "/v1/models")).json()["data"][0]
 
     async def prompt_logprobs(self, token_ids: list[int], label: str) -> list[float]:
-        """Log-probability of each token but the first, at temperature 1; of a long prompt, as much as the engine takes.
+        """Returns the log-probability of each token but the first, at temperature 1.
 
-        KV computed under another label is not reused.
+        A prompt beyond the engine's context is cut. KV computed under another label is not reused.
         """
         model = await self.model()
-        # The engine samples one token behind the prompt.
+        # The engine samples one token after the prompt.
         token_ids = token_ids[: int(model.get("max_model_len") or len(token_ids) + 1) - 1]
         body = {
             "model": model["id"],

@@ -1,10 +1,10 @@
-"""The errors of this worker; a `GpuWorkerError`'s `kind` becomes the Temporal application error's type."""
+"""Errors of this worker. The `kind` of a `GpuWorkerError` becomes the type of Temporal's application error."""
 
 from __future__ import annotations
 
 
 class GpuWorkerError(Exception):
-    """Says what is wrong and what to do. `retryable` is False where only a person or another input can mend it."""
+    """Its message says what is wrong and what to do. `retryable` is False when only a person or another input helps."""
 
     def __init__(self, kind: str, message: str, *, retryable: bool = False) -> None:
         super().__init__(message)

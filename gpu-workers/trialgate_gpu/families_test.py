@@ -1,4 +1,4 @@
-"""Tests tiny random models of the families that can be trained, and refused models, each by name and reason."""
+"""Tests tiny random models of every supported family, and the refusal of unsupported ones."""
 
 import os
 import shutil
@@ -140,7 +140,7 @@ def test_a_checkpoint_has_the_tensors_of_its_base_and_the_logprobs_of_the_traine
     model = AutoModelForCausalLM.from_pretrained(made["checkpoint"], dtype=torch.float32)
     logprobs = model(torch.tensor([ids])).logits[0].log_softmax(-1)[torch.arange(len(ids) - 1), ids[1:]]
     assert (logprobs - torch.tensor(made["canary"]["logprobs"])).abs().mean() < 0.1
-    # The next step starts from this step's final state, whether they stayed in memory or were loaded.
+    # The next step gives the same weights whether this step's state stayed in memory or is loaded.
     two = [
         t.train_step(run.request(made["checkpoint"], two_groups()[1:], version), Progress())
         for t, version in ((trainer, 2), (fresh(), 2))

@@ -1,4 +1,4 @@
-"""Tests that a value that is not finite never becomes weights: the step is skipped, or the run is blocked by name."""
+"""Tests that a number that is not finite never reaches the weights: the step is skipped, or the run is blocked."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Log-probabilities of chosen tokens, and their gradient, without ever holding all logits."""
+"""Computes log-probabilities of chosen tokens, and their gradient, without holding all logits at once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CHUNK_ROWS = 512
 class Float32Head:
     """Computes logits in float32 from a head in bfloat16, as vLLM does with `head_dtype` float32.
 
-    The product of two bfloat16 numbers is exact in float32, so only sums are rounded. The weights stay those that the
-    engine has.
+    The product of two bfloat16 numbers is exact in float32, so only sums are rounded. The weights are the same as the
+    engine's.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
@@ -38,7 +38,7 @@ Head = nn.Linear | Float32Head
 
 
 class HeadGradient(NamedTuple):
-    """The place where the gradient of the head's weight [vocabulary, width] and bias [vocabulary] is added up."""
+    """Sums of the gradients of the head's weight [vocabulary, width] and bias [vocabulary]."""
 
     weight: torch.Tensor
     bias: torch.Tensor | None = None
@@ -91,7 +91,7 @@ def _scaled_logits(
 
 @torch.no_grad()
 def token_logprobs(hidden: torch.Tensor, head: Head, pack: Pack) -> torch.Tensor:
-    """Log-probability of each trained token of the pack, [tokens], float32."""
+    """Returns the log-probability of each trained token of the pack: [tokens], float32."""
     logprobs = torch.empty(len(pack.targets), device=hidden.device)
     for nodes, temperatures, kept, tokens, rows, targets in _chunks(pack, hidden.device):
         logits = _scaled_logits(hidden[nodes], head, temperatures, kept)

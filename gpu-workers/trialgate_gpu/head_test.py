@@ -15,7 +15,7 @@ NODES, WIDTH, VOCABULARY = 24, 64, 300
 
 @pytest.fixture
 def made():
-    """(hidden states [nodes, width], head, pack) in bfloat16, with logits as large as a real model's."""
+    """Returns (hidden states [nodes, width], head, pack) in bfloat16, with logits as large as a real model's."""
     torch.manual_seed(0)
     ids = np.random.default_rng(0).integers(0, VOCABULARY, NODES + 1)
     trained = np.arange(len(ids)) > 0
@@ -26,7 +26,7 @@ def made():
 
 
 def in_float64(hidden, head, pack):
-    """(log-probabilities, gradient of minus their sum by hidden states and weight) without rounding."""
+    """Returns (log-probabilities, gradients of their negative sum by hidden states and weight) without rounding."""
     inputs, weight, bias = (each.detach().double().requires_grad_() for each in (hidden, head.weight, head.bias))
     logprobs = linear(inputs, weight, bias).log_softmax(1)[range(NODES), pack.targets]
     (-logprobs.sum()).backward()

@@ -1,4 +1,4 @@
-"""Makes version 0 of a run: links to the base model's files, its checksums and its canary."""
+"""Makes version 0 of a run: links to the base model's files, with checksums and canary."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .train_step import Trainer
 
 
 def load_base(trainer: Trainer, request: dict[str, Any], progress: Progress) -> dict[str, Any]:
-    """{run_id, model, home, head_dtype} -> {checkpoint, checkpoint_sha256, canary, metrics}.
+    """Takes {run_id, model, home, head_dtype}; returns {checkpoint, checkpoint_sha256, canary, metrics}.
 
-    The weights stay in memory for the first step. A model that is a checkpoint of the run already (a fork's) is taken
-    as it is.
+    The weights stay in memory for the first step. A model that already is a checkpoint of the run, as in a fork, is
+    version 0 as it is.
     """
     progress.show("find model", model=request["model"])
     model = find_model(request["model"])

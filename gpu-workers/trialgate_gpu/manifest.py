@@ -1,4 +1,4 @@
-"""What a checkpoint folder says of itself, and the checksums that name it."""
+"""The manifest of a checkpoint folder, and the checksums that identify it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def digest(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`files`: sha256 by relative path. `parent`: the parent's checkpoint_sha256, null for version 0.
+    """`files` has the sha256 by relative path. `parent` is the parent's checkpoint_sha256, or null for version 0.
 
-    `checkpoint_sha256` names everything that the next step depends on (weights and trainer state); `weights_sha256`
-    only what an engine loads. `skipped` says why the step made no update; `skipped_in_a_row` counts this step and the
-    skipped ones right before it.
+    `checkpoint_sha256` covers everything that the next step depends on (weights and trainer state); `weights_sha256`
+    covers only what an engine loads. `skipped` says why the step made no update; `skipped_in_a_row` counts this step
+    and the skipped ones right before it.
     """
 
     run_id: str
@@ -49,7 +49,7 @@ class Manifest:
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Raises `MissingCheckpoint` when the folder is not a finished checkpoint."""
+    """Reads a manifest. Raises `MissingCheckpoint` when the folder is not a finished checkpoint."""
     try:
         return Manifest(**json.loads((folder / MANIFEST).read_text()))
     except FileNotFoundError as error:
@@ -62,6 +62,6 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def state_digests(files: dict[str, str]) -> tuple[str, str]:
-    """(checkpoint_sha256, weights_sha256) from the files' own checksums."""
+    """Returns (checkpoint_sha256, weights_sha256) from the checksums of the files."""
     tensors = {path: sha for path, sha in files.items() if path.endswith((".safetensors", ".bin"))}
     return digest(tensors), digest({path: sha for path, sha in tensors.items() if "/" not in path})

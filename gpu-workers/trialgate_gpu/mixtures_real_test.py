@@ -1,4 +1,4 @@
-"""Mixtures of experts in real vLLM: it says of every token what the checkpoint says that it has loaded."""
+"""Tests mixtures of experts in real vLLM: its log-probabilities are those of the checkpoint that it loaded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TOLERANCE = 1e-3
 
 
 def logprobs_of(folder: str, sequences: list[list[int]], *, without_router_bias: bool = False) -> list[np.ndarray]:
-    """Transformers' own log-probabilities of a checkpoint, in float32."""
+    """Returns the log-probabilities that transformers computes from a checkpoint in float32."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
     if without_router_bias:
         for name, buffer in model.named_buffers():
@@ -49,7 +49,7 @@ def largest(found: list[list[float]], expected: list[np.ndarray]) -> float:
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """By family: its base checkpoint, a trained one and the base again, and what vLLM says after loading each."""
+    """Returns by family: a base checkpoint, a trained one, the base again, and vLLM's logprobs after loading each."""
     home = tmp_path_factory.mktemp("mixtures")
     draw = np.random.default_rng(0)
     requests = {}

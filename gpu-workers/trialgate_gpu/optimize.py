@@ -25,9 +25,10 @@ from .token_shares import token_shares
 
 
 def mini_batches(prepared: Prepared, settings: TrainerSettings, seed: list[int]) -> list[np.ndarray]:
-    """Sample indices per update. A mini-batch has whole trials; those of a group stay together as far as they fit.
+    """Returns the sample indices of each update.
 
-    The order of the groups is drawn from `seed`.
+    A mini-batch has whole trials, and those of a group stay together as far as they fit. The order of the groups is
+    drawn from `seed`.
     """
     samples_of: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for index, sample in enumerate(prepared.samples):
@@ -42,7 +43,7 @@ def mini_batches(prepared: Prepared, settings: TrainerSettings, seed: list[int])
 
 
 class Tally:
-    """Sums over the trained tokens that were computed (those of samples with an advantage)."""
+    """Sums over the trained tokens of samples with an advantage, which are the ones that are computed."""
 
     def __init__(self) -> None:
         self.loss = self.clipped = self.kl = self.entropy = self.tokens = 0.0
@@ -65,9 +66,10 @@ class Tally:
 def optimize(
     state: TrainerState, prepared: Prepared, settings: TrainerSettings, pack_tokens: int, seed: int, progress: Progress
 ) -> dict[str, float]:
-    """Changes `state`. A mini-batch whose every advantage is 0 makes no update. `seed` belongs to this step.
+    """Trains `state` in place and returns metrics. A mini-batch whose advantages are all 0 makes no update.
 
-    Raises `NotFiniteError` when a loss, gradient or weight is not finite; `state` is then of no more use.
+    `seed` belongs to this step. Raises `NotFiniteError` when a loss, gradient or weight is not finite; the caller must
+    then discard `state`.
     """
     tally = Tally()
     state.policy.check = progress.check
@@ -126,9 +128,9 @@ def backward(
     settings: TrainerSettings,
     tally: Tally,
 ) -> None:
-    """Adds the gradient of this pack's part of the loss to the policy's gradient. `shares`: [samples].
+    """Adds the gradient of this pack's part of the loss to the policy's gradient. `shares` is [samples].
 
-    The first update starts from the starting weights, so its pass also gives `proximal` what later ones need.
+    The first update begins at the starting weights, so its pass also gives `proximal` the values for later updates.
     """
     objective = OBJECTIVES[settings.objective]
     advantage = torch.from_numpy(pack.advantages).float().to(policy.device)

@@ -48,7 +48,7 @@ def test_a_trial_forked_into_50_samples_trains_like_the_same_trial_in_one(make_r
     run = make_run()
     base = run.base(trainer)["checkpoint"]
     norms = []
-    # The batch's digest decides which group's update is first. At this learning rate the second starts where it did.
+    # The batch's digest decides which group is updated first. At this learning rate the order makes no difference.
     settings = {"loss_agg_mode": "seq-mean-token-mean", "ppo_mini_batch_size": 4, "optim": {"lr": 1e-9}}
     for forks in (1, 50):
         request = run.request(base, forked_rows(forks), **settings)

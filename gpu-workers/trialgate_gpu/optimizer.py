@@ -1,4 +1,4 @@
-"""AdamW over the flat master weights."""
+"""Runs AdamW over the flat master weights."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .settings import Optim
 
 
 class FlatAdamW:
-    """`state` is empty until the first step; then exp_avg and exp_avg_sq are flat like the weights.
+    """The moments are empty until the first step; then exp_avg and exp_avg_sq are flat like the weights.
 
     `decayed` are the views of `master` to which weight decay applies.
     """
@@ -43,7 +43,7 @@ class FlatAdamW:
         """Clips `gradient` in place to the settings' norm, updates the weights, returns the norm before clipping.
 
         Raises `NotFiniteError` before the update when the norm is not finite, and after it when a weight or moment
-        is not: the caller then loads the state anew.
+        is not. The caller then loads the state again.
         """
         norm = float(torch.linalg.vector_norm(gradient))
         if not math.isfinite(norm):
@@ -69,7 +69,7 @@ class FlatAdamW:
 
 
 def require_finite(values: torch.Tensor, what: str) -> None:
-    """Raises `NotFiniteError` if one of `values` is NaN or infinite (`aminmax` keeps NaN and needs no memory)."""
+    """Raises `NotFiniteError` if a value is NaN or infinite. `aminmax` passes NaN on and needs no memory."""
     for extreme in torch.aminmax(values):
         if not math.isfinite(extreme):
             raise NotFiniteError(f"{what} is {float(extreme)}")

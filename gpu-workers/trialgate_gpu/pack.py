@@ -1,11 +1,11 @@
 """Packs samples into token tries, so that a prefix shared by many samples is computed once.
 
-The samples are sorted; each adds to the trie only the tokens after what it shares with the sample before it. A node's
-keys are its ancestors, so its hidden state is exactly the one it would have in its own sequence: this is no
-approximation. A sequence's last token predicts nothing and is left out.
+The samples are sorted. Each adds to the trie only the tokens after what it shares with the sample before it. The keys
+of a node are its ancestors, so its hidden state is exactly the one that it has in its own sequence. A sequence's last
+token predicts nothing and is left out.
 
-Sequences of one prompt that do not fit into one pack share the prompt all the same: it is their packs' `prefix`, which
-is computed once before them (`prefix.py`).
+Sequences of one prompt that do not fit into one pack still share the prompt: it is the `prefix` of their packs and is
+computed once before them (`prefix.py`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import numpy as np
 
 QUERY_BLOCK = 128
 LEAST_PREFIX = 8
-# A sequence whose shared beginning is shorter than this part of the family's begins a family of its own: those of two
-# prompts often share a system prompt.
+# A sequence that shares less than this part of the family's prefix begins a new family. Sequences of two prompts often
+# share only a system prompt.
 LEAST_PART = 0.8
 
 # For each token, the ids that could be sampled, in ascending order. None means all ids.
@@ -28,7 +28,7 @@ SamplingMask = list[np.ndarray | None]
 
 @dataclass(frozen=True)
 class Chain:
-    """Tokens and what is trained in them: entry i of `targets` etc. is predicted at token `predictors[i]`."""
+    """The tokens of a sample up to its last trained one. `predictors[i]` is the token that predicts `targets[i]`."""
 
     sample: int
     inputs: np.ndarray
@@ -42,9 +42,9 @@ class Chain:
 
 @dataclass(frozen=True)
 class Block:
-    """A run of new nodes [start, start + length) whose keys are `path`: from the root to the last of them.
+    """Consecutive new nodes [start, start + length). Their keys are `path`: from the root to the last of them.
 
-    Keys are numbered with the prefix's tokens first: node n is key len(prefix) + n.
+    The tokens of the prefix are the first keys: node n is key len(prefix) + n.
     """
 
     start: int
@@ -56,8 +56,8 @@ class Block:
 class Pack:
     """A trie in the order in which its nodes are computed, and its trained tokens ([tokens] arrays).
 
-    `prefix`: tokens [prefix] that come before every root and are not nodes of this pack. Packs of one family have the
-    very same array.
+    `prefix` has the tokens that come before every root and are not nodes of this pack. Packs of one family have the
+    identical array object.
     """
 
     token_ids: np.ndarray
@@ -74,12 +74,12 @@ class Pack:
 
     @property
     def is_chain(self) -> bool:
-        """Returns whether its tokens are one sequence from its beginning."""
+        """True when its tokens are one sequence from the first token."""
         return self.prefix is None and bool(self.depths[-1] == len(self.depths) - 1)
 
     @cached_property
     def rows(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(node of each row, temperature of each row, row of each trained token): logits are computed once a row."""
+        """Returns (node of each row, temperature of each row, row of each trained token). A row has its logits once."""
         keys = np.stack([self.nodes.astype(np.float64), self.temperatures.astype(np.float64), self._mask_numbers])
         unique, row_of_token = np.unique(keys, axis=1, return_inverse=True)
         return unique[0].astype(np.int64), unique[1].astype(np.float32), row_of_token.reshape(-1)
@@ -109,9 +109,10 @@ def chain(
     sampling_mask: SamplingMask | None = None,
     advantages: np.ndarray | None = None,
 ) -> Chain:
-    """Cuts all tokens after the last trained one, as they have no loss. Every array has one entry per token.
+    """Makes a chain without the tokens after the last trained one, which have no loss.
 
-    But `advantages` [trained tokens]; None where only log-probabilities are wanted.
+    Every array has one entry a token, except `advantages`: it is [trained tokens], or None when only log-probabilities
+    are needed.
     """
     trained = np.flatnonzero(loss_mask)
     masks = None if sampling_mask is None else [sampling_mask[i] for i in trained]
@@ -130,7 +131,7 @@ def shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
 class Family:
     """Consecutive chains of the sorted order, each with the number of tokens that it shares with the one before it.
 
-    `prefix` tokens are the same in all of them and predict nothing that is trained; `size` counts distinct tokens.
+    The first `prefix` tokens are the same in all of them and predict no trained token; `size` counts distinct tokens.
     """
 
     members: list[tuple[Chain, int]]
@@ -156,7 +157,7 @@ def _families(chains: list[Chain]) -> list[Family]:
 
 
 def make_packs(chains: list[Chain], max_tokens: int) -> Iterator[Pack]:
-    """Works greedily in sorted order. A pack exceeds `max_tokens` only if a single sequence without its prefix does."""
+    """Packs greedily in sorted order. A pack exceeds `max_tokens` only if one sequence without its prefix does."""
     waiting: list[tuple[Chain, int]] = []
     size = 0
     for family in _families(chains):
@@ -190,13 +191,13 @@ def _split(family: Family, max_tokens: int) -> Iterator[Pack]:
 
 
 def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -> Pack:
-    """`members` has each chain with the number of tokens it shares with the one before, including the prefix."""
+    """Builds a pack. `members` has each chain with the number of tokens shared with the one before, prefix included."""
     before = 0 if prefix is None else len(prefix)
     tokens: list[np.ndarray] = []
     depths: list[np.ndarray] = []
     blocks: list[Block] = []
     trained: list[tuple[np.ndarray, Chain]] = []
-    # The keys are those from the root to the newest token. The prefix's keys stay.
+    # The keys from the root to the newest token. The prefix's keys stay.
     path = np.arange(before)
     count = 0
     for item, in_common in members:

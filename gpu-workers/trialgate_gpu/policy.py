@@ -26,7 +26,7 @@ class Policy:
     """Master weights, in the order of `names`, are views of one flat tensor: one optimiser call, one contiguous file.
 
     Only parameters are rounded to the compute dtype. Buffers keep the dtype that transformers gave them: rotary
-    frequencies in bfloat16 would turn far tokens by a wrong angle. `check` is called many times in each pass and may
+    frequencies in bfloat16 would rotate far tokens by a wrong angle. `check` is called many times in each pass and may
     raise to end it.
     """
 
@@ -58,7 +58,7 @@ class Policy:
 
     @contextmanager
     def in_float32(self, *, rounded: bool = False) -> Iterator[None]:
-        """Computes in float32 with the master weights or, `rounded`, with the values of the compute weights."""
+        """Computes in float32 with the master weights, or with the values of the compute weights if `rounded`."""
         self._use(self.compute.float() if rounded else self.master)
         try:
             yield
@@ -78,7 +78,7 @@ class Policy:
         self.compute.copy_(self.master)
 
     def start_gradient(self) -> torch.Tensor:
-        """A zeroed flat float32 gradient, into which every backward pass adds."""
+        """Returns the flat float32 gradient, zeroed. Every backward pass adds to it."""
         if self.gradient is None:
             self.gradient = torch.zeros_like(self.master)
             views = self._views(self.gradient)
@@ -97,7 +97,7 @@ class Policy:
 
     @property
     def head(self) -> Head:
-        """The output embedding: logits = hidden @ weight.T (+ bias)."""
+        """Returns the output embedding: logits = hidden @ weight.T (+ bias)."""
         linear = self.model.get_output_embeddings()
         return Float32Head(linear) if self.head_dtype == "float32" else linear
 
@@ -111,9 +111,9 @@ class Policy:
         )
 
     def hidden(self, pack: Pack, prefixes: Prefixes | None = None) -> torch.Tensor:
-        """Returns last hidden states [nodes, width], with each node as if it were alone in its own sequence.
+        """Returns last hidden states [nodes, width]. Each node has the state that it has in its own sequence alone.
 
-        `prefixes` keeps a prefix from one pack to the next; without it the pack's prefix is computed for it alone.
+        `prefixes` keeps a prefix from one pack to the next; without it the prefix is computed for this pack alone.
         """
         prefixes = prefixes or Prefixes()
         if prefixes.is_new(pack.prefix):

@@ -1,9 +1,9 @@
 """Computes a prompt that many packs share once, and its gradient once.
 
-The keys and values of its tokens are kept, a pair a layer. A pack's tokens attend to them as to constants; what its
-backward pass says of them is added up, and one backward pass through the prompt's own graph ends the family. This is
-exact: a token acts on later ones through its keys and values alone. Memory holds the activations of the prompt and of
-one pack.
+The keys and values of its tokens are kept for each layer. A pack's tokens attend to them as constants. The gradients
+that the packs' backward passes leave on them are added up, and one backward pass through the prompt's own graph ends
+the family. This is exact, because a token acts on later ones only through its keys and values. Memory holds the
+activations of the prompt and of one pack.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class PrefixStates:
         self._sums: dict[nn.Module, KeysValues] = {}
 
     def keep(self, layer: nn.Module, key: torch.Tensor, value: torch.Tensor) -> None:
-        """The attention of the prefix's own pass calls this."""
+        """Keeps a layer's keys and values. The attention of the prefix's own pass calls this."""
         self._made[layer] = (key, value)
         self._leaves[layer] = tuple(each.detach().requires_grad_(each.requires_grad) for each in (key, value))
 
@@ -32,7 +32,7 @@ class PrefixStates:
         return self._leaves[layer]
 
     def collect(self) -> None:
-        """Adds up, in float32, the gradients that one pack's backward pass left."""
+        """Adds the gradients that one pack's backward pass left to the sums, in float32."""
         for layer, leaves in self._leaves.items():
             if layer not in self._sums:
                 self._sums[layer] = tuple(torch.zeros_like(leaf, dtype=torch.float32) for leaf in leaves)

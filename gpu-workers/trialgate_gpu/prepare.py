@@ -1,4 +1,4 @@
-"""From samples to what the optimiser needs: advantages, token chains, and figures about the batch."""
+"""Prepares samples for the optimiser: advantages, token chains, and metrics of the batch."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .teacher import teacher_advantages, teacher_metrics
 
 @dataclass(frozen=True)
 class Prepared:
-    """`staleness` [samples] and `chains`, in the order of `samples`.
+    """`staleness` [samples] and `chains` are in the order of `samples`.
 
-    A sample's staleness is the step's starting version minus the oldest that sampled one of its trained tokens.
+    A sample's staleness is the step's starting version minus the oldest version that sampled a trained token of it.
     """
 
     samples: list[Sample]
@@ -27,7 +27,7 @@ class Prepared:
 
     @property
     def learned(self) -> list[Chain]:
-        """The chains that a gradient comes from: those with a token that has an advantage."""
+        """Returns the chains that have a gradient: those with an advantage that is not 0."""
         return [c for c in self.chains if c.advantages.any()]
 
 
@@ -55,7 +55,7 @@ def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: in
 def batch_metrics(
     samples: list[Sample], rewards: dict[str, float], companions: dict[str, list[float]], adv: list[np.ndarray]
 ) -> dict[str, float]:
-    """Named as verl and TRL name them. Rewards are those of this batch's own trials."""
+    """Returns metrics with the names of verl and TRL. Rewards are those of this batch's own trials."""
     values = np.array(list(rewards.values()))
     lengths = np.array([s.trained_tokens for s in samples])
     group_of_trial = {s.trial_id: s.group_id for s in samples}

@@ -1,4 +1,4 @@
-"""What a working thread shows to the event loop that heartbeats for it."""
+"""Passes the progress of a working thread to the event loop, which sends its heartbeats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Progress:
         self.seconds: dict[str, float] = {}
 
     def show(self, phase: str, **numbers: float | str) -> None:
-        """Replaces what the next heartbeat will carry; raises `Cancelled` when there is no more need to go on."""
+        """Sets the content of the next heartbeat. Raises `Cancelled` when the activity was cancelled."""
         self._state = {"phase": phase, **numbers}
         self.check()
 

@@ -1,7 +1,7 @@
 """Computes log-probabilities of the trained tokens under the step's starting weights (pi_prox).
 
-The first update starts from these very weights, so its own forward pass gives those of its samples; only what later
-updates train needs a pass of its own.
+The first update begins at these weights, so its own forward pass gives the values of its samples. Only the samples of
+later updates need a separate pass.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .progress import Progress
 
 
 class Proximal:
-    """One float32 a trained token, by sample."""
+    """Keeps one float32 for each trained token, by sample."""
 
     def __init__(self) -> None:
         self._of_sample: dict[int, np.ndarray] = {}
         self.computed = 0
 
     def measure(self, policy: Policy, chains: list[Chain], pack_tokens: int, progress: Progress) -> None:
-        """A forward pass without a graph."""
+        """Computes the values of `chains` in a forward pass without a graph."""
         packs = list(make_packs(chains, pack_tokens))
         prefixes = Prefixes()
         for number, pack in enumerate(packs):
@@ -35,13 +35,13 @@ class Proximal:
         self.computed += prefixes.computed
 
     def keep(self, pack: Pack, logprobs: torch.Tensor) -> None:
-        """`logprobs` [tokens of the pack]"""
+        """Keeps `logprobs` [tokens of the pack]."""
         starts = np.flatnonzero(np.diff(pack.samples, prepend=-1))
         pieces = np.split(logprobs.cpu().numpy(), starts[1:])
         self._of_sample |= zip(pack.samples[starts].tolist(), pieces, strict=True)
 
     def of(self, pack: Pack) -> torch.Tensor:
-        """[tokens of the pack], on the CPU"""
+        """Returns [tokens of the pack], on the CPU."""
         starts = np.flatnonzero(np.diff(pack.samples, prepend=-1))
         return self.of_samples(pack.samples[starts].tolist())
 

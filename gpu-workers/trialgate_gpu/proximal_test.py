@@ -31,7 +31,7 @@ def noise(shape, scale):
 
 @pytest.fixture
 def lineage(make_run):
-    """A run, a trainer and a version 1 whose weights are those of version 0: its batch had no advantages."""
+    """Returns a run, a trainer and a version 1 with the weights of version 0, because its batch had no advantages."""
     run, trainer = make_run(), fresh()
     base = run.base(trainer)["checkpoint"]
     one = trainer.train_step(run.request(base, two_groups(spread=False)), Progress())
@@ -43,7 +43,7 @@ def prepared_from(folder, rows, version=0, settings=TRAINER):
 
 
 def resampled(folder, rows, model, version, difference=0.0):
-    """`rows` as if `version` had sampled them with the log-probabilities of `model` plus `difference`."""
+    """Returns `rows` as if `version` had sampled them with the log-probabilities of `model` plus `difference`."""
     chains = prepared_from(folder / "unused", rows).chains
     proximal = Proximal()
     proximal.measure(Policy(model, torch.device("cpu")), chains, PACK_TOKENS, Progress())

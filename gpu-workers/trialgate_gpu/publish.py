@@ -1,9 +1,9 @@
-"""Publishes a checkpoint to every replica of a pool, and proves on each that it arrived (invariant 11).
+"""Publishes a checkpoint to every replica of a pool and checks on each that the weights arrived (invariant 11).
 
-A replica counts when its label reads back as the new one, its tensors' checksums equal the other replicas' and differ
-from the version before, and its canary differs little from the trainer's. While weights are being loaded the label is
-`loading:...`, so that a replica whose publisher was killed half-way never passes for either version. Whatever happens,
-it ends in a resume.
+A replica counts as published when it reports the new label, its tensors' checksums equal those of the other replicas
+and differ from the version before, and its canary differs little from the trainer's. While weights are loaded the label
+is `loading:...`, so that a replica whose publisher was killed half-way never passes for either version. Every
+publication ends in a resume of the engines.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .progress import Progress
 FIRST_TOLERANCE = 0.25
 LEAST_TOLERANCE = 0.02
 TOLERANCE_FACTOR = 2.0
-# A few wrong rows of the embeddings hardly move the mean, but their tokens are nats away. Rounding moves none so far.
+# A few wrong rows of the embeddings hardly move the mean, but their tokens are nats off. Rounding is never that large.
 FAR = 1.0
 FAR_SHARE = 0.01
 READY_SECONDS = 180.0
@@ -34,17 +34,17 @@ DIFFERS = "its tensors' checksums differ from the other replicas'"
 
 
 def allowed_difference(seen_at_version_0: float | None) -> float:
-    """How far the canary's log-probabilities may be from the trainer's, in nats: the mean absolute difference.
+    """Returns the largest accepted mean absolute difference between the canary's and the trainer's logprobs, in nats.
 
     Version 0 has nothing to compare with and accepts 0.25: engines in FP8 pass, other models and most wrong tensors do
-    not. Later versions accept twice what version 0 showed (rounding differs a little with the weights), at least 0.02.
+    not. Later versions accept twice the difference of version 0 (rounding varies with the weights), at least 0.02.
     """
     return FIRST_TOLERANCE if seen_at_version_0 is None else max(TOLERANCE_FACTOR * seen_at_version_0, LEAST_TOLERANCE)
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a replica shall carry."""
+    """The weights and label that a replica shall have."""
 
     label: str
     checkpoint: str
@@ -63,9 +63,9 @@ class Replica:
 
 
 async def load(engine: Engine, target: Target, previous: Target | None) -> None:
-    """Loads `target`, or `previous` again if that fails.
+    """Loads `target`; if that fails, loads `previous` again and raises `EngineError`.
 
-    The replica is running when this returns, raises or is cancelled.
+    The replica is resumed when this returns, raises or is cancelled.
     """
     config = await engine.config()
     engine.require_head_dtype(config, target.head_dtype)
@@ -99,7 +99,7 @@ async def _resume(engine: Engine) -> None:
 
 
 async def inspect(engine: Engine, replica: Replica, label: str, canary: Canary, allowed: float) -> None:
-    """Fills `replica` with what the engine shows; raises `EngineError` unless label and canary are right."""
+    """Fills `replica` with what the engine reports. Raises `EngineError` unless label and canary are right."""
     replica.label = await engine.label()
     if replica.label != label:
         raise EngineError(
@@ -123,7 +123,7 @@ async def inspect(engine: Engine, replica: Replica, label: str, canary: Canary, 
 
 
 class Publication:
-    """One call of `publishPolicy`."""
+    """Runs one call of `publishPolicy`."""
 
     def __init__(self, request: dict[str, Any], progress: Progress) -> None:
         head_dtype = request.get("head_dtype") or "model"
@@ -141,7 +141,7 @@ class Publication:
         self.refusals: list[GpuWorkerError] = []
 
     def _weights_changed(self) -> bool:
-        """Whether the weights differ from the version before (after a step without advantages they do not)."""
+        """True when the weights differ from the version before. After a step without advantages they do not."""
         new = read_manifest(Path(self.target.checkpoint))
         if self.previous is None:
             return True
@@ -207,7 +207,7 @@ class Publication:
         return True
 
     def _compare_checksums(self) -> None:
-        """Replicas that differ from the majority do not count."""
+        """Unconfirms replicas whose checksums differ from the majority's."""
         counted = Counter(replica.checksum for replica in self.replicas if replica.ok)
         if len(counted) < 2:
             return
@@ -217,7 +217,7 @@ class Publication:
                 replica.ok, replica.error = False, DIFFERS
 
     async def _disown(self, replica: Replica) -> None:
-        """Takes the new label off a replica that could not be confirmed, so that nobody takes it for the version."""
+        """Takes the new label off a replica that was not confirmed, so that no gateway trusts it."""
         try:
             async with Engine(replica.url) as engine:
                 if await engine.label() == self.target.label:
@@ -227,7 +227,7 @@ class Publication:
             replica.label = None
 
     async def _go_back(self, replica: Replica) -> None:
-        """Puts the version before back on a replica that left it; a replica that cannot be reached is left as it is."""
+        """Loads the version before into a replica that left it. Leaves a replica that cannot be reached as it is."""
         was_ok, replica.ok = replica.ok, False
         if was_ok:
             replica.error = f"fewer than {self.min_replicas} replicas confirmed {self.target.label}"

@@ -1,4 +1,4 @@
-"""Publication on real vLLM whose head computes in float32, against an engine started cold on the same checkpoint."""
+"""Tests publication to a real vLLM with a float32 head, against an engine started on the same checkpoint."""
 
 import asyncio
 import time
@@ -55,7 +55,7 @@ async def logprobs(url, sequences, label):
 
 
 async def generation(url):
-    """A long request that is in flight while weights change; its tokens' weight versions."""
+    """Sends a long request that is in flight while weights change. Returns its choice, with weight versions."""
     async with Engine(url) as engine:
         params = {"max_tokens": 600, "ignore_eos": True, "temperature": 1.0}
         body = {"model": "policy", "token_ids": [1, 2, 3, 4], "sampling_params": params}

@@ -16,7 +16,7 @@ CANARY = {"token_ids": [1, 2, 3], "logprobs": [-1.0, -2.0]}
 
 @pytest.fixture
 async def pool(tmp_path):
-    """Two running replicas that carry version 1, and the folders of versions 1 and 2."""
+    """Yields two running replicas with version 1, the folder of versions 1 and 2, and version 1 as `previous`."""
     for version in (1, 2):
         folder = tmp_path / f"v{version}"
         folder.mkdir()

@@ -1,4 +1,4 @@
-"""Compares every update of a step with plain PyTorch: no packs, no prefix, one sample at a time, only autograd."""
+"""Compares every update of a step with plain PyTorch: one sample at a time with autograd, no packs, no prefix."""
 
 import copy
 import itertools

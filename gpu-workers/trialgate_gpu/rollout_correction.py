@@ -1,9 +1,9 @@
 """Corrects for the difference between the engine that sampled a token and the weights that a step starts from.
 
-An objective's clip bounds how far a step goes from its starting weights (`start`). That other weights or another
-implementation sampled the token (`recorded`) is a matter of importance sampling: decoupled PPO (arXiv 2110.00641),
-AReaL (arXiv 2505.24298). Every batch takes this path, stale or not, because an engine's rounding differs from the
-trainer's too. The names are those of verl's `rollout_corr_helper.py`.
+An objective's clip bounds how far a step goes from its starting weights (`start`). Importance sampling corrects for the
+other weights and the other implementation that sampled the token (`recorded`): decoupled PPO (arXiv 2110.00641), AReaL
+(arXiv 2505.24298). Every batch is corrected, stale or not, because an engine also rounds differently from the trainer.
+The names are those of verl's `rollout_corr_helper.py`.
 
 `rollout_is` weighs a token by exp(start - recorded), or by its product over the sequence, at most
 `rollout_is_threshold`: truncated importance sampling, TRL's `vllm_importance_sampling_mode: token_truncate` and
@@ -34,7 +34,7 @@ def importance_weight(tokens: Tokens, recorded: torch.Tensor, settings: TrainerS
 
 
 def kept(tokens: Tokens, recorded: torch.Tensor, settings: TrainerSettings) -> torch.Tensor:
-    """Returns [tokens], bool: whether `rollout_rs` keeps the token."""
+    """Returns [tokens], bool: True where `rollout_rs` keeps the token."""
     log_ratio = tokens.start - recorded
     if settings.rollout_rs is None:
         return torch.ones_like(log_ratio, dtype=torch.bool)

@@ -1,8 +1,8 @@
-"""Shows on random tokens that a model's log-probabilities do not depend on how its sequences are packed.
+"""Checks on random tokens that a model's log-probabilities do not depend on how its sequences are packed.
 
-Every model is checked when a run begins, in float32: packed sequences against the same ones alone, and those against
-transformers' own eager attention. A model that keeps a state across tokens, or whose attention has a part that the
-trainer's does not, fails. The packed ones are computed in one pack, and in many with a common prefix.
+Every model is checked when a run begins, in float32: packed sequences against the same sequences alone, and these
+against transformers' own eager attention. A model fails if it keeps a state across tokens, or if its attention has a
+part that the trainer's lacks. The packed sequences are computed in one pack, and in several with a common prefix.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .pack import Chain, chain, make_packs
 from .policy import Policy
 from .prefix import Prefixes
 
-# The largest allowed difference of any token, in nats. Rounding in sound models is below 1e-3; errors are tenths.
+# The largest allowed difference of any token, in nats. In sound models it is below 1e-3; real errors are tenths.
 TOLERANCE = 1e-2
 PREFIX, BRANCH, LONG = 48, 24, 512
 
@@ -74,7 +74,7 @@ def _sequences(vocab_size: int) -> list[np.ndarray]:
 
 
 def _chains(sequences: list[np.ndarray], untrained: int) -> list[Chain]:
-    """Returns chains that predict every token after the first and `untrained` more."""
+    """Returns chains that train every token but the first and the `untrained` ones after it."""
     return [
         chain(number, ids, np.arange(len(ids)) > untrained, np.zeros(len(ids), np.float32), 1.0)
         for number, ids in enumerate(sequences)
@@ -108,5 +108,5 @@ def _eager(policy: Policy, sequences: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _largest(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
-    """Returns the largest difference, or NaN if there is one."""
+    """Returns the largest difference, or NaN if any difference is NaN."""
     return float(np.max([np.abs(a - b).max() for a, b in zip(found, expected, strict=True)]))

@@ -1,4 +1,4 @@
-"""The trainer's settings as they come from the run file, checked once at the border."""
+"""The trainer's settings as the run file gives them, checked once when a step begins."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ class Optim:
 
 @dataclass(frozen=True)
 class TrainerSettings:
-    """`ppo_mini_batch_size` counts trials and is null for the whole batch; `loss_scale_factor` is Dr. GRPO's constant,
-    in tokens a trial; at most `max_skipped_steps` steps in a row may make no update because a number of theirs was not
-    finite. The meaning of the others is with what uses them (`objectives/`, `rollout_correction.py`, `teacher.py`,
-    `policy.py`).
+    """`ppo_mini_batch_size` counts trials and is null for the whole batch.
+
+    `loss_scale_factor` is Dr. GRPO's constant, in tokens a trial. At most `max_skipped_steps` steps in a row may make
+    no update because a number was not finite. The other settings are explained where they are used (`objectives/`,
+    `rollout_correction.py`, `teacher.py`, `policy.py`).
     """
 
     optim: Optim = field(default_factory=Optim)
@@ -55,7 +56,7 @@ class TrainerSettings:
     seed: int = 0
 
     def identity(self) -> dict[str, Any]:
-        """The settings that shape the weights: part of a step's key."""
+        """Returns the settings that influence the weights. They are part of a step's key."""
         shaping = asdict(self)
         del shaping["keep_checkpoints"], shaping["max_skipped_steps"]
         if not self.distillation_loss_coef:
@@ -71,7 +72,7 @@ def _known(cls: type, given: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def parse_settings(given: dict[str, Any]) -> TrainerSettings:
-    """A setting that a run file leaves open (null) has the paper's value. Raises `BadSettings` naming the key."""
+    """Parses the settings; null means the value of the objective's paper. Raises `BadSettings` with the key."""
     optim = dict(_known(Optim, given.get("optim") or {}, "trainer.optim"))
     if "betas" in optim:
         optim["betas"] = tuple(float(b) for b in optim["betas"])
@@ -86,7 +87,7 @@ def parse_settings(given: dict[str, Any]) -> TrainerSettings:
     _one_of("rollout_is", settings.rollout_is, ROLLOUT_IS)
     _one_of("rollout_rs", settings.rollout_rs, ROLLOUT_RS)
     _one_of("head_dtype", settings.head_dtype, HEAD_DTYPES)
-    # Below 1, the cap would also weaken tokens that the starting weights themselves sampled.
+    # A cap below 1 would also weaken tokens that the starting weights themselves sampled.
     _at_least("rollout_is_threshold", settings.rollout_is_threshold, 1)
     _at_least("clip_ratio_c", settings.clip_ratio_c, 1 + settings.clip_ratio_high if objective != "cispo" else 1)
     low, high = settings.rollout_rs_threshold

@@ -1,4 +1,4 @@
-"""Refuses models that this trainer would train wrongly, by the part of their configuration that shows it."""
+"""Refuses models that this trainer would train wrongly, from their configuration."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from transformers import PretrainedConfig
 
 from .errors import GpuWorkerError
 
-# These settings scale or cap the logits after the head, and the head's own gradient leaves that out.
+# These settings scale or cap the logits after the head. The head's gradient does not include that.
 HEAD_SCALES = ("final_logit_softcapping", "logits_scaling", "logit_scale")
 ATTENTION_LAYERS = ("full_attention", "sliding_attention", "attention")
 LENGTH_DEPENDENT_ROPE = ("dynamic", "longrope")
@@ -30,7 +30,7 @@ def why_unsupported(config: PretrainedConfig) -> str | None:
 
 
 def _rope_types(config: PretrainedConfig) -> list[str]:
-    """transformers has one table of rotary settings, or one for each kind of layer."""
+    """Returns the rope types. transformers has one table of rotary settings, or one for each kind of layer."""
     given = getattr(config, "rope_parameters", None) or {}
     tables = [given, *(value for value in given.values() if isinstance(value, dict))]
     return [str(table["rope_type"]) for table in tables if "rope_type" in table]

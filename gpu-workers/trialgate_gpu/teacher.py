@@ -1,11 +1,11 @@
-"""On-policy distillation: each token is rewarded by how much more probable a teacher finds it than the policy did.
+"""On-policy distillation: rewards each token by how much more probable it is under a teacher than under the policy.
 
-A token's advantage gets `distillation_loss_coef` x log(teacher / policy), at most `loss_max_clamp` either way, beside
-what its turn earned. Its expectation over the policy's tokens is the negative reverse KL, so that the policy gradient
-with it descends KL(policy || teacher) in the contexts that the policy itself comes to, token by token (discount 0):
+A token's advantage gets `distillation_loss_coef` x log(teacher / policy), clamped to `loss_max_clamp` in both
+directions, beside what its turn earned. Its expectation over the policy's tokens is the negative reverse KL, so that
+the policy gradient descends KL(policy || teacher) in the contexts that the policy reaches, token by token (discount 0):
 "On-Policy Distillation" (Thinking Machines, 2025), after MiniLLM (arXiv 2306.08543) and GKD (arXiv 2306.13649). It is
 verl's `distillation_loss` with `loss_mode: k1` and `use_policy_gradient`. With the base model as the teacher it is the
-KL penalty to a reference. The policy's number is the recorded one, so both come from engines.
+KL penalty to a reference. The policy's log-probability is the recorded one, so both come from engines.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .settings import TrainerSettings
 
 
 def log_ratios(sample: Sample) -> np.ndarray:
-    """Returns log(teacher / policy), [trained tokens]: NaN where the teacher was not asked."""
+    """Returns log(teacher / policy) [trained tokens], NaN where the teacher was not asked."""
     trained = sample.loss_mask
     if sample.teacher_logprobs is None:
         return np.full(sample.trained_tokens, np.nan)
@@ -25,13 +25,13 @@ def log_ratios(sample: Sample) -> np.ndarray:
 
 
 def teacher_advantages(sample: Sample, settings: TrainerSettings) -> np.ndarray:
-    """Returns [trained tokens]: 0 where the teacher was not asked."""
+    """Returns [trained tokens], 0 where the teacher was not asked."""
     most = settings.loss_max_clamp
     return settings.distillation_loss_coef * np.nan_to_num(log_ratios(sample).clip(-most, most))
 
 
 def teacher_metrics(samples: list[Sample], settings: TrainerSettings) -> dict[str, float]:
-    """`kl` is the estimate (k1) of KL(policy || teacher) over the tokens that the teacher was asked for."""
+    """Returns metrics. `kl` estimates (k1) KL(policy || teacher) over the tokens that the teacher was asked for."""
     found = np.concatenate([log_ratios(sample) for sample in samples])
     asked = found[~np.isnan(found)]
     if settings.distillation_loss_coef == 0 or len(asked) == 0:

@@ -29,7 +29,7 @@ DTYPES = {
 
 
 def as_written(tensor: torch.Tensor) -> tuple[str, tuple[int, ...], np.ndarray]:
-    """Returns a tensor in the form that `write_tensors` takes. It has bytes, since numpy has no bfloat16."""
+    """Returns a tensor in the form that `write_tensors` takes: as bytes, because numpy has no bfloat16."""
     flat = tensor.detach().cpu().contiguous().reshape(-1)
     return DTYPES[tensor.dtype], tuple(tensor.shape), flat.view(torch.uint8).numpy()
 
@@ -49,10 +49,10 @@ def read_tensor(path: Path, name: str) -> torch.Tensor:
 
 
 def write_tensors(path: Path, tensors: Tensors, metadata: dict[str, str], check: Callable[[], None]) -> str:
-    """`tensors`: name -> (safetensors dtype, shape, array with those bytes). Calls `check` between pieces. Returns the
-    sha256.
+    """Writes a file and returns its sha256. Calls `check` between pieces.
 
-    Hashing and writing overlap: both release the interpreter lock.
+    `tensors` maps a name to (safetensors dtype, shape, array with those bytes). Hashing and writing overlap, because
+    both release the interpreter lock.
     """
     header: dict[str, object] = {"__metadata__": metadata}
     offset = 0

@@ -1,4 +1,4 @@
-"""Combines the losses of tokens into a mini-batch's loss: by trial, whatever the number of a trial's samples."""
+"""Weights the tokens' losses in a mini-batch's loss: by trial, regardless of how many samples a trial has."""
 
 from __future__ import annotations
 

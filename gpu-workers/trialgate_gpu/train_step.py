@@ -1,6 +1,6 @@
-"""One GRPO step: a batch and a parent checkpoint in, the next checkpoint out.
+"""Runs one train step: from a batch and a parent checkpoint to the next checkpoint.
 
-Keyed, so that doing it again finds it done.
+A step has a key, so that a repeated step finds the finished checkpoint (invariant 7).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def step_key(parent_sha256: str, batch_sha256: str, settings: TrainerSettings) -
 
 
 class Trainer:
-    """Keeps the newest state in memory; a parent that is not that state is loaded from disk, with bit-equal results."""
+    """Keeps the newest state in memory. Another parent is loaded from disk, with bit-equal results."""
 
     def __init__(self, device: torch.device, pack_tokens: int) -> None:
         self.device = device
@@ -49,7 +49,7 @@ class Trainer:
         self._state_sha256: str | None = None
 
     def state_of(self, folder: Path, manifest: Manifest, progress: Progress) -> TrainerState:
-        """The trainer state that `manifest` names."""
+        """Returns the trainer state of this checkpoint, from memory or from disk."""
         if self._state is None or self._state_sha256 != manifest.checkpoint_sha256:
             progress.show("load checkpoint", version=manifest.version)
             self.forget()
@@ -67,7 +67,7 @@ class Trainer:
         `request` has `run_id`, `version`, `parent_checkpoint` (a folder), `batch_path`, `batch_sha256`, `home` (the
         folder of the deployment) and `trainer` (the settings of `settings.py`). The result has `step_key`, `checkpoint`
         (a folder), `checkpoint_sha256`, `canary`, `metrics`, `skipped` (why the step made no update, or null) and
-        `reused` (whether an earlier try had finished the step). `activities/gpu-contract.ts` has both as types.
+        `reused` (true when an earlier try had finished the step). `activities/gpu-contract.ts` has both as types.
 
         Raises `GpuWorkerError`, or `Cancelled` with nothing changed.
         """
@@ -99,7 +99,7 @@ class Trainer:
                 files = write_state(state, parent_folder, draft, progress.check)
             checkpoint_sha256, weights_sha256 = state_digests(files)
             if metrics["actor/updates"] == 0:
-                # The base model's file may spell the same tensors in another order.
+                # The base model's file may have the same tensors in another order, with another checksum.
                 weights_sha256 = parent.weights_sha256
             metrics["actor/lr"] = settings.optim.lr
             metrics["seconds/total"] = time.perf_counter() - started
@@ -133,9 +133,9 @@ class Trainer:
         key: str,
         progress: Progress,
     ) -> tuple[dict[str, float], Canary]:
-        """Trains `state` on the batch; returns the step's metrics and the new weights' canary.
+        """Trains `state` on the batch. Returns the step's metrics and the new weights' canary.
 
-        Raises `NotFiniteError` when a number is not finite; `state` is then loaded anew before it is used again.
+        Raises `NotFiniteError` when a number is not finite; `state` must then be loaded again.
         """
         progress.show("read batch")
         with progress.timed("load_batch"):

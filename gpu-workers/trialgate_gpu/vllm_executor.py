@@ -1,8 +1,8 @@
-"""vLLM's executor for CPUs: `--distributed-executor-backend trialgate_gpu.vllm_executor.InProcessExecutor`.
+"""Our executor for vLLM on CPUs: `--distributed-executor-backend trialgate_gpu.vllm_executor.InProcessExecutor`.
 
-vLLM 0.32 runs the model on a CPU in a process of its own, so that OpenMP's threads can be set before they exist. The
-two then wait for each other spinning, on the core that agents, sandboxes and Temporal need. In one process nothing
-spins, and an engine starts sooner by a process's imports.
+vLLM 0.32 runs the model on a CPU in a second process, so that it can set OpenMP's threads before they exist. The two
+processes then wait for each other in busy loops, on the cores that agents, sandboxes and Temporal need. In one process
+nothing spins, and the engine starts sooner because its imports run once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
 
 class InProcessExecutor(UniProcExecutor):
-    """The model in the scheduler's process, on as many threads as vLLM would have given to the other one."""
+    """Runs the model in the scheduler's process, on as many threads as vLLM would give to the second process."""
 
     def _init_executor(self) -> None:
         threads = OMPProcessManager(self.vllm_config)
@@ -24,11 +24,12 @@ class InProcessExecutor(UniProcExecutor):
 
 
 class CpuGenerator(torch.Generator):
-    """What a request with a `seed` samples with.
+    """Generates the random numbers of a request with a `seed`.
 
-    After each part of a long prompt vLLM takes the draw back by CUDA's offset. A CPU's generator has none, and raises,
-    which ended the engine. Nothing that is kept was drawn before (but by a request that was preempted): it begins
-    again, and the same seed gives the same reply, however many parts its prompt had.
+    After each part of a long prompt vLLM discards the draw by setting CUDA's generator offset. A CPU's generator has no
+    offset and raises, which would end the engine. Before the first sampled token nothing that was drawn is kept, so
+    this generator starts again from the seed: the same seed gives the same reply, however many parts the prompt had.
+    Only a preempted request draws again what it had drawn.
     """
 
     def get_offset(self) -> int:

@@ -1,4 +1,4 @@
-"""An engine with our executor for CPUs."""
+"""Tests an engine with our executor for CPUs."""
 
 from __future__ import annotations
 

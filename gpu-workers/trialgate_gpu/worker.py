@@ -38,7 +38,7 @@ async def _heartbeat(progress: Progress) -> None:
 
 
 def _require_finite(name: str, result: Json) -> None:
-    """Python writes NaN into JSON, which JavaScript cannot parse: such a result would stop the workflow for good."""
+    """Raises when the result has NaN or infinity: JavaScript cannot parse that JSON, and the workflow would hang."""
     try:
         json.dumps(result, allow_nan=False)
     except ValueError:
@@ -47,7 +47,7 @@ def _require_finite(name: str, result: Json) -> None:
 
 
 async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
-    """Heartbeats while `work` runs; turns its errors into Temporal's; on cancellation waits until it has stopped."""
+    """Runs `work` with heartbeats and turns its errors into Temporal's. Cancelled, it waits until `work` ends."""
     progress = Progress()
     beat = asyncio.create_task(_heartbeat(progress))
     task = asyncio.ensure_future(work(progress))
@@ -118,7 +118,7 @@ class Activities:
 
 
 async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client | None:
-    """Tries until Temporal answers (saying so once) or `stop` is set."""
+    """Retries until Temporal answers or `stop` is set. Logs the first failure only."""
     said = False
     while not stop.is_set():
         try:
@@ -135,7 +135,7 @@ async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client |
 
 
 async def serve(address: str, namespace: str, trainer: Trainer, stop: asyncio.Event) -> None:
-    """Runs until `stop` is set; then running activities are cancelled and waited for."""
+    """Serves activities until `stop` is set, then cancels the running ones and waits for them."""
     client = await connect(address, namespace, stop)
     if client is None:
         return

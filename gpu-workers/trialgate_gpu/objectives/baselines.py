@@ -8,7 +8,7 @@ EPS = 1e-6
 
 
 def has_spread(returns: np.ndarray) -> np.ndarray:
-    """Returns [turns, 1], bool. Compares without arithmetic, so that equal returns have no spread despite rounding."""
+    """Returns [turns, 1]: True where returns differ. Compares without arithmetic, so rounding adds no spread."""
     return returns.max(-1, keepdims=True) != returns.min(-1, keepdims=True)
 
 
@@ -19,8 +19,8 @@ def _centred(returns: np.ndarray) -> np.ndarray:
 def group_mean(returns: np.ndarray, divide_by_std: bool) -> np.ndarray:
     """Returns (G - mean) / (std + eps). The deviation is the unbiased one, as in verl and TRL.
 
-    It is the largest of the group's turns: one unit for all of them, so that a turn after which little can still be
-    earned does not weigh as much as one that decides everything.
+    It is the largest deviation of the group's turns and divides all of them, so that a turn after which little can
+    still be earned does not weigh as much as one that decides everything.
     """
     centred = _centred(returns)
     if not divide_by_std or not centred.any():

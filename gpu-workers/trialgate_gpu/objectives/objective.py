@@ -1,7 +1,7 @@
 """Defines an objective: the advantages of a group's trials, and a loss for each trained token.
 
-An objective only states its loss; the slope of each log-probability is autograd's. The trainer multiplies each token's
-loss by the token's share in the mini-batch (`token_shares.py`) and by the correction for what the engine sampled
+An objective only states its loss; autograd computes the slope of each log-probability. The trainer multiplies each
+token's loss by the token's share in the mini-batch (`token_shares.py`) and by the correction for the engine's sampling
 (`rollout_correction.py`).
 """
 
@@ -24,8 +24,8 @@ MAX_LOG_RATIO = 20.0
 class Tokens:
     """The trained tokens. All tensors are [tokens].
 
-    `start`: log-probability under the step's starting weights. `sequence`: the number of the token's sequence, which is
-    whole here only for objectives that work `by_sequence`.
+    `start` is the log-probability under the step's starting weights. `sequence` is the number of the token's sequence;
+    only for objectives `by_sequence` are sequences complete here.
     """
 
     advantage: torch.Tensor
@@ -43,7 +43,7 @@ class Tokens:
 
 
 class TokenLosses(NamedTuple):
-    """Returns the loss and whether a clip removed the token's gradient, both [tokens]."""
+    """The loss, and True where a clip removed the token's gradient. Both are [tokens]."""
 
     loss: torch.Tensor
     clipped: torch.Tensor
@@ -53,8 +53,8 @@ class TokenLosses(NamedTuple):
 class Objective:
     """`defaults` has the paper's values for the settings that a run file leaves open.
 
-    `advantages(returns [turns, trials of a group], settings)` gives the advantage of each turn of each trial;
-    `losses(logprob [tokens], tokens, settings)` gives a loss a token.
+    `advantages(returns [turns, trials of a group], settings)` returns the advantage of each turn of each trial;
+    `losses(logprob [tokens], tokens, settings)` returns the loss of each token.
     """
 
     name: str
