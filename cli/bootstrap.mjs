@@ -1,4 +1,4 @@
-// `npm run quickstart` and `npm test` on a fresh clone: npm packages first, then the verb under the project's own Node.
+// Runs `npm run quickstart` and `npm test` on a fresh clone: installs the npm packages, then runs the verb under the project's own Node.
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -25,7 +25,7 @@ function installed() {
   return existsSync(node) && existsSync(done) && statSync(done).mtimeMs >= statSync(at('package-lock.json')).mtimeMs;
 }
 
-/** @returns {Promise<boolean>} whether the packages are there; otherwise a sentence was printed. */
+/** @returns {Promise<boolean>} true when the packages are installed; on false an error was printed. */
 async function install() {
   const started = Date.now();
   const line = setInterval(() => tell(started), process.stderr.isTTY ? 500 : 15_000);

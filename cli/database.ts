@@ -1,7 +1,7 @@
 import { TrialgateError } from '../store/errors.ts';
 import { migrate } from '../store/queries/migrate.ts';
 
-/** Brings the tables up to date. @throws TrialgateError when the database cannot be used, naming its host, never its password. */
+/** Brings the tables up to date. @throws TrialgateError when the database cannot be used; the message has its host, never its password. */
 export async function requireDatabase(url: string): Promise<void> {
   try {
     await migrate(url);
@@ -12,7 +12,7 @@ export async function requireDatabase(url: string): Promise<void> {
   }
 }
 
-/** The innermost reason: drivers wrap it, and a refused connection is an AggregateError without a message. */
+/** Returns the innermost reason. Drivers wrap it, and a refused connection is an AggregateError without a message. */
 function reasonOf(cause: unknown): string {
   if (cause instanceof AggregateError) return cause.errors.map(reasonOf).join(', ');
   if (!(cause instanceof Error)) return String(cause);

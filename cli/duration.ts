@@ -2,7 +2,7 @@ import { TrialgateError } from '../store/errors.ts';
 
 const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86_400 };
 
-/** Seconds of `90s`, `30m`, `1h30m`, `2d`. @throws TrialgateError `bad_input` */
+/** Returns the seconds of a duration such as `90s`, `30m`, `1h30m` or `2d`. @throws TrialgateError `bad_input` */
 export function secondsOf(text: string): number {
   if (!/^(\d+(\.\d+)?[smhd])+$/.test(text)) throw refusal(text);
   const parts = text.matchAll(/([\d.]+)([smhd])/g);

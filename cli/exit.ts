@@ -2,7 +2,7 @@ import { TrialgateError } from '../store/errors.ts';
 
 export const EXIT = { done: 0, badInput: 2, missingPrerequisite: 3, failed: 4, interrupted: 130 } as const;
 
-/** A verb that ended because the user interrupted it. */
+/** The user interrupted the verb. */
 export class Interrupted extends Error {
   constructor() {
     super('interrupted');
@@ -10,11 +10,11 @@ export class Interrupted extends Error {
   }
 }
 
-/** Timers and streams that were aborted wrap the reason. */
+/** True for an interruption, also as the cause of another error: aborted timers and streams wrap the reason. */
 const isInterruption = (error: unknown): boolean =>
   error instanceof Interrupted || (error instanceof Error && error.cause instanceof Interrupted);
 
-/** The one place where failures become exit codes. */
+/** Returns the exit code of a failure. No other place decides it. */
 export function exitCodeOf(error: unknown): number {
   if (isInterruption(error)) return EXIT.interrupted;
   if (!(error instanceof TrialgateError)) return EXIT.failed;
@@ -30,7 +30,7 @@ export function exitCodeOf(error: unknown): number {
   }
 }
 
-/** Prints the failure as a sentence; the stack only with TRIALGATE_DEBUG=1. */
+/** Prints the failure as a sentence, with its stack only if TRIALGATE_DEBUG=1. Returns the exit code. */
 export function report(error: unknown): number {
   const sentence = isInterruption(error) ? 'interrupted' : error instanceof Error ? error.message || error.name : String(error);
   console.error(`error: ${sentence}`);

@@ -1,6 +1,6 @@
 import { closeSync, fsyncSync, openSync, renameSync, writeSync } from 'node:fs';
 
-/** Replaces `file` with one rename: a reader, or a crash, sees the old content or the new one. */
+/** Replaces `file` with one rename, so that a reader or a crash finds either the old content or the new one. */
 export function writeAtomically(file: string, content: string, mode = 0o644): void {
   const draft = `${file}.${process.pid}.tmp`;
   const descriptor = openSync(draft, 'w', mode);

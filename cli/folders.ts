@@ -1,6 +1,6 @@
 import path from 'node:path';
 
-/** The repository: installs live in it, whatever the deployment's folder is. */
+/** The repository. Installed programs are in it, wherever the deployment's folder is. */
 export const REPOSITORY = path.dirname(import.meta.dirname);
 
 const installs = path.join(REPOSITORY, '.trialgate');
@@ -13,7 +13,7 @@ export const INSTALLS = {
   models: path.join(installs, 'models'),
   smallModel: path.join(installs, 'models/SmolLM2-135M-Instruct'),
   tools: path.join(installs, 'tools'),
-  /** What vLLM finds out about a model's class in ten seconds: it holds for every deployment. */
+  /** vLLM needs ten seconds to inspect a model's class. The result is the same for every deployment. */
   vllmCache: path.join(installs, 'cache/vllm'),
   stamps: path.join(installs, 'stamps'),
   gpuWorkers: path.join(REPOSITORY, 'gpu-workers'),
@@ -21,7 +21,7 @@ export const INSTALLS = {
   main: path.join(REPOSITORY, 'cli/main.ts'),
 };
 
-/** What one deployment keeps: all of it under `home`. */
+/** Returns the files and folders of one deployment, all under `home`. */
 export function homeFolders(home: string) {
   return {
     home,

@@ -1,4 +1,4 @@
-/** What a gateway's process runs: all else of it comes with these. */
+/** The entry points of a gateway process. They import everything else that it needs. */
 export { runGateway } from '../gateway/main.ts';
 export { runHeavyThread } from '../gateway/node/heavy-thread.ts';
 export { requireDatabase } from './database.ts';

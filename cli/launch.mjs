@@ -1,4 +1,4 @@
-// Plain JavaScript for Node 20 without packages: what stands before the project's own Node.
+// Runs before the project's own Node starts: plain JavaScript for Node 20 without packages.
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
@@ -12,7 +12,7 @@ export function olderThan([major, minor]) {
   return ours < major || (ours === major && oursMinor < minor);
 }
 
-/** Whether this Node runs main.ts as it is, types stripped. */
+/** True when this Node runs main.ts as it is, by stripping its types. */
 export const runsTypeScript = () => !olderThan([22, 18]);
 
 /**
@@ -57,7 +57,7 @@ function read(file) {
 }
 
 /**
- * Runs `cli/main.ts` under `node` and ends as it ends. Signals are passed on; should this process be killed, the channel between
+ * Runs `cli/main.ts` under `node` and ends with its exit code. Passes signals on. If this process is killed, the channel between
  * the two closes and main.ts stops by itself.
  */
 export function runMain(node, args) {

@@ -38,7 +38,7 @@ test('a bundled gateway that fails keeps its exit code', async () => {
   expect(code).toBe(EXIT.badInput);
 });
 
-// If only npx gets a SIGINT, npm passes it to its shell, which waits for the command, so no other process learns of it. A terminal signals all.
+// npx is not tested with SIGINT: npm passes it only to its shell, which waits for the command. A terminal signals all processes.
 test.each([
   ['npx', 'SIGTERM'], ['npx', 'SIGHUP'], ['launcher', 'SIGTERM'], ['launcher', 'SIGINT'], ['launcher', 'SIGHUP'], ['launcher', 'SIGKILL'],
 ] as const)('a gateway that %s started ends when its starter gets %s', async (starter, signal) => {
@@ -68,7 +68,7 @@ test.each([
   const script = join(parent, folder, 'start.sh');
   writeFileSync(script, '"$@" & read -r end\n');
   const args = ['gateway', '--port', '0', '--database-url', postgres.url, ...rest];
-  // bash becomes its only command, so that npm is the gateway's parent and this shell its grandparent.
+  // bash replaces itself by its only command, so that npm is the gateway's parent and this shell its grandparent.
   const env = { ...process.env, npm_config_script_shell: '/bin/bash' };
   const shell = spawn('sh', [script, ...command, ...args], { cwd: REPOSITORY, env, stdio: ['pipe', 'pipe', 'inherit'], detached: true });
   try {
@@ -78,7 +78,7 @@ test.each([
     const exited = once(shell, 'exit');
     shell.stdin.end();
     await exited;
-    // The gateway looks twice a second at who started it.
+    // The gateway checks twice a second who started it.
     await delay(1500);
     expect((await fetch(`${url}/health`)).status).toBe(200);
   } finally {

@@ -9,11 +9,11 @@ type Gateway = typeof import('./gateway-process.ts');
 const fromHere = (file: string): URL => new URL(file, import.meta.url);
 
 /**
- * The gateway as one file, made at each start: its several hundred modules, most of them drizzle's, take a second and 300 MB more to
- * load one by one.
+ * Bundles the gateway into one file and loads it. Loading its several hundred modules one by one, most of them drizzle's, takes a second
+ * and 300 MB more.
  */
 export async function loadGateway(): Promise<Gateway> {
-  // A profile is to name the files.
+  // A profile shall show the source files, so it gets the unbundled modules.
   if (process.execArgv.includes('--cpu-prof')) return import('./gateway-process.ts');
   const folder = await mkdtemp(path.join(tmpdir(), 'trialgate-gateway-'));
   const outfile = path.join(folder, 'gateway.mjs');
@@ -36,7 +36,7 @@ async function bundle(outfile: string): Promise<void> {
     format: 'esm',
     external: ['pg-native'],
     plugins: [shared],
-    // Files and packages are looked for from where the gateway's modules lie.
+    // The bundle finds files and packages relative to the folder of the gateway's modules.
     define: { 'import.meta.url': JSON.stringify(fromHere('../store/queries/migrate.ts').href) },
     banner: { js: `import { createRequire as requireFrom } from 'node:module'; const require = requireFrom(${JSON.stringify(import.meta.url)});` },
     logLevel: 'silent',
@@ -44,7 +44,7 @@ async function bundle(outfile: string): Promise<void> {
   await stop();
 }
 
-/** Errors stay the classes that the rest of this process knows. */
+/** Keeps the error classes out of the bundle, so that `instanceof` works in the rest of this process. */
 const shared: Plugin = {
   name: 'shared',
   setup(build) {

@@ -35,18 +35,18 @@ export async function main(argv: string[]): Promise<number> {
   }
 }
 
-/** What the process does that was started as `trialgate`. */
+/** Runs the `trialgate` command in this process and exits. */
 export async function start(): Promise<void> {
   stopWithLauncher();
-  // A reader such as `head` may leave before the end.
+  // A reader such as `head` may close the pipe early.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
   const code = await main(process.argv.slice(2));
-  // A verb that is done is done: no forgotten timer or connection holds its process.
+  // The process exits when the verb has ended, even if a timer or connection is still open.
   await Promise.all([process.stdout, process.stderr].map((stream) => new Promise((written) => stream.write('', written))));
   process.exit(code);
 }
 
-/** The launcher's channel closes when the launcher is killed: stop as if it had passed a signal on. */
+/** Stops this process when the launcher's channel closes, because then the launcher was killed. */
 function stopWithLauncher(): void {
   if (!process.channel) return;
   process.on('disconnect', () => process.kill(process.pid, 'SIGTERM'));

@@ -4,13 +4,13 @@ import { SETTINGS, flagOf, settingOf, variableOf, type SettingKey } from './conf
 
 export const ALL_SETTINGS = Object.keys(SETTINGS).filter((key): key is SettingKey => key in SETTINGS);
 
-/** Adds `--config` and a flag a setting; `aliases` are the short names of a process verb, such as `--port`. */
+/** Adds `--config` and a flag for each setting. `aliases` are short names of flags, such as `--port`. */
 export function addSettings(
   command: Command,
   keys: readonly SettingKey[] = ALL_SETTINGS,
   aliases: Partial<Record<SettingKey, string>> = {},
 ): Command {
-  command.option('--config <file>', 'configuration file (default: trialgate.yaml where there is one)');
+  command.option('--config <file>', 'configuration file (default: trialgate.yaml, if it exists)');
   for (const key of keys) {
     const { about, placeholder } = settingOf(key);
     const fallback = settingOf(key).default;
@@ -22,7 +22,7 @@ export function addSettings(
   return command;
 }
 
-/** The settings in force for a verb whose options came from `addSettings`. */
+/** Returns the settings in force for a verb whose options came from `addSettings`. */
 export async function settingsOf(
   command: Command,
   aliases: Partial<Record<SettingKey, string>> = {},
@@ -39,5 +39,5 @@ export async function settingsOf(
   return { ...resolveConfig({ flags, file: typeof file === 'string' ? file : undefined }), flags };
 }
 
-/** commander's name of a flag's value: `--gateway-port` is `gatewayPort`. */
+/** Returns commander's name for a flag's value: `--gateway-port` is `gatewayPort`. */
 const attributeOf = (flag: string): string => flag.replace(/^--/, '').replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase());

@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
 
-/** One of these entries in a folder shows that Trialgate uses the folder. */
+/** A folder with one of these entries belongs to Trialgate. */
 const OURS = ['secrets.json', 'state.json', 'stamps', 'temporal.db'];
 
 /**

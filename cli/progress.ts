@@ -1,10 +1,10 @@
 import type { StackState } from './supervisor/state.ts';
 
-/** One line that is written over on a terminal; elsewhere a log line whenever `text` has news. */
+/** On a terminal, one line that is overwritten; elsewhere, a log line whenever `news` changes. */
 export type ProgressLine = {
   show(text: string, news?: string): void;
-  /** A line that stays. */
-  tell(news: string): void;
+  /** Prints a line that stays. */
+  print(text: string): void;
   end(): void;
 };
 
@@ -24,8 +24,8 @@ export function progressLine(stream: NodeJS.WriteStream = process.stderr): Progr
       else if (news !== lastNews) stream.write(`${elapsed(started)} ${news}\n`);
       lastNews = news;
     },
-    tell(news) {
-      stream.write(`${timer ? '\r\u001b[K' : ''}${elapsed(started)} ${news}\n`);
+    print(line) {
+      stream.write(`${timer ? '\r\u001b[K' : ''}${elapsed(started)} ${line}\n`);
     },
     end() {
       if (!timer) return;
@@ -48,9 +48,9 @@ export function stackProgress(stream?: NodeJS.WriteStream): { show(state: StackS
       const summary = `starting: ${open.map(({ name, status }) => (status === 'starting' ? name : `${name} (${status})`)).join(', ')}`;
       const changed = state.components.filter(({ name, status }) => known.get(name) !== status);
       for (const { name, status } of changed) known.set(name, status);
-      const told = changed.filter(({ status }) => status !== 'waiting');
+      const reported = changed.filter(({ status }) => status !== 'waiting');
       if (open.length === 0) line.show(state.status === 'ready' ? 'all ready' : 'starting');
-      else if (told.length) line.show(summary, told.map(({ name, status, detail }) => `${name} ${status}${detail ? `: ${detail}` : ''}`).join(', '));
+      else if (reported.length) line.show(summary, reported.map(({ name, status, detail }) => `${name} ${status}${detail ? `: ${detail}` : ''}`).join(', '));
     },
     end: () => line?.end(),
   };

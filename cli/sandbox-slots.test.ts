@@ -17,7 +17,7 @@ const environment = useTemporal();
 
 type Key = { trialId: string; attempt: number };
 
-/** A host whose sandboxes are places only, with the worker that opens them. */
+/** A host that only counts its sandboxes, with the worker that opens them. */
 class Host {
   readonly name: string;
   readonly slots: HostSlots;
@@ -48,7 +48,7 @@ class Host {
     };
   }
 
-  /** Its own connection: one process may poll a queue only once over each. */
+  /** Starts the worker that opens sandboxes. Each has its own connection, because a process may poll a queue only once over one. */
   async opening(): Promise<{ worker: Worker; running: Promise<void> }> {
     const connection = await NativeConnection.connect({ address: environment.address });
     const openTrial = async (key: Key) => {
@@ -82,8 +82,8 @@ function startGroup(size: number): Promise<WorkflowHandle> {
   return environment.client.workflow.start('rolloutGroup', { workflowId: id, taskQueue: TASK_QUEUE, args: [plan] });
 }
 
-/** Ends only when the host has all its places at once. */
-async function allPlacesOf(host: Host, limit: number): Promise<void> {
+/** Runs a group that ends only when the host holds all its slots at once. */
+async function useAllSlots(host: Host, limit: number): Promise<void> {
   host.open = async () => {};
   host.agent = async () => void (await until(() => host.allAtOnce || (host.allAtOnce = host.held.size === limit)));
   expect(await (await startGroup(limit)).result()).toEqual(Array(limit).fill('scored'));
@@ -109,7 +109,7 @@ test('a hundred sandboxes start no faster than the configured rate', async () =>
   await withHosts(new FakeWorld(), [host], async () => (await startGroup(100)).result());
   const times = host.opened.map(({ at }) => at).toSorted((a, b) => a - b);
   expect(times).toHaveLength(100);
-  // One may start at once, and one more that had been asked for; what follows comes every 40 ms.
+  // One sandbox may start at once, and one more that was polled before; the others follow every 40 ms.
   expect((times.at(-1) ?? 0) - (times[0] ?? 0)).toBeGreaterThan(97 * 40 - 200);
 });
 
@@ -121,7 +121,7 @@ test('openings that fail free their slots', async () => {
   };
   await withHosts(new FakeWorld(), [host], async () => {
     expect(await (await startGroup(6)).result()).toEqual(Array(6).fill('scored'));
-    await allPlacesOf(host, 2);
+    await useAllSlots(host, 2);
   });
 });
 
@@ -131,7 +131,7 @@ test('openings that are cancelled, before and after they had their sandbox, free
   host.open = async ({ trialId }) => {
     const context = Context.current();
     const beat = setInterval(() => context.heartbeat(), 100);
-    // One heeds its cancellation; the others come too late to hear of it.
+    // One opening reacts to its cancellation; the others end too late to notice it.
     await (trialId.endsWith('-0') ? context.cancelled : release.promise).finally(() => clearInterval(beat));
   };
   await withHosts(new FakeWorld(), [host], async () => {
@@ -142,7 +142,7 @@ test('openings that are cancelled, before and after they had their sandbox, free
     release.resolve();
     await group.result().catch(() => {});
     await until(() => host.held.size === 0);
-    await allPlacesOf(host, 3);
+    await useAllSlots(host, 3);
   });
   expect(host.mostHeld).toBeLessThanOrEqual(3);
 });

@@ -2,15 +2,15 @@ import type { ActivitySlotInfo, CustomSlotSupplier, WorkerOptions } from '@tempo
 import type { HostSlots } from '../activities/host-slots.ts';
 
 /**
- * A worker that asks for a trial only while this host has room for its sandbox, and only so often: trials that a full host
- * would hold up wait in the queue, where a host with room finds them. One poll at a time: each that waits may bring a trial
- * at once, whatever the rate.
+ * Returns options for a worker that takes a trial only while this host has a free slot for its sandbox, and at a limited rate.
+ * Trials that a full host would delay wait in the queue, where another host finds them. There is only one poller, because each
+ * waiting poll may bring a trial at once, whatever the rate.
  */
 export function openingSandboxes(slots: HostSlots, perSecond: number): Pick<WorkerOptions, 'tuner' | 'maxActivitiesPerSecond' | 'activityTaskPollerBehavior'> {
   const activityTaskSlotSupplier: CustomSlotSupplier<ActivitySlotInfo> = {
     type: 'custom',
     reserveSlot: (_context, signal) => slots.permit(signal),
-    // Eager activities: there are none, workflows run in another worker.
+    // There are no eager activities, because workflows run in another worker.
     tryReserveSlot: () => null,
     markSlotUsed: () => {},
     releaseSlot: ({ permit }) => slots.giveBack(permit),

@@ -6,7 +6,7 @@ const { INDEXED_VALUE_TYPE_KEYWORD: keyword, INDEXED_VALUE_TYPE_INT: int } = pro
 const ATTRIBUTES = { TrialgateRun: keyword, TrialgateIteration: int, TrialgatePolicyVersion: int, TrialgatePhase: keyword };
 const ALREADY_EXISTS = 6;
 
-/** What Temporal's UI and CLI can filter runs by. Registered once a namespace; workflows that set them need them there. */
+/** Registers the attributes by which Temporal's UI and CLI can filter runs. Each namespace needs them before workflows set them. */
 export async function registerSearchAttributes(connection: Connection, namespace = 'default'): Promise<void> {
   try {
     await connection.operatorService.addSearchAttributes({ namespace, searchAttributes: ATTRIBUTES });

@@ -1,8 +1,8 @@
 import { Interrupted } from './exit.ts';
 
 /**
- * Aborts at the first SIGINT, SIGTERM or SIGHUP. Later ones change nothing (a terminal, npm and our launcher may each send
- * theirs): what stops is bounded in time, so nobody has to press twice.
+ * Returns a signal that aborts at the first SIGINT, SIGTERM or SIGHUP. Later ones change nothing, because a terminal, npm and our
+ * launcher may each send one. Everything stops within a bounded time, so nobody has to press Ctrl-C twice.
  */
 export function untilSignalled(): AbortSignal {
   const controller = new AbortController();

@@ -1,4 +1,4 @@
-/** Where workflows and general activities are polled for. */
+/** The task queue of workflows and general activities. */
 export const TASK_QUEUE = 'trialgate';
-/** Where trials wait to be opened: polled only by hosts that have room. */
+/** The task queue where trials wait to be opened. Only hosts with a free slot poll it. */
 export const SANDBOX_QUEUE = 'sandboxes';

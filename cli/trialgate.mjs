@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The `trialgate` command. Runs on whatever Node started it (20 or newer) and hands over to the project's own.
+// The `trialgate` command. Starts under any Node from 20 on and runs the verb under the project's own Node.
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { endWithNpm, MISSING_PREREQUISITE, OLDEST_NODE, runsTypeScript, runMain, olderThan } from './launch.mjs';

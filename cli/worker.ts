@@ -27,7 +27,7 @@ export type WorkerSettings = {
   sandboxesPerSecond: number;
 };
 
-/** Runs workflows, activities or both until `signal` aborts; then lets what runs end or be cancelled, within seconds. */
+/** Runs workflows, activities or both until `signal` aborts. Then activities get a few seconds to end before they are cancelled. */
 export async function runWorker(settings: WorkerSettings, signal: AbortSignal): Promise<void> {
   if (settings.only !== 'workflows') requireBubblewrap(await isolation(), settings.unsandboxed);
   makePrivate(settings.home);
@@ -78,7 +78,7 @@ async function optionsOf(settings: WorkerSettings, temporal: Client, db: Databas
   return options;
 }
 
-/** Temporal may come up after its workers. */
+/** Connects to Temporal, and retries because it may start after its workers. */
 async function connect(address: string, signal: AbortSignal): Promise<NativeConnection> {
   for (let waited = 0; ; waited++) {
     signal.throwIfAborted();

@@ -7,7 +7,7 @@ import { INSTALLS, REPOSITORY } from './folders.ts';
 
 const folder = path.join(REPOSITORY, 'workflows');
 
-/** The workflows as one file, bundled once for this very code. */
+/** Bundles the workflows into one file, once for each version of their code, and returns its path. */
 export async function workflowBundle(): Promise<{ codePath: string }> {
   const codePath = path.join(INSTALLS.root, 'workflows', `${digest()}.js`);
   if (!existsSync(codePath)) {

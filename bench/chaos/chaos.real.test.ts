@@ -5,9 +5,9 @@ import type { Fault } from './faults.ts';
 import { oneRun } from './one-run.ts';
 import { SmallDisk } from '../../activities/sandbox/testing/small-disk.ts';
 
-/** A slice of `bench/chaos.ts`: one run, with every kind of fault. */
+/** One run of `bench/chaos.ts`, with every kind of fault. */
 const FAULTS: Fault[][] = [
-  // What a full disk ends must come back, and the supervisor that says so in a file must not end itself.
+  // Components that a full disk ended must restart, and the supervisor must survive although it cannot write its state.
   [{ kind: 'full disk', at: 'home' }, { kind: 'kill', at: 'gateway' }],
   [{ kind: 'full disk', at: 'checkpoints' }, { kind: 'cut', at: 'postgres' }],
   [{ kind: 'stop', at: 'activity-worker' }, { kind: 'kill', at: 'engine' }],

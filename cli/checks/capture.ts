@@ -5,7 +5,7 @@ import { INSTALLS, REPOSITORY } from '../folders.ts';
 
 export type Captured = { code: number; stdout: string; stderr: string };
 
-/** Runs a command in the repository under the project's own Node; a program that is missing ends with 127, as in a shell. */
+/** Runs a command in the repository under the project's own Node. A missing program ends with code 127, as in a shell. */
 export async function capture(command: readonly string[], signal: AbortSignal): Promise<Captured> {
   const [file = '', ...args] = command;
   const env = { ...process.env, PATH: `${path.dirname(INSTALLS.node)}:${process.env['PATH']}`, PYTHONDONTWRITEBYTECODE: '1', NO_COLOR: '1' };
@@ -19,5 +19,5 @@ export async function capture(command: readonly string[], signal: AbortSignal): 
   return { code, stdout, stderr };
 }
 
-/** The last line that is not empty. */
+/** Returns the last line that is not empty. */
 export const lastLine = (output: string): string => output.trim().split('\n').at(-1)?.trim() ?? '';

@@ -1,4 +1,4 @@
-/** `not checked`: what the check needs is not here, and `summary` says what that is. It fails nothing. */
+/** `not checked` means that a prerequisite is missing, which `summary` names. It does not fail the run. */
 export type Verdict = { result: 'passed' | 'failed' | 'not checked'; summary: string; details?: readonly string[] };
 
 export type Check = { name: string; run(signal: AbortSignal): Promise<Verdict> };

@@ -25,7 +25,7 @@ const CHECKS: readonly Check[] = [
 
 export const CHECK_NAMES: readonly string[] = CHECKS.map(({ name }) => name);
 
-/** Runs the checks, or those named, and prints a line for each. Returns the exit code: what cannot be checked here fails nothing. */
+/** Runs all checks, or the named ones, and prints a line for each. Returns the exit code; a check that cannot run does not fail. */
 export async function runChecks(names: readonly string[], signal: AbortSignal): Promise<number> {
   const wanted = CHECKS.filter(({ name }) => names.length === 0 || names.includes(name));
   const counts = { passed: 0, failed: 0, 'not checked': 0 };

@@ -20,7 +20,7 @@ export function register(root: Command): void {
     });
 }
 
-/** Returns the warnings of the runs under way. A status is quick, so it does not wait long for them. */
+/** Returns the warnings of the runs under way. It does not wait long for them, because a status must be quick. */
 async function warningsOf(config: Deployment): Promise<string[]> {
   const [{ openDatabase }, { connectionsOf }, { readWarnings }] = await Promise.all([
     import('../../store/database.ts'),

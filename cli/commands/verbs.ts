@@ -27,7 +27,7 @@ import { register as train } from './train.ts';
 import { register as up } from './up.ts';
 import { register as worker } from './worker.ts';
 
-/** In the order in which `--help` lists them. */
+/** All verbs, in the order in which `--help` lists them. */
 export const verbs: ((root: Command) => void)[] = [
   quickstart, up, down, status, train, show, pause, resume, stop, configure, skip, extend, redo, fork, rescore, evaluate, schedule,
   logs, doctor, config, install, gateway, worker, gpuWorker, supervise, check, test,

@@ -4,11 +4,11 @@ import { readState, type StackState } from '../supervisor/state.ts';
 import type { Deployment } from './schema.ts';
 import { readSecrets } from './secrets.ts';
 
-/** How a verb reaches the deployment's parts. */
+/** Addresses and keys of a deployment's parts. */
 export type Connections = {
   databaseUrl: string;
   temporalAddress: string;
-  /** One of them. */
+  /** The first of `gatewayUrls`. */
   gatewayUrl: string;
   gatewayUrls: string[];
   engines: string[];
@@ -17,7 +17,7 @@ export type Connections = {
 };
 
 /**
- * Where the parts are: as configured, else as the deployment's own supervisor recorded them (ports of 0 are settled there).
+ * Returns where the parts are: as configured, else as the deployment's own supervisor recorded them (it chooses ports of 0).
  * Each is looked up when it is read, so that a verb needs only what it uses.
  * @throws TrialgateError `missing_prerequisite` when the deployment was never started.
  */

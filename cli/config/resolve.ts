@@ -9,9 +9,9 @@ export type Flags = Partial<Record<SettingKey, string>>;
 export type Resolved = { config: Deployment; origins: Partial<Record<SettingKey, string>> };
 
 /**
- * The deployment's settings: defaults < YAML file < environment < flags. Every value that was given is checked, also one
- * that another source overrides.
- * @throws TrialgateError `bad_input`, a line a fault: the flag, variable or file and line, what was expected, what was found.
+ * Returns the deployment's settings: defaults < YAML file < environment < flags. Every given value is checked, also one that
+ * another source overrides.
+ * @throws TrialgateError `bad_input` with one line a fault: the flag, variable or file and line, what was expected, what was found.
  */
 export function resolveConfig(
   options: { flags?: Flags; file?: string; env?: NodeJS.ProcessEnv; cwd?: string } = {},

@@ -14,7 +14,7 @@ export const engineUrl = text
   .regex(/^(https?:\/\/[^/\s]+|unix:\/.+)/, 'an engine: http://host:port or unix:/absolute/path.sock')
   .transform(withoutTrailingSlash);
 
-/** What a deployment is, checked. Defaults stand in settings.ts, where their origin can be told. */
+/** Checks the settings of a deployment. Defaults are in settings.ts, because `trialgate config` shows where each value comes from. */
 export const deployment = z.strictObject({
   home: text,
   device: z.enum(['auto', 'cpu', 'cuda'], 'auto, cpu or cuda'),

@@ -9,12 +9,12 @@ import { homeFolders } from '../folders.ts';
 const secrets = z.object({ admin_key: z.string().min(8), secret: z.string().min(16), postgres_password: z.string().min(8) });
 export type Secrets = z.output<typeof secrets>;
 
-/** The deployment's secrets; made at the first call, kept in `secrets.json` that only its owner can read. */
+/** Returns the deployment's secrets. The first call makes them and writes `secrets.json`, which only its owner can read. */
 export function secretsOf(home: string): Secrets {
   return readSecrets(home) ?? makeSecrets(home);
 }
 
-/** What `secrets.json` holds, or null before the first start. */
+/** Returns the secrets of `secrets.json`, or null before the first start. */
 export function readSecrets(home: string): Secrets | null {
   const file = homeFolders(home).secrets;
   let content: string;

@@ -1,16 +1,16 @@
 import { INSTALLS } from '../folders.ts';
 
-/** Where a setting of a deployment comes from, and how it is shown. Its key is the YAML key; see `variableOf` and `flagOf`. */
+/** A setting of a deployment. Its key is the YAML key; `variableOf` and `flagOf` give its other names. */
 export type Setting = {
   about: string;
   placeholder: string;
   default?: unknown;
   secret?: true;
-  /** How text (a flag, a variable) becomes a value; plain text without it. */
+  /** How the text of a flag or variable becomes a value. Without it the text is the value. */
   from?: 'number' | 'boolean' | 'list';
 };
 
-/** The settings of a deployment. This file stays free of imports that are slow to load: `--help` reads it. */
+/** The settings of a deployment. This file imports nothing that is slow to load, because `--help` reads it. */
 export const SETTINGS = {
   home: { about: 'folder of the deployment: data, logs, checkpoints', placeholder: 'DIR', default: INSTALLS.root },
   device: { about: 'auto, cpu or cuda', placeholder: 'DEVICE', default: 'auto' },

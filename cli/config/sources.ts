@@ -4,7 +4,7 @@ import { isMap, isScalar, LineCounter, parseDocument } from 'yaml';
 import { TrialgateError } from '../../store/errors.ts';
 import { SETTING_KEYS, flagOf, settingOf, variableOf, type SettingKey } from './settings.ts';
 
-/** A value as it was given, and where: `from` names the default, the file and line, the variable or the flag. */
+/** A given value and its origin: `from` names the default, the file and line, the variable or the flag. */
 export type Given = { value: unknown; from: string };
 export type Source = Partial<Record<SettingKey, Given>>;
 
@@ -22,7 +22,7 @@ export function fromEnvironment(env: NodeJS.ProcessEnv): Source {
   });
 }
 
-/** `flags` as commander gives them: text by setting key. */
+/** Returns the settings that flags give. `flags` has text by setting key, from commander. */
 export function fromFlags(flags: Partial<Record<SettingKey, string>>): Source {
   return collect((key) => {
     const text = flags[key];
@@ -30,7 +30,7 @@ export function fromFlags(flags: Partial<Record<SettingKey, string>>): Source {
   });
 }
 
-/** Reads the file named with --config, or `trialgate.yaml` in `cwd` where there is one. */
+/** Reads the file named with --config, or `trialgate.yaml` in `cwd` if it exists. */
 export function fromFile(cwd: string, named: string | undefined): Source {
   const file = path.resolve(cwd, named ?? 'trialgate.yaml');
   let content: string;

@@ -23,14 +23,14 @@ import { requireFree } from '../supervisor/ports.ts';
 import { livingState } from '../supervisor/state.ts';
 import type { SettingKey } from '../config/settings.ts';
 
-/** `warning`: it works, with less. `missing`: a person must do what `finding` says. */
+/** `warning`: it works with restrictions. `missing`: a person must do what `finding` says. */
 export type Finding = { check: string; result: 'ok' | 'warning' | 'missing'; finding: string };
 
 const ok = (finding: string): Omit<Finding, 'check'> => ({ result: 'ok', finding });
 const warning = (finding: string): Omit<Finding, 'check'> => ({ result: 'warning', finding });
 const missing = (finding: string): Omit<Finding, 'check'> => ({ result: 'missing', finding });
 
-/** Looks at this machine; changes nothing. */
+/** Examines this machine. Changes nothing. */
 export async function examine(config: Deployment): Promise<Finding[]> {
   const device = deviceOf(config.device);
   const open = openSteps({ device, python: config.python, retriesOptional: true });
@@ -52,7 +52,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['postgres', () => postgres(config)],
     ['socket', () => socket(config.home)],
   ];
-  const findings = await Promise.all(checks.map(async ([check, look]) => ({ check, ...(await attempt(look)) })));
+  const findings = await Promise.all(checks.map(async ([check, examineOne]) => ({ check, ...(await attempt(examineOne)) })));
   return [...findings, ...(await sandboxes(config.home))];
 }
 
@@ -65,9 +65,9 @@ async function sandboxes(home: string): Promise<Finding[]> {
   }
 }
 
-async function attempt(look: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>): Promise<Omit<Finding, 'check'>> {
+async function attempt(examineOne: () => Omit<Finding, 'check'> | Promise<Omit<Finding, 'check'>>): Promise<Omit<Finding, 'check'>> {
   try {
-    return await look();
+    return await examineOne();
   } catch (error) {
     return missing(error instanceof Error ? error.message : String(error));
   }
@@ -136,19 +136,19 @@ async function network(config: Deployment): Promise<Omit<Finding, 'check'>> {
   if ((await isolation()).kind !== 'bubblewrap') return warning('without bubblewrap agents reach all that this host reaches, and verifiers do too');
   const open = await agentsWithHostNetwork();
   const files = open.length > 0 ? [`the files of the agents ${open.join(', ')} say \`network: host\`: they reach all that this host reaches, including the ports on its loopback interface`] : [];
-  const { notices, looked } = await networkOfRuns(config);
+  const { notices, note } = await networkOfRuns(config);
   if (files.length + notices.length > 0) return warning([...files, ...notices].join('; '));
-  return ok(`agents reach only the gateway, verifiers reach nothing; a run file with \`network: host\` opens that (${looked})`);
+  return ok(`agents reach only the gateway, verifiers reach nothing; a run file with \`network: host\` opens that (${note})`);
 }
 
-/** Returns notices on runs under way whose agents reach more than the gateway, and whether the runs could be looked at. */
-async function networkOfRuns(config: Deployment): Promise<{ notices: string[]; looked: string }> {
-  if (!livingState(config.home) && !config.database_url) return { notices: [], looked: 'runs were not looked at: this deployment is not up' };
+/** Returns notices on runs under way whose agents reach more than the gateway, and a note that says whether runs were checked. */
+async function networkOfRuns(config: Deployment): Promise<{ notices: string[]; note: string }> {
+  if (!livingState(config.home) && !config.database_url) return { notices: [], note: 'runs were not checked: this deployment is not up' };
   const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 1, settings: '-c statement_timeout=3000' });
   try {
-    return { notices: await readNetworkNotices(db), looked: 'no run under way does' };
+    return { notices: await readNetworkNotices(db), note: 'no run under way does' };
   } catch (error) {
-    return { notices: [], looked: `runs could not be looked at: ${reasonOf(error)}` };
+    return { notices: [], note: `runs could not be checked: ${reasonOf(error)}` };
   } finally {
     await db.$client.end();
   }

@@ -6,7 +6,7 @@ import type { Tell } from './run-step.ts';
 
 const OWN = path.join(INSTALLS.tools, 'bwrap');
 
-/** bubblewrap's program: on the PATH, else the one we fetched, else null. */
+/** Returns the path of bubblewrap's program: the one on the PATH, else the one we downloaded, else null. */
 export function findBubblewrap(): string | null {
   const folders = (process.env['PATH'] ?? '').split(':').filter(Boolean);
   const onPath = folders.map((folder) => path.join(folder, 'bwrap')).find((file) => statSync(file, { throwIfNoEntry: false })?.isFile());

@@ -3,7 +3,7 @@ import path from 'node:path';
 import { INSTALLS } from '../folders.ts';
 import { runLogged } from './run-step.ts';
 
-/** Copies one file of a Debian package into our own folder and installs nothing in the system. Returns false where this is not possible. */
+/** Copies one file of a Debian package into our own folder and installs nothing in the system. Returns false if it cannot. */
 export async function fetchDebianFile(wanted: { name: string; file: string; target: string }, log: string, signal: AbortSignal): Promise<boolean> {
   mkdirSync(INSTALLS.tools, { recursive: true });
   const folder = mkdtempSync(path.join(INSTALLS.tools, 'apt-'));

@@ -12,7 +12,7 @@ import { discardTorn, stepsFor, type Step } from './steps.ts';
 export type InstallOptions = {
   device: 'auto' | 'cpu' | 'cuda';
   python?: string;
-  /** Whether optional steps that could make nothing before are tried again. `up` does not wait for them at each start. */
+  /** True to try optional steps again that could make nothing before. `up` does not, so that no start waits for them. */
   retriesOptional?: boolean;
 };
 export type InstallProgress = { step: number; steps: number; title: string; line: string };
@@ -21,8 +21,8 @@ export const INSTALL_LOG = path.join(INSTALLS.root, 'logs/install.log');
 export const NEEDED_GB = { cpu: 10, cuda: 20 };
 
 /**
- * Installs what is not there yet; done steps are stamped and not done again. An interrupted install is repaired by the next call.
- * @returns the titles of the steps that were done now, and why optional steps made nothing. @throws TrialgateError `missing_prerequisite`.
+ * Installs what is missing. A finished step has a stamp and is not repeated; the next call repairs an interrupted install.
+ * @returns the titles of the steps that ran, and why optional steps made nothing. @throws TrialgateError `missing_prerequisite`.
  */
 export async function install(
   options: InstallOptions & { onProgress?: (progress: InstallProgress) => void },
@@ -56,7 +56,7 @@ export async function install(
   }
 }
 
-/** The same with its progress on the terminal, and a sentence at the end when something was installed. */
+/** Installs with progress on the terminal, and prints a sentence at the end when something was installed. */
 export async function installWithProgress(options: InstallOptions, signal: AbortSignal): Promise<void> {
   const line = progressLine();
   const started = Date.now();
@@ -74,11 +74,11 @@ export async function installWithProgress(options: InstallOptions, signal: Abort
   }
 }
 
-/** The steps that an install would do now. */
+/** Returns the steps that an install would run now. */
 export function openSteps(options: InstallOptions, device = deviceOf(options.device)): Step[] {
   const steps = stepsFor(device, options.python, INSTALL_LOG);
   const open = steps.filter((step) => isOpen(step, options.retriesOptional));
-  // A new environment is empty: what was installed into the old one is open again.
+  // A new environment is empty, so every step that installs into it must run again.
   return open[0] === steps[0] ? steps : open;
 }
 
@@ -86,13 +86,13 @@ export function isOpen(step: Step, retriesOptional = false): boolean {
   return step.isOptional && !retriesOptional ? !wasRun(step) : !isDone(step);
 }
 
-/** Gigabytes free where installs go. */
+/** Returns the free gigabytes of the disk that has this folder. */
 export function freeGigabytes(folder: string): number {
   const { bavail, bsize } = statfsSync(folder);
   return (bavail * bsize) / 1e9;
 }
 
-/** On another system pip would skip every locked package without a word. */
+/** Refuses other systems, on which pip would skip every locked package without an error. */
 function requireSystem(): void {
   const system = `${process.platform}-${process.arch}`;
   if (system === 'linux-x64') return;

@@ -8,12 +8,12 @@ import { findPython } from './python.ts';
 import { pythonTool } from './python-tools.ts';
 import { mustRun } from './run-step.ts';
 
-/** A lock that names each package with its digest: a folder with npm's `package.json` and `package-lock.json`, or a requirements file of uv. */
+/** A lock with the digest of each package: a folder with npm's `package.json` and `package-lock.json`, or a requirements file of uv. */
 export type PackageLock = { npm: string } | { python: string };
 
 type Options = { log: string; signal: AbortSignal };
 
-/** Makes `folder` with the packages of a lock, unless it has them already. No package runs a script of its own or is built. */
+/** Makes `folder` with the packages of a lock, unless it has them. No package is built or runs an install script. */
 export async function installLocked(folder: string, from: PackageLock, { log, signal }: Options): Promise<string> {
   const stamp = join(folder, 'installed-lock');
   const wanted = await readFile('npm' in from ? join(from.npm, 'package-lock.json') : from.python, 'utf8');

@@ -2,17 +2,17 @@ import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { INSTALLS } from '../folders.ts';
 
-/** The locks of gpu-workers: those of the two devices, of the tests, and of tools in an environment of their own. */
+/** The locks of gpu-workers: for the two devices, for the tests, and for tools, which have their own environment. */
 export const LOCKS = ['torch-cpu', 'cpu', 'cuda', 'dev', 'tools'] as const;
 export type Lock = (typeof LOCKS)[number];
 
 export const lockFile = (name: Lock): string => path.join(INSTALLS.gpuWorkers, `requirements-${name}.txt`);
 
 /**
- * How pip and uv install a lock: each file must have a digest that the lock names, what the lock leaves out stays out, and no package is
- * built here, because a build runs code that no lock names.
+ * The arguments with which pip and uv install a lock. Each file must have a digest of the lock, dependencies that are not in the lock are
+ * not installed, and no package is built, because a build runs code that is in no lock.
  */
 export const FROM_LOCK = ['install', '--require-hashes', '--no-deps', '--only-binary', ':all:'];
 
-/** A file's text; none where it is missing. */
+/** Returns a file's text, or an empty string if it does not exist. */
 export const content = (file: string): string => (existsSync(file) ? readFileSync(file, 'utf8') : '');

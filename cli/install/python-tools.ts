@@ -8,7 +8,7 @@ import { isDone, markDone } from './stamps.ts';
 
 const VENV = path.join(INSTALLS.tools, 'python');
 
-/** The path of `uv` or `pip-audit`, in an environment of their own that the first caller makes from its lock. */
+/** Returns the path of `uv` or `pip-audit`. The first caller makes their environment from its lock. */
 export async function pythonTool(program: 'uv' | 'pip-audit', log: string, signal: AbortSignal): Promise<string> {
   const file = path.join(VENV, 'bin', program);
   const made = { name: 'tools', inputs: { lock: content(lockFile('tools')) }, makes: file };

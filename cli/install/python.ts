@@ -7,8 +7,8 @@ const CANDIDATES = ['python3.13', 'python3.12', 'python3.11', 'python3'];
 const PROBE = 'import sys; print(sys.executable); print("%d.%d.%d" % sys.version_info[:3]); import venv, ensurepip';
 
 /**
- * A Python from 3.11 to 3.13 that can make virtual environments: the one named, else the first on PATH.
- * @throws TrialgateError `missing_prerequisite` saying what is missing.
+ * Returns a Python from 3.11 to 3.13 that can make virtual environments: the named one, else the first on the PATH.
+ * @throws TrialgateError `missing_prerequisite` that says what is missing.
  */
 export function findPython(named: string | undefined): Python {
   const without: string[] = [];

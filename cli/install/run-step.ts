@@ -5,10 +5,10 @@ import { TrialgateError } from '../../store/errors.ts';
 
 export type Output = { code: number; text: string };
 
-/** What a step tells while it runs: one short line for people. */
+/** Shows a step's progress as one short line. */
 export type Tell = (line: string) => void;
 
-/** Runs a command, all of its output also into `log`. Aborting ends its process group. */
+/** Runs a command and appends its output to `log`. Aborting ends its process group. */
 export async function runLogged(
   log: string,
   command: string[],
@@ -45,13 +45,13 @@ export async function runLogged(
   return { code, text };
 }
 
-/** A step that must succeed. @throws TrialgateError that says why it did not. */
+/** Runs a step. @throws TrialgateError with the reason when it fails. */
 export async function mustRun(step: string, log: string, command: string[], options: { signal?: AbortSignal; cwd?: string } = {}): Promise<void> {
   const output = await runLogged(log, command, options);
   if (output.code !== 0) throw failure(step, output, log);
 }
 
-/** The package or file that pip is at. */
+/** Returns a short line with the package or file that pip works on. */
 function shorten(line: string): string {
   const known = /^(Collecting|Downloading|Using cached|Building wheel for|Installing collected packages|Resolved|Prepared|Installed)\b:?\s*(\S+)?(.*)$/.exec(line);
   if (!known) return line.slice(0, 60);
@@ -63,10 +63,10 @@ function shorten(line: string): string {
 
 const NETWORK = /NewConnectionError|Temporary failure in name resolution|Name or service not known|Max retries exceeded|ConnectTimeout|Connection (refused|reset|timed out)|Network is unreachable|ReadTimeout|ProxyError|SSLError|dns error|error sending request|Could not resolve/i;
 const NO_BUILD = /No matching distribution found for (\S+)/;
-/** pip names the package before the digests, uv in the sentence itself. */
+/** pip prints the package before the digests, uv in the sentence itself. */
 const OTHER_FILE = /^\s*(\S+==\S+).*:\s*\n\s*Expected sha256|Hash mismatch for `([^`]+)`/m;
 
-/** The sentence for a step that failed. */
+/** Returns the error for a step that failed. */
 export function failure(step: string, { text }: Output, log: string): TrialgateError {
   return new TrialgateError('missing_prerequisite', `${step} failed: ${reasonIn(text)} (all output: ${log})`);
 }

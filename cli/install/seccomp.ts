@@ -10,7 +10,7 @@ const SYSTEM_PROFILE = '/usr/share/containers/seccomp.json';
 const OWN_PROFILE = path.join(INSTALLS.tools, 'seccomp.json');
 export const FILTER = path.join(INSTALLS.tools, 'seccomp.bpf');
 
-/** Returns the text of the system's profile, whose updates make a new filter; null where there is none. */
+/** Returns the text of the system's profile, or null if there is none. When it changes, a new filter is made. */
 export const systemProfile = (): string | null => (existsSync(SYSTEM_PROFILE) ? readFileSync(SYSTEM_PROFILE, 'utf8') : null);
 
 /** Compiles podman's profile of system calls for sandboxes. If this fails, sandboxes have no filter, and the doctor reports it. */

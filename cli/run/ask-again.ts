@@ -5,8 +5,8 @@ const FAILED_PRECONDITION = 9;
 const [TRIES, PAUSE_MS] = [20, 500];
 
 /**
- * Sends an update again which Temporal's server let go of because the workflow task that carried it failed: the workflow has not
- * accepted it then. By its id the server knows it, should it have heard it after all.
+ * Sends an update again when Temporal's server dropped it because the workflow task that carried it failed. The workflow has not
+ * accepted the update then; if it has after all, the server recognises the update by its id.
  */
 export const askAgain: WorkflowClientInterceptor = {
   async startUpdate(input, next) {

@@ -19,7 +19,7 @@ const execute = promisify(execFile);
 let environment: TestWorkflowEnvironment;
 let working: Promise<void>;
 const over = Promise.withResolvers<void>();
-/** One for all runs: a worker takes seconds to start. */
+/** All runs share one world, because a worker takes seconds to start. */
 const world = new FakeWorld();
 const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 2, groups_per_iteration: 1, group_size: 2 });
 beforeAll(async () => {
@@ -32,21 +32,21 @@ afterAll(async () => {
   await stopTemporal(environment);
 });
 
-/** The right column of docs/operating.md's table, by what is asked for. */
+/** Returns the commands in the right column of docs/operating.md's table, by verb. */
 async function documented(): Promise<Map<string, string>> {
   const text = await readFile(join(REPOSITORY, 'docs/operating.md'), 'utf8');
   const rows = text.matchAll(/^\| [^|]+ \| `([a-z]+) RUN[^|]*` \| `([^|]+)` \|$/gm);
   return new Map([...rows].map(([, verb = '', command = '']) => [verb, command]));
 }
 
-/** Temporal's own CLI, with a command line as it is written in the docs. */
+/** Runs Temporal's own CLI with a command line as the documents write it, and returns its output. */
 async function temporal(line: string): Promise<string> {
   const words = [...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, word]) => quoted ?? word ?? '');
   const { stdout } = await execute(INSTALLS.temporal, ['workflow', ...words, '--address', environment.address, '-o', 'json'], { env: { PATH: process.env['PATH'], HOME: '/nonexistent' } });
   return stdout;
 }
 
-/** A run of two iterations, the first of which waits `at` one of its agents or its train step until `body` has ended. */
+/** Runs two iterations. The first waits `at` one of its agents or its train step until `body` has ended. */
 async function operated(runId: string, at: 'agent' | 'train', body: () => Promise<void>): Promise<void> {
   world.config = at === 'train' ? { ...config, evaluation: { ...config.evaluation, tasks: ['held-out'], after: false } } : config;
   world.log.length = 0;
@@ -74,7 +74,7 @@ async function operated(runId: string, at: 'agent' | 'train', body: () => Promis
 
 type Asked = { answer: string; outcome: string | undefined; closed: number; config: unknown };
 
-/** Asks a run for something, and tells what it answered and what came of it. */
+/** Sends an update to a run, and returns its answer and the effects. */
 async function ask(runId: string, how: (runId: string, trial: string) => Promise<string>): Promise<Asked> {
   const trial = `${runId}-0.1-0-0`;
   let answer = '';

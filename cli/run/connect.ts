@@ -7,7 +7,7 @@ import { askAgain } from './ask-again.ts';
 
 export type Connected = { client: Client; db: Database };
 
-/** The deployment's Temporal and store, while `body` needs them. */
+/** Connects to the deployment's Temporal and store while `body` runs. */
 export async function withDeployment<T>(config: Deployment, body: (connected: Connected) => Promise<T>): Promise<T> {
   const { temporalAddress, databaseUrl } = connectionsOf(config);
   const connection = await Connection.connect({ address: temporalAddress, connectTimeout: '5s' }).catch((cause: unknown) => {
@@ -22,7 +22,7 @@ export async function withDeployment<T>(config: Deployment, body: (connected: Co
   }
 }
 
-/** The store alone. */
+/** Connects to the deployment's store while `body` runs. */
 export async function withStore<T>(config: Deployment, body: (db: Database) => Promise<T>): Promise<T> {
   const db = openDatabase(connectionsOf(config).databaseUrl, { maxConnections: 2 });
   try {

@@ -11,7 +11,7 @@ import { TASK_QUEUE } from '../task-queue.ts';
 import type { Connected } from './connect.ts';
 import { readProgress } from './run-progress.ts';
 
-/** Starts an evaluation; one at a time is under way for a run. */
+/** Starts an evaluation. A run has at most one under way. */
 export async function startEvaluation({ client, db }: Connected, request: EvaluationRequest): Promise<void> {
   await readRun(db, request.runId);
   try {
@@ -27,7 +27,7 @@ export async function startEvaluation({ client, db }: Connected, request: Evalua
   }
 }
 
-/** Shows an evaluation until it ends. Ctrl-C ends the watching, not the evaluation. */
+/** Shows an evaluation until it ends and returns its result. Ctrl-C ends only the watching. */
 export async function watchEvaluation({ client, db }: Connected, runId: string, signal: AbortSignal): Promise<EvaluationDone> {
   const line = progressLine();
   const ended = resultOf(client, runId);

@@ -4,7 +4,7 @@ import { parseRunOrPolicy } from './name-run.ts';
 import { folderOf } from './parse-changes.ts';
 import { wholeNumber } from './train-file.ts';
 
-/** What `evaluate` and `schedule` are told. @throws TrialgateError `bad_input` */
+/** Returns the request of `evaluate` and `schedule` from their arguments. @throws TrialgateError `bad_input` */
 export function evaluationRequest(policy: string, options: { samples?: string; tasks?: string[] }): EvaluationRequest {
   const request: EvaluationRequest = parseRunOrPolicy(policy);
   if (options.samples !== undefined) request.samples = wholeNumber(options.samples, '--samples');

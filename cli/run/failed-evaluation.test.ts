@@ -18,15 +18,15 @@ import { startRun } from './start-run.ts';
 const environment = useTemporal();
 const store = useDatabase();
 
-/** Held-out tasks of which all trials but one fail until they are mended. */
+/** All trials of held-out tasks but one fail until `isRepaired`. */
 class Broken extends FakeWorld {
-  isMended = false;
+  isRepaired = false;
 
   constructor() {
     super();
     this.runAgent = async ({ trialId, attempt }) => {
       this.log.push(`agent ${trialId}`);
-      if (!this.isMended && trialId.includes('-eval.') && !trialId.endsWith('-0-0')) return { outcome: 'infra_error', reason: 'no space left on device', seconds: {} };
+      if (!this.isRepaired && trialId.includes('-eval.') && !trialId.endsWith('-0-0')) return { outcome: 'infra_error', reason: 'no space left on device', seconds: {} };
       await recordCalls(store.db, [callRecord({ trialId, attempt, choice: { policyVersion: 0 } })]);
       return { outcome: null, seconds: {} };
     };
@@ -57,7 +57,7 @@ test.each([
     await until(async () => (await status()).phase === 'blocked');
     expect((await status()).reason).toBe(WHY);
     expect(world.count('train 1')).toBe(version);
-    world.isMended = true;
+    world.isRepaired = true;
     await run.executeUpdate('resume');
     await run.result();
   });
@@ -71,7 +71,7 @@ test('an evaluation on demand whose trials fail is an error with the cause, and 
     await store.db.insert(runs).values({ id: 'asked', config });
     const evaluate = () => environment.client.workflow.execute('evaluateRun', { workflowId: 'asked/evaluate', taskQueue: TASK_QUEUE, args: [{ runId: 'asked' }] });
     await expect(evaluate()).rejects.toMatchObject({ cause: { cause: { cause: { type: 'most_trials_failed', message: WHY } } } });
-    world.isMended = true;
+    world.isRepaired = true;
     expect(await evaluate()).toEqual({ runId: 'asked', id: 'eval@0.2', version: 0 });
   });
   expect(await outcomes('asked-eval.0.2')).toEqual(['scored', 'scored', 'scored', 'scored']);

@@ -47,7 +47,7 @@ afterAll(() => rm(home, { recursive: true }));
 
 const connected = () => ({ client: environment.client, db });
 
-/** The real records over a trainer that says what it is asked. */
+/** Runs `body` with the real records over a fake trainer. */
 function during<T>(gpu: Record<string, (input: never) => Promise<unknown>>, body: () => Promise<T>): Promise<T> {
   const world = new FakeWorld();
   const sandboxes = new HostSandboxes(home, 1);

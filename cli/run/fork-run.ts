@@ -11,8 +11,8 @@ import { warnOfRun } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 
 /**
- * Starts a run of its own whose version 0 is a policy version of another one, with the other's settings but for `changes`.
- * @throws TrialgateError `bad_input`; then there is no such run
+ * Starts a new run whose version 0 is a policy version of another run. It has that run's settings, except for `changes`.
+ * @throws TrialgateError `bad_input`; then no run was made
  */
 export async function forkRun({ client, db }: Connected, from: Policy, runId: string, changes: Record<string, unknown>): Promise<void> {
   if ('model' in changes) throw new TrialgateError('bad_input', `\`model\` is ${from.runId}@${from.version} in a fork: train a run of its own on another one`);

@@ -18,7 +18,7 @@ import { socketFolder } from '../supervisor/plan.ts';
 import { withDeployment } from './connect.ts';
 
 let folder: string;
-/** Of 4 layers: a death costs the same whatever the depth, and what is done again is done sooner. */
+/** The model has 4 layers: a kill has the same effect at any depth, and repeated work takes less time. */
 let model: string;
 let deployment: TestDeployment;
 let db: Database;
@@ -38,7 +38,7 @@ afterAll(async () => {
 });
 
 const RUN = 'killed';
-/** By iteration, each in the phase where it hurts: what needs the real engine and weights. The rest: bench/chaos. */
+/** Kills by iteration, victim and phase that need the real engine and weights. bench/chaos has the others. */
 const KILLS = [
   [0, 'gateway', 'rollout'],
   [0, 'gpu-worker', 'train'],
@@ -59,7 +59,7 @@ async function startTraining(): Promise<void> {
     group_size: 4,
     max_response_length: 64,
     max_attempts: 10,
-    // A step that lasts.
+    // Several epochs make the step long enough to be killed.
     ppo_epochs: 4,
     evaluation: { before: false, after: false },
   };
@@ -80,7 +80,7 @@ async function reached(iteration: number, phase: string): Promise<void> {
   throw new Error(`iteration ${iteration} never came to ${phase}`);
 }
 
-/** Agents are talking, the step computes, or the engine is paused. */
+/** Waits until agents make calls, the step computes, or the engine is paused. */
 async function inTheMiddle(iteration: number, phase: string): Promise<void> {
   if (phase === 'publish') {
     await reached(iteration, 'train');

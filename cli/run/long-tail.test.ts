@@ -23,7 +23,7 @@ let db: Database;
 let serial = 0;
 beforeAll(() => void (db = store.db));
 
-/** A run whose trials named in `slow` take until they are let go. Those of its first two groups have begun before others of them end. */
+/** Runs a run whose trials that match `slow` last until `free` is called. Slow trials of the first two groups have begun before other trials end. */
 async function run(settings: Record<string, unknown>, slow: RegExp, body: (handle: RunHandle, id: string, free: () => void, world: FakeWorld) => Promise<void>): Promise<void> {
   await using folder = await temporaryHome();
   const { folder: task } = await taskWith(folder.home, 'true');
@@ -138,7 +138,7 @@ test('with staleness the next iteration samples while a slow group runs, and the
   await run({ iterations: 3, max_staleness: 1 }, /0\.1-0-0$/, async (handle, id, free, world) => {
     await until(() => isDone(id, 0));
     await until(async () => (await batchOf(id)).some(([iteration]) => iteration === 1));
-    // Its next step is the last that can use it.
+    // The next step is the last one that can use this group.
     await until(async () => (await statusOf(handle)).waits_for?.includes('1 groups run') === true);
     expect(world.count('train 2')).toBe(0);
     free();
@@ -187,7 +187,7 @@ test('status shows each group’s trials by state and the deadline until which i
     const memberOf = async () => (await statusOf(handle)).members.find((member) => member.id === group);
     await until(async () => (await db.select().from(trials).where(and(eq(trials.groupId, group), eq(trials.outcome, 'scored')))).length === 2);
     expect(await memberOf()).toMatchObject({ task: expect.stringContaining('/task'), state: 'running', trials: { waiting: 3 } });
-    // The other group's end makes the run look.
+    // The other group's end makes the run poll its groups.
     await handle.executeUpdate('skip', { args: [{ trial: `${id}-0.1-1-0` }] });
     await until(async () => (await memberOf())?.trials['ended'] === 2);
     const [row] = await db.select().from(groups).where(eq(groups.id, group));
@@ -228,12 +228,12 @@ test('a paused run does not train; it goes on after `resume` and by itself after
 test('`configure` refuses a bad setting, and a good one holds from the next group on and in later iterations', async () => {
   await run({ iterations: 3 }, /0\.1-(0-0|2-1)$/, async (handle, id, free, world) => {
     await until(async () => (await statusOf(handle)).waits_for?.endsWith('3 are there, 1 groups run') === true);
-    // A group's end is heard twice, and looked at as often.
+    // A group's end is signalled twice, and each signal makes the run poll.
     await delay(5_000);
     const refused: unknown = await handle.executeUpdate('configure', { args: [{ group_size: 'many' }] }).catch((error: unknown) => error);
     expect(refused).toMatchObject({ cause: { cause: { message: expect.stringContaining('group_size') } } });
     await handle.executeUpdate('configure', { args: [{ group_size: 2, iterations: 2, max_staleness: 1, deadlines: { trial: 777 } }] });
-    // A group of the next iteration has room beside this one's trials now, not a minute from now.
+    // A group of the next iteration may start beside this one's trials at once, not a minute later.
     await until(() => world.count(`agent ${id}-0.1-2-1`) === 1, 30_000);
     expect(await isDone(id, 0)).toBe(false);
     const secondsOf = async (group: string, member: number) => {

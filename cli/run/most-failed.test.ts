@@ -22,12 +22,12 @@ test('a run most of whose trials fail is blocked with the cause, and after a res
   await using folder = await temporaryHome();
   const tasks = await Promise.all([1, 2].map(async () => (await taskWith(folder.home, 'true')).folder));
   const world = new FakeWorld();
-  let isMended = false;
+  let isRepaired = false;
   let failing = 0;
   world.runAgent = async ({ trialId, attempt }) => {
     world.log.push(`agent ${trialId}`);
-    if (!isMended && !trialId.endsWith('-0-0')) {
-      // All of them after the good one has ended: a group that fails before the iteration's others have is replaced.
+    if (!isRepaired && !trialId.endsWith('-0-0')) {
+      // They all fail after the good trial has ended, because a group that fails while others run is replaced.
       failing += 1;
       await until(async () => failing >= 5 && (await db.select().from(trials).where(isNotNull(trials.outcome))).length > 0);
       return { outcome: 'infra_error', reason: 'no space left on device', seconds: {} };
@@ -44,7 +44,7 @@ test('a run most of whose trials fail is blocked with the cause, and after a res
     expect((await status()).reason).toContain("5 of the iteration's first 6 trials failed: no space left on device");
     expect(await db.select().from(runs).where(eq(runs.id, 'burnt'))).toMatchObject([{ status: 'blocked', reason: (await status()).reason }]);
     expect(await db.select().from(trials)).toHaveLength(6);
-    isMended = true;
+    isRepaired = true;
     await run.executeUpdate('resume');
     await run.result();
   });

@@ -1,6 +1,6 @@
 import { TrialgateError } from '../../store/errors.ts';
 
-/** A run's name that nobody chose: what it comes from, and the time. */
+/** Returns a default name for a run: the name it comes from, and the time. */
 export function nameRun(from: string): string {
   const stem = from.replace(/[^A-Za-z0-9._-]/g, '-').replace(/^[^A-Za-z0-9]+/, '') || 'run';
   return `${stem.slice(0, 40)}-${new Date().toISOString().slice(2, 19).replace(/[-:T]/g, '')}`;
@@ -8,14 +8,14 @@ export function nameRun(from: string): string {
 
 export type Policy = { runId: string; version: number };
 
-/** `first@2` is policy version 2 of run `first`. @throws TrialgateError `bad_input` */
+/** Parses a policy version: `first@2` is version 2 of run `first`. @throws TrialgateError `bad_input` */
 export function parsePolicy(text: string): Policy {
   const { runId, version } = parseRunOrPolicy(text);
   if (version === undefined) throw new TrialgateError('bad_input', `expected a policy version such as ${text || 'first'}@2, found ${JSON.stringify(text)}`);
   return { runId, version };
 }
 
-/** `first`, or `first@2`. @throws TrialgateError `bad_input` */
+/** Parses `first` or `first@2`. @throws TrialgateError `bad_input` */
 export function parseRunOrPolicy(text: string): { runId: string; version?: number } {
   const [, runId, version] = /^([A-Za-z0-9][A-Za-z0-9._-]{0,63})(?:@(\d+))?$/.exec(text) ?? [];
   if (runId === undefined) throw new TrialgateError('bad_input', `expected a run such as first, or first@2, found ${JSON.stringify(text)}`);

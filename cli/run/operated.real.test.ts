@@ -25,7 +25,7 @@ import { withDeployment } from './connect.ts';
 const execute = promisify(execFile);
 const PATIENCE_MS = 600_000;
 let folder: string;
-/** Of 4 layers: what a person does to a run is the same whatever the depth. */
+/** The model has 4 layers, because operating a run is the same at any depth. */
 let model: string;
 let trainingTasks: string;
 let deployment: TestDeployment;
@@ -36,7 +36,7 @@ beforeAll(async () => {
   await chmod(folder, 0o755);
   trainingTasks = await chanceTasks(join(folder, 'tasks'));
   model = await shallowModel(join(folder, 'model'), 4);
-  // Agents that start together end together in the engine's batch: these start one after the other.
+  // Agents that start together also end together in the engine's batch, so these start one after the other.
   deployment = await TestDeployment.create({ TRIALGATE_MODEL: model, TRIALGATE_SANDBOXES_PER_SECOND: '4' });
   await deployment.up();
   db = openDatabase(connectionsOf(deployment.config).databaseUrl);
@@ -68,7 +68,7 @@ async function runFile(name: string, changes: object = {}): Promise<string> {
 
 const engineSocket = (): string => join(socketFolder(deployment.home), 'engine.sock');
 
-/** Most of a run's agents start later than this: what pauses the engine now keeps them waiting for their reply. */
+/** Waits for a run's first reply. Most of its agents start later, so pausing the engine now keeps them waiting for their reply. */
 async function firstReplyOf(run: string): Promise<void> {
   const ofRun = db.select({ id: trials.id }).from(trials).where(eq(trials.runId, run));
   await eventually(async () => (await db.$count(calls, and(eq(calls.status, 'completed'), inArray(calls.trialId, ofRun)))) > 0, PATIENCE_MS);
@@ -133,7 +133,7 @@ test('`redo` trains an iteration anew as Temporal’s reset does, and no version
 test('a cancelled run leaves no agents behind, and keeps its finished trials when it is resumed', async () => {
   await deployment.trialgate('train', await runFile('cancelled.json', { group_size: 6 }), '--run', 'cancelled', '--detach');
   await firstReplyOf('cancelled');
-  // The engine answers nobody else meanwhile: when the run is cancelled, trials have finished and agents wait.
+  // The engine answers no other agent meanwhile, so some trials have finished and agents wait when the run is cancelled.
   await whileEnginePaused(engineSocket(), async () => {
     await until('cancelled', (record) => (record.iterations[0]?.trials.scored ?? 0) > 0);
     await temporal('cancel', '--workflow-id', 'cancelled');
@@ -158,7 +158,7 @@ test('a straggler that is cut at its group’s quorum leaves no sandbox, and its
   await until('quorum', (record) => record.status === 'completed');
   const rows = await db.select().from(trials).where(and(eq(trials.runId, 'quorum'), eq(trials.outcome, 'cancelled')));
   expect(rows.map(({ reason }) => reason)).toContain('enough trials of the group had ended');
-  // The gateway lets the engine go when an agent's connection ends: `hang-up` tests count that at the engine.
+  // The gateway aborts the engine's request when an agent's connection ends. The hang-up tests count that at the engine.
   for (const { calls: call, trials: trial } of await cancelledCalls()) expect([call.reason, trial.outcome]).toEqual([expect.stringContaining('agent_disconnected'), 'cancelled']);
   expect(await openSandboxes('quorum')).toEqual([]);
 });
@@ -195,7 +195,7 @@ test('a person can inspect a run that is under way, skip one of its trials and c
   const skipped = 'operated-0.1-0-3';
   await deployment.trialgate('train', file, '--run', 'operated', '--detach');
   await until('operated', (record) => (record.iterations[0]?.trials.open ?? 0) > 0);
-  // Each command takes seconds where the machine is busy: meanwhile no trial ends by itself.
+  // A command takes seconds on a busy machine. No trial ends by itself meanwhile.
   await whileEnginePaused(engineSocket(), async () => {
     await deployment.trialgate('skip', 'operated', skipped);
     const shown: RunRecord & { under_way: UnderWay } = JSON.parse(await deployment.trialgate('show', 'operated', '--json'));

@@ -4,11 +4,11 @@ import { parse } from 'yaml';
 import { mergeSettings } from '../../activities/merge-settings.ts';
 import { TrialgateError } from '../../store/errors.ts';
 
-/** Keys whose values are folders: a relative one is meant from where the command runs. */
+/** Keys whose values are folders. A relative one is resolved from where the command runs. */
 const FOLDERS = ['tasks', 'evaluation.tasks'];
 
 /**
- * Settings of a run file from the command line, each `key=value`: dots for sections, values in YAML.
+ * Parses settings of a run file from the command line. Each is `key=value`, with dots for sections and the value in YAML.
  * @throws TrialgateError `bad_input`
  */
 export function parseChanges(settings: string[], cwd: string = process.cwd()): Record<string, unknown> {
@@ -37,6 +37,6 @@ function valueOf(setting: string, text: string): unknown {
 const folders = (value: unknown, cwd: string): unknown =>
   Array.isArray(value) ? value.map((each: unknown) => (typeof each === 'string' ? folderOf(each, cwd) : each)) : value;
 
-/** One that is not there may still be meant from the project's folder. */
+/** Returns the resolved folder if it exists. Another one may still exist relative to the project's folder. */
 export const folderOf = (folder: string, cwd: string = process.cwd()): string =>
   existsSync(resolve(cwd, folder)) ? resolve(cwd, folder) : folder;

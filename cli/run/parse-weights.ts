@@ -1,6 +1,6 @@
 import { TrialgateError } from '../../store/errors.ts';
 
-/** `tests=1,style=0.2`. @throws TrialgateError `bad_input` */
+/** Parses reward weights such as `tests=1,style=0.2`. @throws TrialgateError `bad_input` */
 export function parseWeights(text: string): Record<string, number> {
   return Object.fromEntries(
     text.split(',').map((each) => {

@@ -7,7 +7,7 @@ import { livingState } from '../supervisor/state.ts';
 import { startStack } from '../supervisor/stack.ts';
 import { trainFile, wholeNumber } from './train-file.ts';
 
-/** Everything once, in this terminal: what was started here is stopped at the end, and at Ctrl-C. */
+/** Installs, starts and trains in this terminal. Stops what it started at the end and at Ctrl-C. */
 export async function quickstart(
   deployment: Deployment,
   options: { iterations: string; json?: boolean },

@@ -7,8 +7,8 @@ import type { RunConfig } from '../../activities/run-config.ts';
 import { TrialgateError } from '../../store/errors.ts';
 
 /**
- * A run file, YAML or JSON, with every default filled in. Its relative paths are meant from its own folder.
- * @throws TrialgateError `bad_input` naming the file, and the line or the field.
+ * Reads a run file, YAML or JSON, and fills in every default. Relative paths are resolved from the file's folder.
+ * @throws TrialgateError `bad_input` with the file, and the line or the field.
  */
 export async function readRunFile(path: string, changes: Partial<RunConfig> = {}): Promise<RunConfig> {
   const text = await readFile(path, 'utf8').catch((error: unknown) => {

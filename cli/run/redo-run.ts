@@ -25,7 +25,7 @@ export async function redoRun({ client, db }: Connected, runId: string): Promise
 
 type Execution = { workflowId: string; runId: string };
 
-/** @throws TrialgateError where no worker has begun the execution */
+/** Returns the event id of the first completed workflow task. @throws TrialgateError when no worker has begun the execution */
 async function findFirstTask(client: Client, execution: Execution) {
   const { namespace } = client.options;
   const { history } = await client.workflowService.getWorkflowExecutionHistory({ namespace, execution });
@@ -35,7 +35,7 @@ async function findFirstTask(client: Client, execution: Execution) {
   return first.eventId;
 }
 
-/** Does what `temporal workflow reset --type FirstWorkflowTask --reapply-exclude All` does: old updates and signals do not apply again. */
+/** Resets like `temporal workflow reset --type FirstWorkflowTask --reapply-exclude All`: earlier updates and signals do not apply again. */
 async function resetTo(client: Client, workflowExecution: Execution, workflowTaskFinishEventId: Awaited<ReturnType<typeof findFirstTask>>): Promise<void> {
   const { ResetReapplyType, ResetReapplyExcludeType } = proto.temporal.api.enums.v1;
   await client.workflowService.resetWorkflowExecution({

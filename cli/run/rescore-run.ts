@@ -15,9 +15,9 @@ import type { Connected } from './connect.ts';
 export type Rescoring = { from: string; iteration: number; weights: Record<string, number>; runId: string };
 
 /**
- * Trains on a finished iteration's batch again, from the version it was sampled from, under other reward weights: as the one
- * iteration of a run of its own. Nothing is sampled.
- * @throws TrialgateError `bad_input`; then there is no such run
+ * Trains on a finished iteration's batch again, from the same parent version, under other reward weights, as the only iteration of
+ * a new run. Nothing is sampled.
+ * @throws TrialgateError `bad_input`; then no run was made
  */
 export async function rescoreRun({ client, db }: Connected, { from, iteration, weights, runId }: Rescoring): Promise<void> {
   const config = { ...(await readRun(db, from)), reward_weights: weights, iterations: 1 };
@@ -43,7 +43,7 @@ export async function rescoreRun({ client, db }: Connected, { from, iteration, w
   await startRescoring(client, runId, config);
 }
 
-/** Also of one that failed: a step that was done is found done. */
+/** Starts a rescoring, also one that failed before: a step that was finished is not repeated. */
 export async function startRescoring(client: Client, runId: string, { deadlines }: RunConfig): Promise<void> {
   await client.workflow.start<typeof rescoreIteration>('rescoreIteration', {
     workflowId: runId,

@@ -35,7 +35,7 @@ test('a failed run that is resumed goes on in the same take and keeps its finish
     if (broken) throw ApplicationFailure.nonRetryable('the disk is full');
   };
   const real = recordsOver(world, { db, temporal: environment.client, home: folder.home });
-  // What a person must mend parks a run: it fails where not even that can be written.
+  // An error that a person must repair blocks a run. The run fails if not even that status can be written.
   const setRunStatus: typeof real.setRunStatus = async (input) => {
     if (broken && input.status === 'blocked') throw ApplicationFailure.nonRetryable('the disk is full');
     return real.setRunStatus(input);

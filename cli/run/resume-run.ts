@@ -10,7 +10,7 @@ import { startRescoring } from './rescore-run.ts';
 import { startRun } from './start-run.ts';
 import { updateRun } from './update-run.ts';
 
-/** Unblocks a run that waits for a person, ends a pause; starts a new execution, in the open take, of one that ended. */
+/** Unblocks a run that waits for a person, or ends its pause. For a run that ended, starts a new execution in the open take. */
 export async function resumeRun({ client, db }: Connected, runId: string): Promise<string> {
   const config = await readRun(db, runId);
   const handle = client.workflow.getHandle(runId);
@@ -20,7 +20,7 @@ export async function resumeRun({ client, db }: Connected, runId: string): Promi
       return await updateRun(client, runId, 'resume');
     } catch (error) {
       if (!(error instanceof TrialgateError && error.code === 'not_found')) throw error;
-      // The run is ending or has just ended. It is started again when it has closed.
+      // The run is ending or has just ended. It can start again once it has closed.
       await client.withDeadline(Date.now() + ENDING_MS, () => handle.result()).catch(throwDeadline);
     }
   }
@@ -30,15 +30,15 @@ export async function resumeRun({ client, db }: Connected, runId: string): Promi
   return `run ${runId} goes on`;
 }
 
-/** A run that ends waits a minute for its groups, and then for the store. */
+/** A run that ends waits up to a minute for its groups, and then for the store. */
 const ENDING_MS = 300_000;
 
-/** How the run ended does not matter here. */
+/** Throws only when the run has not ended in time. How it ended does not matter here. */
 function throwDeadline(error: unknown): void {
   if (isGrpcDeadlineError(error)) throw new TrialgateError('missing_prerequisite', `the run has not ended after ${ENDING_MS / 1000} s: check that its workers run ("trialgate status"), then resume it again`, { cause: error });
 }
 
-/** Whether the run trains on another one's batch, and has not yet. */
+/** True when the run is a rescoring whose iteration is still open. */
 async function isRescoring(db: Database, runId: string): Promise<boolean> {
   const open = and(eq(iterations.runId, runs.id), eq(iterations.status, 'open'));
   return (await db.select({ id: runs.id }).from(runs).innerJoin(iterations, open).where(and(eq(runs.id, runId), isNotNull(runs.rescores)))).length > 0;

@@ -5,13 +5,13 @@ import type { Database } from '../../store/database.ts';
 import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
 import { samplingNotice } from './sampling-notice.ts';
 
-/** Returns what a person should know before a run starts: agents that reach more than the gateway, and calls that will not be trained on. */
+/** Returns notices for a person before a run starts: on agents that reach more than the gateway and on calls that cannot be trained on. */
 export async function runNotices(db: Database, config: RunConfig): Promise<string[]> {
   const notices = [await networkNotice(config), await samplingNotice(config, await enginesOf(db, config))];
   return notices.filter((notice) => notice !== null);
 }
 
-/** A run has the engines that its file names, otherwise the deployment's. */
+/** Returns the engines that the run file names, otherwise the deployment's. */
 async function enginesOf(db: Database, { engines }: RunConfig): Promise<string[]> {
   if (engines.length > 0) return engines;
   const rows = await db.select({ url: replicas.url }).from(replicas).where(eq(replicas.pool, DEPLOYMENT_POOL));

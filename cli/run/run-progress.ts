@@ -4,7 +4,7 @@ import { groups, runs, trials } from '../../store/schema.ts';
 
 export type Progress = { status: string; reason: string | null; title: string; trials: string };
 
-/** What runs now, from the store: it answers even while workflows are being restarted. */
+/** Reads a run's progress from the store, which answers even while workflows are being restarted. */
 export async function readProgress(db: Database, runId: string): Promise<Progress | null> {
   const [run] = await db.select({ status: runs.status, reason: runs.reason }).from(runs).where(eq(runs.id, runId));
   if (!run) return null;

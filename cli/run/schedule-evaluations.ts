@@ -8,7 +8,7 @@ import type { Connected } from './connect.ts';
 
 const scheduleOf = (runId: string): string => `${runId}/evaluate`;
 
-/** Evaluates a run at these times, in UTC unless a time zone is named. One that is still under way is not joined by the next. */
+/** Evaluates a run at these times, in UTC unless a time zone is given. A time is skipped while an evaluation is under way. */
 export async function scheduleEvaluations(
   { client, db }: Connected,
   request: EvaluationRequest,

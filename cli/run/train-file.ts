@@ -14,7 +14,7 @@ import { watchRun } from './watch-run.ts';
 
 export type TrainOptions = { deployment: Deployment; run?: string; iterations?: string; detach?: boolean; json?: boolean; cancelOnFailure?: boolean };
 
-/** Starts a run and watches it. Ctrl-C ends the watching, not the run, unless `cancelOnFailure`: then a run that does not complete lets go of its engines. */
+/** Starts a run and watches it. Ctrl-C ends only the watching. With `cancelOnFailure` a run that does not complete is cancelled, so that it releases its engines. */
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
   const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') });
   await checkRun(config);
@@ -28,7 +28,7 @@ export async function trainFile(file: string, options: TrainOptions, signal: Abo
   return runId;
 }
 
-/** Watches a run, and prints its record once it completed. */
+/** Watches a run and prints its record when it has completed. */
 export async function untilEnded(connected: Connected, runId: string, options: { json?: boolean; cancelOnFailure?: boolean }, signal: AbortSignal): Promise<void> {
   try {
     await watchRun(connected, runId, signal);
@@ -41,7 +41,7 @@ export async function untilEnded(connected: Connected, runId: string, options: {
   console.log(options.json ? JSON.stringify(record, null, 2) : runTable(record));
 }
 
-/** Its agents are stopped; what is finished is kept. Bounded: whoever pressed Ctrl-C waits. */
+/** Cancels a run: stops its agents and keeps what is finished. Waits at most 20 s, because someone who pressed Ctrl-C waits. */
 async function cancelRun({ client }: Connected, runId: string): Promise<void> {
   const handle = client.workflow.getHandle(runId);
   console.error(`cancelling run ${runId}; to go on with it: npx trialgate up, then npx trialgate resume ${runId}`);

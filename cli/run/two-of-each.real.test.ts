@@ -46,7 +46,7 @@ async function reached(client: Client, iteration: number): Promise<void> {
   }, `iteration ${iteration} samples`);
 }
 
-/** How many sandboxes a worker has, on disk. */
+/** Returns the number of sandboxes that a worker has on disk. */
 async function sandboxesOf({ pid }: ComponentProcess): Promise<number> {
   const { home } = twins.config;
   const owners = await Promise.all((await ownedNames(home)).map((name) => readOwner(home, name)));
@@ -58,7 +58,7 @@ async function completedBy(gatewayUrl: string): Promise<number> {
   return Number(/^trialgate_calls_total\{status="completed"\} (\d+)/m.exec(metrics)?.[1]);
 }
 
-/** The worker that computes a step now. A step is short: one that was missed is followed by the next iteration's. */
+/** Waits for a worker that computes a step and returns it. A step is short; if one is missed, the next iteration has another. */
 async function whoTrains(client: Client): Promise<ComponentProcess> {
   let pid = '';
   await until(async () => {
@@ -72,7 +72,7 @@ async function whoTrains(client: Client): Promise<ComponentProcess> {
   return found;
 }
 
-/** The pids of those that worked on the run's workflows, by what they did. */
+/** Returns the pids of the processes that worked on the run's workflows, and by activity. */
 async function whoWorked(client: Client): Promise<{ workflows: Set<number>; activities: Map<string, Set<number>> }> {
   const workflows = new Set<number>();
   const activities = new Map<string, Set<number>>();

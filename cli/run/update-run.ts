@@ -7,7 +7,7 @@ import { RUN_ENDING } from '../../workflows/messages.ts';
 const ANSWER_MS = 60_000;
 
 /**
- * Asks a run that is under way to do something, and returns what it says.
+ * Sends an update to a run that is under way and returns the run's answer.
  * @throws TrialgateError `bad_input` with the run's own sentence when it refuses; the run goes on
  */
 export async function updateRun(client: Client, runId: string, update: string, argument: object = {}): Promise<string> {

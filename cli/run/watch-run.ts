@@ -9,14 +9,14 @@ import { readProgress } from './run-progress.ts';
 const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
 
 /**
- * Shows a run until it ends. The store is asked for the trials, the workflow for its phase; while either is away, what was
- * known last stays on the screen.
+ * Shows a run until it ends. Trials come from the store, the phase from the workflow. While either does not answer, the last
+ * known state stays on the screen.
  * @throws TrialgateError when the run failed, was cancelled, or is blocked
  */
 export async function watchRun({ client, db }: Connected, runId: string, signal: AbortSignal): Promise<void> {
   const line = progressLine();
   const handle = client.workflow.getHandle(runId);
-  let iterationsTold = 0;
+  let iterationsPrinted = 0;
   try {
     for (;;) {
       const report = await handle.query<RunStatusReport>('status').catch(() => null);
@@ -25,7 +25,7 @@ export async function watchRun({ client, db }: Connected, runId: string, signal:
         const phase = report?.phase ?? progress.status;
         const detail = progress.reason ?? progress.trials;
         line.show(`${runId}: ${progress.title}, ${phase}: ${detail}`, `${runId}: ${progress.title}, ${progress.reason ?? phase}`);
-        iterationsTold = await tellIterations(iterationsTold);
+        iterationsPrinted = await printIterations(iterationsPrinted);
         if (ENDED.includes(progress.status)) return conclude(runId, progress.status, progress.reason);
       } else if (await endedEarly()) {
         return conclude(runId, 'failed', await reasonOf());
@@ -36,12 +36,12 @@ export async function watchRun({ client, db }: Connected, runId: string, signal:
     line.end();
   }
 
-  async function tellIterations(told: number): Promise<number> {
+  async function printIterations(printed: number): Promise<number> {
     const record = await readRunRecord(db, runId).catch(() => null);
     const done = record?.iterations.filter((row) => row.status === 'done') ?? [];
-    for (const row of done.slice(told)) {
+    for (const row of done.slice(printed)) {
       const mean = row.reward ? row.reward.mean.toFixed(3) : '–';
-      line.tell(`iteration ${row.iteration}: reward mean ${mean}, policy ${row.trained_version} published`);
+      line.print(`iteration ${row.iteration}: reward mean ${mean}, policy ${row.trained_version} published`);
     }
     return done.length;
   }
@@ -55,7 +55,7 @@ export async function watchRun({ client, db }: Connected, runId: string, signal:
   }
 }
 
-/** Exit code 4: the run itself did not come to its end. */
+/** The run did not complete. The exit code is 4. */
 class RunEnded extends Error {}
 
 function conclude(runId: string, status: string, reason: string | null): void {

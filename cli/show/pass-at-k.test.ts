@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { passAtK } from './pass-at-k.ts';
 
-/** 1 − C(n − c, k) / C(n, k), term by term. */
+/** Returns 1 − C(n − c, k) / C(n, k) from exact binomial coefficients. */
 function exact(n: number, c: number, k: number): number {
   const choose = (a: number, b: number): bigint => (b > a ? 0n : Array.from({ length: b }).reduce<bigint>((all, _, i) => (all * BigInt(a - i)) / BigInt(i + 1), 1n));
   return 1 - Number((choose(n - c, k) * 10n ** 15n) / choose(n, k)) / 1e15;

@@ -1,8 +1,13 @@
-export type TaskResult = { /** Rewarded trials. */ trials: number; /** Of those, with a reward of 1 or more. */ passed: number };
+export type TaskResult = {
+  /** The number of rewarded trials. */
+  trials: number;
+  /** The number of these trials with a reward of 1 or more. */
+  passed: number;
+};
 
 /**
- * pass@k, the unbiased estimate of Chen et al. 2021 (arXiv 2107.03374): the mean over tasks of 1 − C(n − c, k) / C(n, k), by
- * k = 1, 2, 4, … and the largest for which each task has enough trials. Tasks without a rewarded trial are left out.
+ * Returns pass@k by the unbiased estimate of Chen et al. 2021 (arXiv 2107.03374): the mean over tasks of 1 − C(n − c, k) / C(n, k),
+ * for k = 1, 2, 4, … and the largest k for which each task has enough trials. Tasks without a rewarded trial are left out.
  */
 export function passAtK(tasks: TaskResult[]): Record<string, number> {
   const counted = tasks.filter(({ trials }) => trials > 0);
@@ -14,7 +19,7 @@ export function passAtK(tasks: TaskResult[]): Record<string, number> {
   );
 }
 
-/** As a product, so that no binomial coefficient overflows. */
+/** Returns 1 − C(n − c, k) / C(n, k), computed as a product so that no binomial coefficient overflows. */
 function passWithin({ trials, passed }: TaskResult, k: number): number {
   let fail = 1;
   for (let i = trials - passed + 1; i <= trials; i++) fail *= Math.max(0, 1 - k / i);

@@ -3,7 +3,7 @@ import type { EvaluationDone } from '../../workflows/evaluate-run.ts';
 import { readRunRecord } from './run-record.ts';
 import { evaluationLine } from './run-table.ts';
 
-/** One evaluation, as `show RUN` prints it among others. */
+/** Returns one evaluation as `show RUN` prints it. */
 export async function printEvaluation(db: Database, { runId, id }: EvaluationDone, json: boolean): Promise<string> {
   const { evaluations } = await readRunRecord(db, runId);
   const row = evaluations.find((each) => each.id === id);

@@ -9,15 +9,15 @@ import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
 
 export type Summary = {
   groups: number;
-  /** Groups that no batch will have, by why. */
+  /** The number of groups that are left out of every batch, by reason. */
   dropped: Partial<Record<Dropped, number>>;
   trials: Partial<Record<Outcome | 'open', number>>;
-  /** Attempts that failed and were run again. */
+  /** The number of attempts that failed and were run again. */
   repeated_attempts: number;
   reward: RewardStatistics | null;
-  /** Completed ones, and how their prompts go on from the trial's earlier ones. */
+  /** The number of completed calls, and of each continuation. */
   calls: { completed: number; clean: number; realigned: number; forked: number };
-  /** Share of rewarded trials whose reward is 1 or more. */
+  /** The share of rewarded trials with a reward of 1 or more. */
   pass_rate: number | null;
 };
 
@@ -27,14 +27,15 @@ export type RunRecord = {
   reason: string | null;
   created_at: string;
   ended_at: string | null;
-  /** `{run}@{version}` that its version 0 is; the take `{run}/{iteration}.{take}` whose batch it trains on again. */
+  /** The policy version `{run}@{version}` that is this run's version 0. */
   forked_from: string | null;
+  /** The take `{run}/{iteration}.{take}` whose batch this run trains on again. */
   rescores: string | null;
   evaluations: (Summary & {
-    /** `eval@{version}`; `eval@{version}.{n}` on demand. */
+    /** `eval@{version}`, or `eval@{version}.{n}` for an evaluation on demand. */
     id: string;
     policy_version: number;
-    /** By k: the chance that one of k trials of a task has a reward of 1 or more. */
+    /** For each k, the probability that at least one of k trials of a task has a reward of 1 or more. */
     pass_at: Record<string, number>;
     seconds: number | null;
   })[];
@@ -44,12 +45,12 @@ export type RunRecord = {
     status: string;
     policy_version: number;
     trained_version: number | null;
-    /** A linear agent has one sample a trial. */
+    /** A trial whose conversation never branches has one sample. */
     batch: { sha256: string; samples: number; trials: number; metrics: Record<string, number> } | null;
     checkpoint: { path: string; sha256: string } | null;
     replicas: { replica: string; label: string; checksum: string; canary_difference: number; confirmed_at: string }[];
     metrics: Record<string, number>;
-    /** The reason why the step made no update. It is null if the step made one. */
+    /** The reason why the step made no update, or null if it made one. */
     skipped: string | null;
     seconds: Record<string, number>;
   })[];
@@ -57,7 +58,7 @@ export type RunRecord = {
   config: unknown;
 };
 
-/** Everything that `show RUN --json` prints; the format is documented in docs/show.md. */
+/** Reads the record that `show RUN --json` prints. docs/show.md documents its format. */
 export async function readRunRecord(db: Database, runId: string): Promise<RunRecord> {
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists what there is`);
@@ -83,7 +84,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
       .groupBy(trials.groupId, calls.continuation),
   ]);
   const attemptsOf = tally(tried.map((row) => row.trialId));
-  // A trial that no attempt finished has no outcome of its own, so that a resumed run tries it again.
+  // A trial that no attempt finished has no outcome, so that a resumed run tries it again.
   const lastOutcome = new Map(tried.map((row) => [row.trialId, row.outcome]));
 
   const summaryOf = (rows: typeof members): Summary => {
@@ -162,7 +163,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   };
 }
 
-/** A group's id is that of its evaluation and its ordinal. */
+/** Returns the id of a group's evaluation. The group's id is `{run}/{evaluation}/{ordinal}`. */
 const evaluationOf = (runId: string, groupId: string): string => groupId.slice(runId.length + 1, groupId.lastIndexOf('/'));
 
 function spanOf(rows: { openedAt: Date; endedAt: Date | null }[]): number | null {

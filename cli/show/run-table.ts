@@ -3,7 +3,7 @@ import { table } from './table.ts';
 
 const PHASES = ['rollout', 'batch', 'train', 'publish'];
 
-/** A run as a person reads it: the base model on held-out tasks, each iteration, the trained model on held-out tasks. */
+/** Returns a run's text for people: the base model's evaluation, each iteration, and the later evaluations. */
 export function runTable(record: Omit<RunRecord, 'config'>): string {
   const done = record.iterations.filter((row) => row.status !== 'superseded');
   const isAsync = done.some((row) => (row.batch?.metrics['staleness_max'] ?? 0) > 0);
@@ -26,7 +26,7 @@ export function runTable(record: Omit<RunRecord, 'config'>): string {
   ].join('\n\n');
 }
 
-/** One evaluation in a line. */
+/** Returns one evaluation as a line. */
 export function evaluationLine(row: RunRecord['evaluations'][number]): string {
   const policy = row.policy_version === 0 ? 'base model (policy 0)' : `policy ${row.policy_version}`;
   const [, , nth] = /^eval@(\d+)\.(\d+)$/.exec(row.id) ?? [];

@@ -12,7 +12,7 @@ import { table } from './table.ts';
 import { readTrialRecord, transcript } from './trial-transcript.ts';
 import { printUnderWay, readUnderWay } from './under-way.ts';
 
-/** What `trialgate show` prints. A name is a run's if there is such a run, else a trial's. */
+/** Returns the text of `trialgate show`. `id` names a run if there is such a run, otherwise a trial. */
 export async function show(db: Database, id: string | undefined, json: boolean, ask: (runId: string) => Promise<RunStatusReport | null>): Promise<string> {
   const print = <T>(value: T, text: (value: T) => string): string => (json ? JSON.stringify(value, null, 2) : text(value));
   if (id === undefined) {

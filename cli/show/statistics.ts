@@ -1,6 +1,6 @@
 export type RewardStatistics = { mean: number; median: number; std: number; count: number };
 
-/** Population statistics, as training loggers name them; null where nothing was rewarded. */
+/** Returns population statistics with the names of training loggers, or null without values. */
 export function statisticsOf(values: number[]): RewardStatistics | null {
   if (values.length === 0) return null;
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -8,14 +8,14 @@ export function statisticsOf(values: number[]): RewardStatistics | null {
   return { mean, median: median(values), std, count: values.length };
 }
 
-/** The middle value, or the mean of the two in the middle; NaN of nothing. */
+/** Returns the middle value, or the mean of the two in the middle; NaN without values. */
 export function median(values: number[]): number {
   const sorted = values.toSorted((a, b) => a - b);
   const middle = (sorted.length - 1) / 2;
   return ((sorted[Math.floor(middle)] ?? Number.NaN) + (sorted[Math.ceil(middle)] ?? Number.NaN)) / 2;
 }
 
-/** How often each value occurs. */
+/** Counts how often each value occurs. */
 export function tally<T extends string>(values: T[]): Partial<Record<T, number>> {
   const counts: Partial<Record<T, number>> = {};
   for (const value of values) counts[value] = (counts[value] ?? 0) + 1;

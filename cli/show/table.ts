@@ -1,4 +1,4 @@
-/** Columns padded to their widest cell; numbers to the right. */
+/** Formats a table: pads columns to their widest cell and aligns numbers to the right. */
 export function table(header: string[], rows: string[][]): string {
   const lines = [header, ...rows];
   const widths = header.map((_, column) => Math.max(...lines.map((line) => (line[column] ?? '').length)));

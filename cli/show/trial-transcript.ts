@@ -14,7 +14,7 @@ const reply = z.looseObject({
 
 export type TrialRecord = Awaited<ReturnType<typeof readTrialRecord>>;
 
-/** A trial with its attempts and calls, as `show TRIAL --json` prints it. */
+/** Reads a trial with its attempts and calls, as `show TRIAL --json` prints it. */
 export async function readTrialRecord(db: Database, trialId: string) {
   const [trial] = await db.select().from(trials).where(eq(trials.id, trialId));
   if (!trial) throw new TrialgateError('not_found', `there is no trial ${trialId}`);
@@ -24,10 +24,10 @@ export async function readTrialRecord(db: Database, trialId: string) {
     ...trial,
     attempts: tried,
     refusals: (await readRefusals(db, trialId)) ?? { count: 0, latest: [] },
-    calls: made.map(({ request: asked, response, promptTokenIds, completionTokenIds, logprobs, ...call }) => ({
+    calls: made.map(({ request: body, response, promptTokenIds, completionTokenIds, logprobs, ...call }) => ({
       ...call,
       digest: call.digest?.toString('hex') ?? null,
-      messages: messagesOf(asked),
+      messages: messagesOf(body),
       reply: reply.safeParse(response).data?.choices.map(({ message, text }) => message ?? { content: text })[0] ?? null,
       prompt_tokens: promptTokenIds?.length ?? null,
       completion_tokens: completionTokenIds?.length ?? null,
@@ -36,7 +36,7 @@ export async function readTrialRecord(db: Database, trialId: string) {
   };
 }
 
-/** The conversation as it went: each call shows only the messages that the one before did not have. */
+/** Returns the trial's conversation. Each call shows only the messages that the call before it lacks. */
 export function transcript(trial: TrialRecord): string {
   const rewards = Object.entries(trial.rewards ?? {}).map(([name, value]) => {
     const turns = trial.turnRewards?.[name];
@@ -66,8 +66,8 @@ export function transcript(trial: TrialRecord): string {
 const textOf = (content: unknown): string =>
   typeof content === 'string' ? content : content === null || content === undefined ? '' : JSON.stringify(content);
 
-/** A text completion's prompt is what its user said. */
-function messagesOf(asked: JsonObject) {
-  const { messages } = request.parse(asked);
-  return 'prompt' in asked ? [{ role: 'user', content: asked.prompt }] : messages;
+/** Returns the request's messages. The prompt of a text completion counts as a user's message. */
+function messagesOf(body: JsonObject) {
+  const { messages } = request.parse(body);
+  return 'prompt' in body ? [{ role: 'user', content: body.prompt }] : messages;
 }

@@ -6,14 +6,14 @@ import type { RunStatusReport } from '../../workflows/messages.ts';
 import { table } from './table.ts';
 
 export type UnderWay = {
-  /** As in the query `status`; null when the run's workflow does not answer. */
+  /** The phase that the query `status` reports, or null when the run's workflow does not answer. */
   phase: string | null;
   waits_for: string | null;
   until: string | null;
   groups: { id: string; task: string; trials: { waiting: number; running: number; ended: number }; since: string; until: string | null }[];
 };
 
-/** What a run has under way: the store says which groups, the run's workflow what it waits for. */
+/** Returns a run's open groups, from the store, and what the run waits for, from its workflow's report. */
 export async function readUnderWay(db: Database, runId: string, report: RunStatusReport | null): Promise<UnderWay> {
   const ended = sql<number>`count(${trials.outcome})::int`;
   const running = sql<number>`count(${attempts.trialId}) filter (where ${trials.outcome} is null and ${attempts.endedAt} is null)::int`;
@@ -42,7 +42,7 @@ export async function readUnderWay(db: Database, runId: string, report: RunStatu
   };
 }
 
-/** What it waits for, and a line for each group. */
+/** Returns text that says what the run waits for, with a line for each group. */
 export function printUnderWay(runId: string, { phase, waits_for, until, groups: open }: UnderWay): string[] {
   const what = waits_for === null ? '' : `, waits for ${waits_for}${until === null ? '' : `, until ${until}`}`;
   const rows = open.map((group) => [

@@ -1,35 +1,35 @@
-/** How a process is started. */
+/** The command line and environment of a process. */
 export type Launch = {
   file: string;
   args: string[];
   env: NodeJS.ProcessEnv;
   cwd?: string;
-  /** Another user, for what refuses to run as root. */
+  /** Another user, for a program that refuses to run as root. */
   user?: { uid: number; gid: number };
 };
 
-/** One part of the stack that the supervisor starts and watches. */
+/** A part of the stack that the supervisor starts and watches. */
 export type Component = {
   name: string;
-  /** Shown to people: where it can be reached, or what it serves. */
+  /** Its address, or what it serves, for people. */
   address: string;
   /** Names of the components that must be ready before it starts. */
   needs: string[];
-  /** What must be in place before each start. @throws TrialgateError when only a person can help. */
+  /** Prepares each start. @throws TrialgateError when only a person can help. */
   prepare?(signal: AbortSignal): Promise<void>;
   launch(): Launch;
-  /** Whether it serves. Called until it does; a rejection counts as no. */
+  /** True when it serves. Called until then; a rejection counts as false. */
   isReady(pid: number, signal: AbortSignal): Promise<boolean>;
-  /** Once after it became ready, before what needs it starts. */
+  /** Runs once after it became ready, before the components that need it start. */
   afterReady?(signal: AbortSignal): Promise<void>;
-  /** False when it lives but will never serve again; asked every few seconds. */
+  /** False when it lives but will never serve again. Called every few seconds. */
   isHealthy?(signal: AbortSignal): Promise<boolean>;
   readyWithinMs: number;
   stopSignal: NodeJS.Signals;
   stopWithinMs: number;
 };
 
-/** The environment of a component: the user's own, less our settings, plus what is given. */
+/** Returns the environment of a component: the user's own without our settings, plus `own`. */
 export function environment(own: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('TRIALGATE_') && name !== 'NODE_CHANNEL_FD');
   return { ...Object.fromEntries(inherited), ...own };

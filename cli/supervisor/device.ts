@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 
-/** The device in force: `auto` is cuda where NVIDIA's driver lists a GPU. */
+/** Returns the device to use. `auto` is cuda when NVIDIA's driver lists a GPU. */
 export function deviceOf(wanted: 'auto' | 'cpu' | 'cuda'): 'cpu' | 'cuda' {
   if (wanted !== 'auto') return wanted;
   const listed = spawnSync('nvidia-smi', ['-L'], { encoding: 'utf8', timeout: 10_000 });

@@ -3,10 +3,10 @@ import { isAlive, send, type ProcessId } from './processes.ts';
 import { reap } from './reap.ts';
 import { livingState, readState, writeState } from './state.ts';
 
-/** Longer than any component is given to stop, with those that wait for it: who takes more hangs. */
+/** Longer than a component and those that wait for it may take to stop, so a supervisor that takes longer hangs. */
 const PATIENCE_MS = 120_000;
 
-/** Stops the deployment. Returns the names of what ran; nothing of it is left, also when its supervisor was dead. */
+/** Stops the deployment and returns the names of the components that ran. No process is left, even if the supervisor was dead. */
 export async function down(home: string): Promise<string[]> {
   const living = livingState(home);
   if (!living) return reapDead(home);

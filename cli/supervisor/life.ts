@@ -10,16 +10,16 @@ import type { ComponentState } from './state.ts';
 export type Report = (change: Partial<ComponentState>) => void;
 type Context = { log: string; report: Report; whenReady: (names: string[], signal: AbortSignal) => Promise<void> };
 
-/** Ends this quick after being ready are crashes in a row, not separate accidents. */
+/** A component that ends sooner than this after it was ready crashes repeatedly; a later end is a separate accident. */
 const STABLE_MS = 60_000;
-/** Tries before a component counts as failing: few before it ever served, when the cause is rarely chance. */
+/** Tries before a component counts as failing. There are few before it was ever ready, because then the cause is rarely chance. */
 const TRIES = { first: 3, later: 5 };
 const HEALTH_EVERY_MS = 3_000;
 
-/** Milliseconds before the next start: at once after an accident, up to half a minute when it keeps ending. */
+/** Returns the milliseconds before the next start: next to none after an accident, up to half a minute when it keeps ending. */
 export const backoff = (quickEnds: number): number => (quickEnds <= 1 ? 100 : Math.min(30_000, 250 * 2 ** quickEnds));
 
-/** Starts a component, and again whenever it ends, until `signal`; then ends it and returns. Never rejects. */
+/** Starts a component and restarts it whenever it ends, until `signal` aborts; then ends it. Never rejects. */
 export async function keepAlive(component: Component, context: Context, signal: AbortSignal): Promise<void> {
   let quickEnds = 0;
   let everReady = false;
@@ -42,7 +42,7 @@ export async function keepAlive(component: Component, context: Context, signal: 
   context.report({ status: 'stopped', process: null, detail: null });
 }
 
-/** One life: from preparation to the end of its process group. Resolves with the reason of its end. */
+/** Runs a component once, from its preparation to the end of its process group. Returns the reason of the end. */
 async function liveOnce(component: Component, context: Context, onReady: () => void, signal: AbortSignal): Promise<string> {
   await context.whenReady(component.needs, signal);
   context.report({ status: 'starting' });
@@ -64,7 +64,7 @@ async function liveOnce(component: Component, context: Context, onReady: () => v
     if (trouble) return trouble;
     if (signal.aborted) return 'stopped';
     const how = await ended;
-    // Who was killed from outside wrote nothing about it.
+    // A process that was killed wrote no reason to its log.
     const last = how.includes('SIGKILL') ? '' : condense(lastLines(context.log, 12, logFrom));
     return `${how}${last ? `: ${last}` : ''}`;
   } finally {
@@ -72,7 +72,7 @@ async function liveOnce(component: Component, context: Context, onReady: () => v
   }
 }
 
-/** Waits until it is ready and then for its end; resolves early with a sentence when it must be ended from outside. */
+/** Waits until the component is ready and then until its process ends. Returns a sentence earlier when the process must be ended from outside. */
 async function serve(
   component: Component,
   leader: ProcessId,
@@ -104,7 +104,7 @@ function spawnIn(component: Component, log: string): ChildProcess {
   const { file, args, env, cwd, user } = component.launch();
   const descriptor = openLog(log);
   try {
-    // Its own session and group: it can be ended whole, and a Ctrl-C in our terminal is ours to handle.
+    // It has its own session and process group, so that it can be ended as a whole and our terminal's Ctrl-C reaches only us.
     return spawn(file, args, { env, cwd, detached: true, stdio: ['ignore', descriptor, descriptor], ...user });
   } finally {
     closeSync(descriptor);

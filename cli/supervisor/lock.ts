@@ -3,10 +3,10 @@ import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError } from '../../store/errors.ts';
 
-/** A lock that the kernel gives back when its holder dies, however it dies. */
+/** A lock that the kernel releases when its holder dies, in whatever way. */
 export type Lock = { release(): Promise<void> };
 
-/** One name a deployment and purpose. An abstract socket needs no file and leaves none behind. */
+/** Takes the lock of a deployment and purpose, or returns null if another process has it. It is an abstract socket, which needs no file. */
 export async function takeLock(home: string, purpose: string): Promise<Lock | null> {
   const digest = createHash('sha256').update(home).digest('hex').slice(0, 24);
   const server = createServer((socket) => socket.destroy());
@@ -19,7 +19,7 @@ export async function takeLock(home: string, purpose: string): Promise<Lock | nu
   return { release: () => new Promise((resolve) => server.close(() => resolve())) };
 }
 
-/** The same, once whoever has it is done; `onWait` is called while that lasts. */
+/** Waits for the lock and takes it. Calls `onWait` at each unsuccessful try. */
 export async function awaitLock(home: string, purpose: string, signal: AbortSignal, onWait = (): void => {}): Promise<Lock> {
   for (;;) {
     const lock = await takeLock(home, purpose);
@@ -29,7 +29,7 @@ export async function awaitLock(home: string, purpose: string, signal: AbortSign
   }
 }
 
-/** @throws TrialgateError when another supervisor of this deployment lives. */
+/** Takes the supervisor's lock. @throws TrialgateError when another supervisor of this deployment lives. */
 export async function lockDeployment(home: string): Promise<Lock> {
   const lock = await takeLock(home, 'supervisor');
   if (lock) return lock;

@@ -3,7 +3,7 @@ import path from 'node:path';
 
 const ROTATE_AT_BYTES = 64 * 1024 * 1024;
 
-/** Opens a component's log for appending; a large one is put aside as `.1` first. */
+/** Opens a component's log for appending. A large log is renamed to `.1` first. */
 export function openLog(file: string): number {
   mkdirSync(path.dirname(file), { recursive: true });
   const size = statSync(file, { throwIfNoEntry: false })?.size ?? 0;
@@ -11,7 +11,7 @@ export function openLog(file: string): number {
   return openSync(file, 'a');
 }
 
-/** The last `count` lines that say something, from `offset` bytes on. */
+/** Returns the last `count` lines that are not empty, from `offset` bytes on. */
 export function lastLines(file: string, count: number, offset = 0): string[] {
   let descriptor: number;
   try {
@@ -30,9 +30,9 @@ export function lastLines(file: string, count: number, offset = 0): string[] {
   }
 }
 
-/** Why a process ended, from its last lines: those that name an error where there are any. */
+/** Returns a short reason for a process's end from its last lines, preferring lines that name an error. */
 export function condense(lines: string[]): string {
-  const telling = lines.filter((line) => /error|fatal|panic|exception|cannot|could not|denied|no space/i.test(line));
-  const chosen = (telling.length ? telling : lines).slice(-3).map((line) => line.trim().slice(0, 300));
+  const errors = lines.filter((line) => /error|fatal|panic|exception|cannot|could not|denied|no space/i.test(line));
+  const chosen = (errors.length ? errors : lines).slice(-3).map((line) => line.trim().slice(0, 300));
   return chosen.join(' | ');
 }

@@ -9,13 +9,13 @@ import { gatewayPorts, LOOPBACK, reachableAt, type OwnGateway } from './gateways
 import { HeldPorts } from './ports.ts';
 import { readState } from './state.ts';
 
-/** Everything that the components of one start need to know: ports chosen, secrets there. */
+/** Everything that the components need for one start, with chosen ports and secrets. */
 export type Plan = {
   config: Deployment;
   folders: ReturnType<typeof homeFolders>;
-  /** By component. */
+  /** The port of each component. */
   ports: { postgres: number; temporal: number; [gateway: string]: number };
-  /** What was chosen here stays ours until its component starts. */
+  /** Holds the chosen ports until their components start. */
   held: HeldPorts;
   postgresPassword: string;
   adminKey: string;
@@ -23,9 +23,9 @@ export type Plan = {
   databaseUrl: string;
   temporalAddress: string;
   gateways: OwnGateway[];
-  /** Those that agents may be given: our own, or what the configuration names. */
+  /** The gateways that agents get: our own, or those that the configuration names. */
   gatewayUrls: string[];
-  /** Our own vLLM's socket. */
+  /** The socket of our own vLLM. */
   engineSocket: string;
   engines: string[];
 };
@@ -65,7 +65,7 @@ export async function makePlan(config: Deployment): Promise<Plan> {
   };
 }
 
-/** Linux cuts a socket's path at 107 bytes: a deployment deep in the tree has its sockets in the temp folder. */
+/** Returns the folder of the deployment's sockets. Linux limits a socket's path to 107 bytes, so a long home has its sockets in the temporary folder. */
 export function socketFolder(home: string): string {
   const folder = homeFolders(home).run;
   if (Buffer.byteLength(path.join(folder, 'engine.sock')) <= 107) return folder;

@@ -41,6 +41,6 @@ it('closing the held ports frees those that no component needed', async () => {
 it('a free port lies outside the range of outgoing connections, so that a restarting component gets its port back', async () => {
   const [low = 0, high = 0] = readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').split(/\s+/).map(Number);
   const ports = await Promise.all(Array.from({ length: 50 }, () => freePort(LOOPBACK)));
-  // Where the kernel may use nearly all ports, there is no such choice.
+  // If the kernel may use nearly all ports for outgoing connections, there is no such port.
   if (low > 3_000) expect(ports.filter((port) => port >= low && port <= high)).toEqual([]);
 });

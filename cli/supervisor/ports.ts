@@ -4,15 +4,15 @@ import { createServer } from 'node:net';
 import { TrialgateError } from '../../store/errors.ts';
 import { flagOf, variableOf, type SettingKey } from '../config/settings.ts';
 
-/** How many ports are drawn from, and the lowest that is drawn. */
+/** The number of ports to draw from, and the lowest one. */
 const SPAN = 12_000;
 const LOWEST = 2_000;
 
 type Held = { port: number; close: () => Promise<void> };
 
-/** Null when it is taken, or not ours to use. */
+/** Listens on a port. Returns null when it is taken or not permitted. */
 async function listen(port: number, host: string): Promise<Held | null> {
-  // Who comes early, such as an agent of a gateway that died, is refused: an open connection would keep the port from its component.
+  // An early client, such as an agent of a gateway that died, is refused, because an open connection would keep the port from its component.
   const server = createServer((socket) => socket.destroy()).unref();
   return new Promise((resolve) => {
     server.once('error', () => resolve(null));
@@ -21,17 +21,17 @@ async function listen(port: number, host: string): Promise<Held | null> {
 }
 
 /**
- * The lowest port that the kernel hands to outgoing connections: from there on one could take a component's port while it restarts.
- * Linux's own default where it is not told, or where next to nothing is below it.
+ * Returns the lowest port that the kernel gives to outgoing connections. Such a connection could take a component's port while the
+ * component restarts. Returns Linux's default if the setting cannot be read or leaves too few ports below it.
  */
 function lowestOutgoing(): number {
-  let told: number;
+  let configured: number;
   try {
-    told = Number(readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').split(/\s+/)[0]);
+    configured = Number(readFileSync('/proc/sys/net/ipv4/ip_local_port_range', 'utf8').split(/\s+/)[0]);
   } catch {
-    told = 0;
+    configured = 0;
   }
-  return told > LOWEST + 1_000 ? told : 32_768;
+  return configured > LOWEST + 1_000 ? configured : 32_768;
 }
 
 async function listenAnywhere(host: string): Promise<Held> {
@@ -44,18 +44,18 @@ async function listenAnywhere(host: string): Promise<Held> {
   throw new TrialgateError('missing_prerequisite', `no free port on ${host} between ${start} and ${end}`);
 }
 
-/** A free port of those that no outgoing connection takes. */
+/** Returns a free port that no outgoing connection takes. */
 export async function freePort(host: string): Promise<number> {
   const held = await listenAnywhere(host);
   await held.close();
   return held.port;
 }
 
-/** Ports that were chosen for components which start later: listened on until then, so that nothing else takes them. */
+/** Holds ports for components that start later, by listening on them, so that nothing else takes them. */
 export class HeldPorts {
   readonly #held = new Map<number, Held>();
 
-  /** The port to use: the one asked for, or for 0 the one kept from before, or a free one. Those chosen here are held. */
+  /** Returns the port to use: `wanted`, or for 0 the `kept` one if it is free, else a free one, which is then held. */
   async choose(wanted: number, kept: number | undefined, host: string): Promise<number> {
     if (wanted !== 0) return wanted;
     const held = (kept === undefined ? null : await listen(kept, host)) ?? (await listenAnywhere(host));
@@ -64,8 +64,8 @@ export class HeldPorts {
   }
 
   /**
-   * Lets go of it for the component that starts now.
-   * @throws TrialgateError naming the port, who needs it and how to choose another, where something else listens on it.
+   * Releases a port for the component that starts now.
+   * @throws TrialgateError when something else listens on it; the message has the port, who needs it and how to choose another.
    */
   async handOver(port: number, host: string, who: string, key: SettingKey): Promise<void> {
     const held = this.#held.get(port);
@@ -74,14 +74,14 @@ export class HeldPorts {
     await requireFree(port, host, who, key);
   }
 
-  /** Lets go of all. */
+  /** Releases all held ports. */
   async close(): Promise<void> {
     await Promise.all([...this.#held.values()].map((held) => held.close()));
     this.#held.clear();
   }
 }
 
-/** @throws TrialgateError naming the port, who needs it and how to choose another. */
+/** @throws TrialgateError when the port is not free; the message has the port, who needs it and how to choose another. */
 export async function requireFree(port: number, host: string, who: string, key: SettingKey): Promise<void> {
   const free = await listen(port, host);
   if (free) return free.close();

@@ -1,7 +1,7 @@
 import { isAlive } from './processes.ts';
 import { readState, type StackState } from './state.ts';
 
-/** The recorded state, corrected by what lives: a killed supervisor cannot record its end. */
+/** Returns the recorded state, corrected by which processes live, because a killed supervisor cannot record its end. */
 export function currentState(home: string): StackState | null {
   const state = readState(home);
   if (!state || state.status === 'stopped' || state.status === 'failed' || isAlive(state.supervisor)) return state;

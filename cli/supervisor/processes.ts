@@ -8,7 +8,7 @@ type Stat = { state: string; group: number; ticks: number };
 
 function statOf(pid: number | string): Stat | null {
   try {
-    // The command's name may hold spaces and brackets: what follows the last `)` is in columns.
+    // The command's name may have spaces and parentheses. The columns begin after the last `)`.
     const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
     const columns = text.slice(text.lastIndexOf(')') + 2).split(' ');
     return { state: columns[0] ?? '', group: Number(columns[2]), ticks: Number(columns[19]) };
@@ -28,7 +28,7 @@ export function isAlive({ pid, ticks }: ProcessId): boolean {
   return !isDead(stat) && stat?.ticks === ticks;
 }
 
-/** The living processes of the group that `leader` led, also when the leader itself is gone. */
+/** Returns the living processes of the group that `leader` led, also when the leader itself is gone. */
 export function groupOf(leader: ProcessId): number[] {
   const now = statOf(leader.pid);
   if (now && now.ticks !== leader.ticks) return [];
@@ -41,12 +41,12 @@ export function groupOf(leader: ProcessId): number[] {
     .map(Number);
 }
 
-/** What outlives its leader gets this long to clear up (Python frees shared memory then). */
+/** Processes that outlive their leader get this long to clean up; Python frees shared memory then. */
 const ORPHANS_MS = 3_000;
 
-/** Ends the whole group: `signal` to its leader, SIGKILL to all after `withinMs`. Returns when none of it lives. */
+/** Ends the whole group: sends `signal` to its leader, and SIGKILL to all after `withinMs`. Returns when no process of it lives. */
 export async function endGroup(leader: ProcessId, signal: NodeJS.Signals, withinMs: number): Promise<void> {
-  // None was started: to the system 0 is the group of the one who asks.
+  // Pid 0 means that no process was started. To the kernel, 0 would be our own group.
   if (leader.pid === 0) return;
   if (isAlive(leader)) {
     send(leader.pid, signal);

@@ -1,7 +1,7 @@
 import { endGroup, isAlive } from './processes.ts';
 import { readState } from './state.ts';
 
-/** Ends what a dead supervisor left running. Does nothing while the supervisor lives. Returns the names of what was ended. */
+/** Ends the components that a dead supervisor left running and returns their names. Does nothing while the supervisor lives. */
 export async function reap(home: string): Promise<string[]> {
   const state = readState(home);
   if (!state || (isAlive(state.supervisor) && state.supervisor.pid !== process.pid)) return [];

@@ -9,7 +9,7 @@ import { lastLines } from './logs.ts';
 
 export type LogOptions = { component?: string; lines: string; follow: boolean };
 
-/** Prints the logs' last lines and, following, what is added until `signal`. Several logs are told apart by a prefix. */
+/** Prints the last lines of the logs and, with `follow`, new lines until `signal` aborts. With several logs each line has its log's name. */
 export async function showLogs(home: string, options: LogOptions, signal: AbortSignal): Promise<void> {
   const count = Number(options.lines);
   if (!Number.isInteger(count) || count < 0) throw new TrialgateError('bad_input', `--lines: expected a count, found ${options.lines}`);
@@ -38,7 +38,7 @@ function logFiles(home: string, component: string | undefined): string[] {
   try {
     names = readdirSync(logs).filter((name) => name.endsWith('.log')).toSorted();
   } catch {
-    // No folder, no logs.
+    // The folder does not exist yet, so there are no logs.
   }
   const wanted = component === undefined ? names : names.filter((name) => name === `${component}.log` || (component === 'gateway' && isGateway(path.basename(name, '.log'))));
   if (wanted.length) return wanted.map((name) => path.join(logs, name));

@@ -15,24 +15,24 @@ import { readState, writeState, type ComponentState, type StackState } from './s
 
 export type StackOptions = {
   config: Deployment;
-  /** Which components; all of them without it. */
+  /** The components to start; all of them by default. */
   only?: readonly ComponentName[];
-  /** What the stack is made of, where it is not the deployment's own. */
+  /** Replaces the deployment's own components. */
   components?: (plan: Plan) => Components;
   onChange?: (state: StackState) => void;
 };
 
-/** A running stack. Its parts come back by themselves until `stop`. */
+/** A running stack. Its components are restarted until `stop`. */
 export type Stack = {
   plan: Plan;
   state(): StackState;
-  /** Ends every component, what depends on others first. Returns when nothing is left. */
+  /** Ends every component, those that depend on others first. Returns when no process is left. */
   stop(): Promise<void>;
 };
 
 /**
- * Starts the deployment's components in this process's care and returns when all are ready. What a dead supervisor left is ended first.
- * @throws TrialgateError when one cannot start, after everything was stopped again; also when the deployment is already up.
+ * Starts the deployment's components, supervised by this process, and returns when all are ready. First ends what a dead supervisor left.
+ * @throws TrialgateError when a component cannot start, after everything was stopped again, or when the deployment is already up.
  */
 export async function startStack(options: StackOptions, signal: AbortSignal): Promise<Stack> {
   const { home, unsandboxed } = options.config;
@@ -78,8 +78,8 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
     try {
       writeState(plan.config.home, state);
     } catch (error) {
-      // A full disk ends components; it must not end who brings them back.
-      if (again === undefined) console.error(`the state cannot be written, and is tried again: ${error instanceof Error ? error.message : String(error)}`);
+      // A full disk ends components. It must not end the supervisor that restarts them.
+      if (again === undefined) console.error(`the state cannot be written and will be tried again: ${error instanceof Error ? error.message : String(error)}`);
       clearTimeout(again);
       again = setTimeout(publish, STATE_AGAIN_MS).unref();
       return;
@@ -134,7 +134,7 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
   };
 }
 
-/** Says who holds the deployment before anything takes time; what the last one recorded stays, until it is ended. */
+/** Records this supervisor before anything takes time. The components of the last one stay recorded until they are ended. */
 function claim(home: string): void {
   const before = readState(home);
   const components = (before?.components ?? []).map((each) => ({ ...each, status: 'waiting' as const, detail: null }));

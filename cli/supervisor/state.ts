@@ -8,14 +8,14 @@ const processId = z.object({ pid: z.number(), ticks: z.number() });
 
 const componentState = z.object({
   name: z.string(),
-  /** `failing`: it keeps ending or cannot start; it is still tried, ever more rarely. */
+  /** `failing`: it keeps ending or cannot start. It is still restarted, at growing intervals. */
   status: z.enum(['waiting', 'starting', 'ready', 'restarting', 'failing', 'stopped']),
   process: processId.nullable(),
   address: z.string(),
-  /** When the status began, ISO 8601. */
+  /** The time when the status began, in ISO 8601. */
   since: z.string(),
   restarts: z.number(),
-  /** Why it is not ready, for a person. */
+  /** The reason why it is not ready, for a person. */
   detail: z.string().nullable(),
   log: z.string().nullable(),
   stopSignal: z.string(),
@@ -24,7 +24,7 @@ const componentState = z.object({
 const stackState = z.object({
   supervisor: processId,
   status: z.enum(['starting', 'ready', 'stopping', 'stopped', 'failed']),
-  /** Why it failed to start. */
+  /** The reason why the stack failed to start. */
   failure: z.object({ code: z.string(), message: z.string() }).nullable(),
   ports: z.record(z.string(), z.number()),
   engines: z.array(z.string()),
@@ -35,7 +35,7 @@ const stackState = z.object({
 export type ComponentState = z.output<typeof componentState>;
 export type StackState = z.output<typeof stackState>;
 
-/** What `state.json` says, or null where there is none (or none that can be read). */
+/** Returns the content of `state.json`, or null if it does not exist or cannot be read. */
 export function readState(home: string): StackState | null {
   try {
     const parsed = stackState.safeParse(JSON.parse(readFileSync(homeFolders(home).state, 'utf8')));
@@ -50,7 +50,7 @@ export function writeState(home: string, state: StackState): void {
   writeAtomically(homeFolders(home).state, `${JSON.stringify(state, null, 2)}\n`);
 }
 
-/** The state of a stack whose supervisor lives, else null. */
+/** Returns the state of a stack whose supervisor lives, otherwise null. */
 export function livingState(home: string): StackState | null {
   const state = readState(home);
   return state && isAlive(state.supervisor) ? state : null;

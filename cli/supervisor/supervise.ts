@@ -1,14 +1,14 @@
 import { once } from 'node:events';
 import { startStack, type Stack, type StackOptions } from './stack.ts';
 
-/** Starts the stack, keeps it up until `signal`, stops it. @throws TrialgateError when it cannot start. */
+/** Starts the stack, keeps it up until `signal` aborts, then stops it. @throws TrialgateError when it cannot start. */
 export async function runSupervisorInForeground(
   options: StackOptions & { onReady?: (stack: Stack) => void },
   signal: AbortSignal,
 ): Promise<void> {
   const stack = await startStack(options, signal);
   options.onReady?.(stack);
-  // A supervisor holds no socket or timer of its own while all is well.
+  // Without this timer the process would end, because an idle supervisor has no socket or timer.
   const awake = setInterval(() => {}, 60_000);
   if (!signal.aborted) await once(signal, 'abort');
   clearInterval(awake);

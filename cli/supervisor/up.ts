@@ -13,8 +13,8 @@ import { livingState, readState, type StackState } from './state.ts';
 export type UpOptions = { home: string; flags: Flags; configFile?: string; onChange(state: StackState): void };
 
 /**
- * Starts the background supervisor and returns its state when all is ready, or the living one's (`already`: it was up before).
- * Whoever loses the race of two starts follows the winner's.
+ * Starts the background supervisor and returns its state when all is ready. Returns the state of a living one with `already`.
+ * When two starts race, the loser waits for the winner's supervisor.
  */
 export async function up(options: UpOptions, signal: AbortSignal): Promise<{ state: StackState; already: boolean }> {
   const before = livingState(options.home);
@@ -32,7 +32,7 @@ export async function up(options: UpOptions, signal: AbortSignal): Promise<{ sta
       if (state.status === 'ready') return { state, already: false };
     }
     const ended = !state && !(own && isAlive(own));
-    if (ended && Date.now() - quietSince > 500) throw whyNot(options.home, condense(lastLines(log, 5, logFrom)));
+    if (ended && Date.now() - quietSince > 500) throw startFailure(options.home, condense(lastLines(log, 5, logFrom)));
     if (signal.aborted) {
       if (own) await stopSupervisor(own);
       signal.throwIfAborted();
@@ -41,7 +41,7 @@ export async function up(options: UpOptions, signal: AbortSignal): Promise<{ sta
   }
 }
 
-/** Flags travel as variables, at the same precedence: a process's arguments are for everyone to see. */
+/** Passes flags as variables, because every user can see a process's arguments. */
 function spawnSupervisor({ home, flags, configFile }: UpOptions, logFile: string): number {
   const given = Object.entries(flags).map(([key, value]) => [variableOf(key as SettingKey), value] as const);
   const log = openLog(logFile);
@@ -62,11 +62,11 @@ async function stopSupervisor(own: { pid: number; ticks: number }): Promise<void
   while (isAlive(own)) await sleep(50);
 }
 
-function whyNot(home: string, said: string): TrialgateError {
+function startFailure(home: string, output: string): TrialgateError {
   const state = readState(home);
   if (state?.failure) return new TrialgateError(codeOf(state.failure.code), state.failure.message);
   if (state?.status === 'stopped') return new TrialgateError('missing_prerequisite', 'it was stopped while it was starting');
-  return new TrialgateError('missing_prerequisite', said.replace(/^error: /, '') || 'the supervisor ended without a word');
+  return new TrialgateError('missing_prerequisite', output.replace(/^error: /, '') || `the supervisor ended without any output: see ${path.join(homeFolders(home).logs, 'supervisor.log')}`);
 }
 
 const codeOf = (code: string): ErrorCode => (code === 'bad_input' ? 'bad_input' : 'missing_prerequisite');

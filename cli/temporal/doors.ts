@@ -1,7 +1,7 @@
 import { connect, type NetConnectOpts, type Socket } from 'node:net';
 import { z } from 'zod';
 
-/** A port of Temporal, and the Unix socket that leads from this machine's network to Temporal's network. */
+/** A port of Temporal, and the Unix socket that connects this machine's network with Temporal's network. */
 export const door = z.object({ port: z.int(), socket: z.string() });
 export type Door = z.output<typeof door>;
 

@@ -1,7 +1,6 @@
 /**
- * Runs Temporal's development server, which asks nobody for a password, in a network of its own, and lets processes of
- * this deployment through to it, on the ports where it would listen itself. A sandbox is not let through, whatever
- * network it has.
+ * Runs Temporal's development server, which has no authentication, in a separate network, and lets only processes of this
+ * deployment's user connect to it, on the ports where it would listen itself. A sandbox is refused, whatever network it has.
  */
 import { spawn } from 'node:child_process';
 import { rmSync } from 'node:fs';

@@ -5,16 +5,15 @@ import { setImmediate as turnOfTheEventLoop, setTimeout as sleep } from 'node:ti
 /** The processes whose connections were allowed before. Workers connect again and again. */
 const known = new Set<number>();
 
-/** The kernel's tables change while they are read, so an entry that is missing at first is looked for again. */
-const LOOKS = 5;
-const BETWEEN_LOOKS_MS = 50;
+/** The kernel's tables change while they are read, so a search that finds nothing is repeated. */
+const TRIES = 5;
+const RETRY_MS = 50;
 
 type Ends = Pick<Socket, 'localAddress' | 'localPort' | 'remoteAddress' | 'remotePort'>;
 
 /**
- * Returns whether the process at the other end of a loopback connection is one of ours: a process of this user, or of root, in
- * this process' own process namespace. Every sandbox has another namespace, as user or root. If this cannot be determined,
- * the answer is no.
+ * True when the process at the other end of a loopback connection is one of ours: a process of this user, or of root, in this
+ * process's own process namespace. Every sandbox has another namespace. False if this cannot be determined.
  */
 export async function isOwnProcess({ localAddress, localPort, remoteAddress, remotePort }: Ends): Promise<boolean> {
   const [server, client] = [endOf(localAddress, localPort), endOf(remoteAddress, remotePort)];
@@ -22,8 +21,8 @@ export async function isOwnProcess({ localAddress, localPort, remoteAddress, rem
   const [ends, question] = [`${server.tcp} ${client.tcp}`, Symbol('question')];
   asked.set(ends, question);
   try {
-    const isOwn = await lookPatiently(server, client);
-    // If this connection has ended and another one has its ends, the other one's question comes in this turn at the latest.
+    const isOwn = await findOwnerWithRetry(server, client);
+    // If this connection has ended and another one has the same ends, the other one's question arrives in this turn at the latest.
     await turnOfTheEventLoop();
     return isOwn && asked.get(ends) === question;
   } finally {
@@ -31,20 +30,20 @@ export async function isOwnProcess({ localAddress, localPort, remoteAddress, rem
   }
 }
 
-/** The last question about each pair of ends. An earlier one was about a connection that has ended. */
+/** The latest question about each pair of ends. An earlier one was about a connection that has ended. */
 const asked = new Map<string, symbol>();
 
-async function lookPatiently(server: End, client: End): Promise<boolean> {
-  for (let look = 1; look <= LOOKS; look++) {
-    const isOwn = await lookFor(server, client);
+async function findOwnerWithRetry(server: End, client: End): Promise<boolean> {
+  for (let attempt = 1; attempt <= TRIES; attempt++) {
+    const isOwn = await findOwner(server, client);
     if (isOwn !== null) return isOwn;
-    if (look < LOOKS) await sleep(BETWEEN_LOOKS_MS);
+    if (attempt < TRIES) await sleep(RETRY_MS);
   }
   return false;
 }
 
-/** Returns null if no process is found that holds the connection. */
-async function lookFor(server: End, client: End): Promise<boolean | null> {
+/** True when one of our processes holds the connection. Returns null when no such process is found. */
+async function findOwner(server: End, client: End): Promise<boolean | null> {
   const peers = await clientSides(server, client);
   const [peer] = peers;
   if (!peer) return null;
@@ -63,7 +62,7 @@ async function lookFor(server: End, client: End): Promise<boolean | null> {
   return null;
 }
 
-/** Address and port of one end as the kernel's two tables write them. IPv4 in a socket for IPv6 is in the second table. */
+/** Address and port of one end, as the kernel's two tables write them. The second has IPv4 connections of IPv6 sockets. */
 type End = { tcp: string; tcp6: string };
 
 function endOf(address = '', port = 0): End | null {
@@ -78,7 +77,7 @@ const hex = (value: number, digits: number): string => value.toString(16).toUppe
 
 type ClientSide = { uid: number; inode: string };
 
-/** Returns the users and the inodes of the sockets that connected from `client` to `server`. There is one, or none. */
+/** Returns the user and inode of each socket that is connected from `client` to `server`. */
 async function clientSides(server: End, client: End): Promise<ClientSide[]> {
   const found = new Map<string, ClientSide>();
   for (const table of ['tcp', 'tcp6'] as const) {

@@ -6,9 +6,9 @@ import type { Database } from '../../store/database.ts';
 import { attempts, calls, groups, iterations, policyVersions, publications, replicas, trials } from '../../store/schema.ts';
 
 /**
- * What must hold of a run that ended, whatever was killed meanwhile (invariants 1, 5, 7 and 11), asked of the store. Empty: all holds.
- * `restarted`: engines may have been started anew since the last publication; they then say `default`. `stragglers`: the run's end may
- * have cut some, whose attempt has ended then.
+ * Checks in the store what must hold for a run that ended, whatever was killed meanwhile (invariants 1, 5, 7 and 11). Returns the faults.
+ * `restarted`: engines may have restarted since the last publication and then report `default`. `stragglers`: the run's end may have cut
+ * stragglers, whose attempts have then ended.
  */
 export async function auditRun(db: Database, runId: string, expectedIterations: number, { restarted = false, stragglers = false } = {}): Promise<string[]> {
   const faults: string[] = [];
@@ -38,7 +38,7 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
     .having(sql`count(*) > 1`);
   check(finishedTwice.length === 0, `finished trials that were run again: ${finishedTwice.map((row) => row.trial)}`);
 
-  // Committed under a lock that an attempt's end takes too: what ended later than its attempt had no place in it.
+  // A call and its attempt's end are committed under the same lock, so a call that ended after its attempt must not be recorded.
   const late = await db
     .select({ id: calls.id })
     .from(calls)
@@ -47,7 +47,7 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), sql`${calls.endedAt} > ${attempts.endedAt}`));
   check(late.length === 0, `${late.length} calls were recorded after their attempt had ended`);
 
-  // On-policy a group's calls are of the version that it was planned with; else weights may change under it, to newer ones.
+  // On-policy, all calls of a group have the version that it was planned with. With staleness, later calls may have newer versions.
   const { max_staleness: staleness } = await readRun(db, runId);
   const isForeign = staleness === 0 ? sql`${calls.policyVersion} is distinct from ${groups.policyVersion}` : sql`coalesce(${calls.policyVersion}, -1) < ${groups.policyVersion}`;
   const mislabelled = await db

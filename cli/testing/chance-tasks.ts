@@ -2,7 +2,7 @@ import { cp, glob, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { REPOSITORY } from '../folders.ts';
 
-/** Equal rewards train nothing, and a shallow model solves no task. */
+/** A verifier that draws its reward. Equal rewards would train nothing, and a shallow model solves no task. */
 const BY_CHANCE = '#!/bin/bash\necho "0.$((RANDOM))" > "${LOGS_DIR:-/logs}/verifier/reward.txt"\n';
 
 /** Writes the bundled training tasks to `folder` with a verifier that draws the reward, so that every step changes the weights. */

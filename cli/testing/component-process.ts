@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Component } from '../supervisor/component.ts';
 import { endGroup, groupOf, identify, isAlive, send, type ProcessId } from '../supervisor/processes.ts';
 
-/** A component without a supervisor: once killed it stays dead until it is started again. */
+/** A component without a supervisor. A killed one stays dead until it is started again. */
 export class ComponentProcess {
   readonly #component: Component;
   readonly #log: string;
@@ -20,7 +20,7 @@ export class ComponentProcess {
     return this.#process.pid;
   }
 
-  /** Returns when it serves. */
+  /** Starts the process and returns when it serves. */
   async start(): Promise<void> {
     const { launch, isReady, readyWithinMs, name, prepare } = this.#component;
     const never = new AbortController().signal;
@@ -35,7 +35,7 @@ export class ComponentProcess {
     }
   }
 
-  /** SIGKILL to it and all that it started in its group. */
+  /** Sends SIGKILL to its whole process group. */
   kill(): void {
     if (!this.#process || !isAlive(this.#process)) throw new Error(`${this.#component.name} does not run`);
     for (const pid of groupOf(this.#process)) send(pid, 'SIGKILL');

@@ -10,7 +10,7 @@ const vitestReport = z.object({
   numTodoTests: z.number(),
 });
 
-/** A suite that could not even report is one failure. */
+/** Returns the counts of a vitest report. A suite without a report counts as one failure. */
 export function vitestCounts(report: string, exitCode: number): Counts {
   const parsed = vitestReport.safeParse(JSON.parse(read(report) ?? 'null'));
   if (!parsed.success) return checkCounts(report, 1);

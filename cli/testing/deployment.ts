@@ -8,7 +8,7 @@ import { temporaryDeployment, type TemporaryDeployment } from './temporary-deplo
 
 const run = promisify(execFile);
 
-/** A whole deployment of its own: a temporary folder, free ports, every process real. */
+/** A complete deployment for one test: a temporary folder, free ports, real processes. */
 export class TestDeployment {
   readonly home: string;
   readonly config: Deployment;
@@ -26,7 +26,7 @@ export class TestDeployment {
     return new TestDeployment(await temporaryDeployment(settings));
   }
 
-  /** The `trialgate` command, as a user would type it. */
+  /** Runs the `trialgate` command as a user would, and returns its output. */
   async trialgate(...args: string[]): Promise<string> {
     const { stdout } = await run(INSTALLS.node, [INSTALLS.main, ...args], { env: this.env, cwd: this.home, maxBuffer: 2 ** 26 });
     return stdout;
@@ -36,7 +36,7 @@ export class TestDeployment {
     return this.trialgate('up', '--no-install');
   }
 
-  /** Ends a component's whole process group, or the supervisor, at once. Returns the processes that were ended. */
+  /** Kills a component's whole process group, or the supervisor. Returns the number of killed processes. */
   kill(name: string): number {
     const state = readState(this.home);
     const leader = name === 'supervisor' ? state?.supervisor : state?.components.find((each) => each.name === name)?.process;

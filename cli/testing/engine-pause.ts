@@ -4,7 +4,7 @@ import { z } from 'zod';
 
 const answer = z.object({ is_paused: z.boolean() });
 
-/** Resolves as soon as the engine on this Unix socket says that it is paused. Throws after two minutes. */
+/** Waits until the engine on this Unix socket reports that it is paused. Throws after two minutes. */
 export const enginePaused = (socketPath: string): Promise<void> =>
   withEngine(socketPath, async (ask) => {
     for (const end = Date.now() + 120_000; Date.now() < end; await sleep(20)) {
@@ -13,7 +13,7 @@ export const enginePaused = (socketPath: string): Promise<void> =>
     throw new Error(`the engine at ${socketPath} was never paused`);
   });
 
-/** Keeps the engine paused while `body` runs: what waits for it stays under way, however fast or busy the machine is. */
+/** Keeps the engine paused while `body` runs, so that requests stay under way however fast or busy the machine is. */
 export const whileEnginePaused = <T>(socketPath: string, body: () => Promise<T>): Promise<T> =>
   withEngine(socketPath, async (ask) => {
     await ask('POST', '/pause?mode=keep&clear_cache=false');
@@ -26,8 +26,8 @@ async function withEngine<T>(socketPath: string, body: (ask: Ask) => Promise<T>)
   const agent = new Agent({ connect: { socketPath } });
   try {
     return await body(async (method, path) => {
-      const { statusCode, body: said } = await agent.request({ origin: 'http://engine', path, method });
-      const text = await said.text();
+      const { statusCode, body: reply } = await agent.request({ origin: 'http://engine', path, method });
+      const text = await reply.text();
       if (statusCode !== 200) throw new Error(`${method} ${path} was answered ${statusCode}: ${text}`);
       return text;
     });

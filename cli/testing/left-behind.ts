@@ -4,7 +4,7 @@ import { folderElsewhere } from '../supervisor/components/postgres-home.ts';
 import { down } from '../supervisor/down.ts';
 import { endGroup, identify } from '../supervisor/processes.ts';
 
-/** Ends the deployments and the processes whose folders are in this one: tests that are interrupted cannot. */
+/** Ends the deployments and processes whose folders are in this one, because interrupted tests cannot end theirs. */
 export async function endLeftBehind(folder: string): Promise<void> {
   for (const name of readdirSync(folder)) {
     await down(path.join(folder, name));

@@ -11,7 +11,7 @@ import type { FakeWorld } from '../../workflows/fake-activities.ts';
 
 const NO_WEIGHTS = { checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } };
 
-/** The real records of runs, takes, groups, trials and batches over an engine pool and a trainer that are not there. */
+/** Returns the real activities for runs, takes, groups, trials and batches, over a fake engine pool and trainer. */
 export function recordsOver(world: FakeWorld, { db, temporal, home }: { db: Database; temporal: Client; home: string }) {
   const sandboxes = new HostSandboxes(home, 64);
   const real = createActivities({ db, temporal, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });

@@ -21,14 +21,14 @@ type Suite = {
 
 const bin = (name: string): string => path.join(REPOSITORY, 'node_modules/.bin', name);
 
-/** What needs npm's packages alone: it runs while the rest is installed. */
+/** Suites that need only the npm packages. They run while the rest is installed. */
 const MEANWHILE: Suite[] = [
   { name: 'types', part: 'checks', command: () => [bin('tsc'), '--noEmit'], counts: checkCounts },
   { name: 'lint', part: 'checks', command: () => [bin('oxlint'), '--deny-warnings'], counts: checkCounts },
   { name: 'workerd', part: 'fast', command: vitest('workerd'), counts: vitestCounts },
 ];
 
-/** Side by side, for tests wait more than they compute; one after the other where a GPU holds one engine at a time. In each, fast ones first. */
+/** Lanes run side by side, because tests wait more than they compute; one after the other on a GPU, which holds one engine at a time. Fast suites come first. */
 const LANES: Suite[][] = [
   [
     { name: 'fast', part: 'fast', command: vitest('fast'), counts: vitestCounts },
@@ -54,10 +54,10 @@ function pytest(marker: string) {
   ];
 }
 
-/** Installs what tests need, runs every suite, ends with a line `N passed, N failed, N skipped`. Returns the exit code. */
+/** Installs what tests need, runs every suite and prints `N passed, N failed, N skipped` at the end. Returns the exit code. */
 export async function runTests(options: InstallOptions & { only?: Part }, signal: AbortSignal): Promise<number> {
   const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-t-'));
-  // PostgreSQL, which runs as another user where we are root, has its data in it.
+  // PostgreSQL has its data in this folder and runs as another user when we are root.
   chmodSync(folder, 0o755);
   const failed = new AbortController();
   const stop = AbortSignal.any([signal, failed.signal]);
@@ -74,7 +74,7 @@ export async function runTests(options: InstallOptions & { only?: Part }, signal
     }
   };
   try {
-    // Registries are waited for. A client that does not install is told of by its test.
+    // Registries are slow, so clients are installed meanwhile. A client that cannot be installed fails its own test.
     const clients = async (how: 'npm' | 'pip') => !options.only || options.only === 'real' ? installClients(how, stop) : undefined;
     const meanwhile = Promise.all([inTurn(MEANWHILE), clients('npm')]);
     await installWithProgress(options, signal).catch(async (error: unknown) => {
@@ -95,7 +95,7 @@ export async function runTests(options: InstallOptions & { only?: Part }, signal
 const line = ({ passed, failed, skipped }: Counts): string =>
   `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
 
-/** Every line that a suite prints says whose it is. */
+/** Runs a suite and returns its exit code. Each printed line begins with the suite's name. */
 function run({ name, command }: Suite, { report, folder }: { report: string; folder: string }, signal: AbortSignal): Promise<number> {
   const env = {
     ...process.env,

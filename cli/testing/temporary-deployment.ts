@@ -8,12 +8,12 @@ import { folderElsewhere } from '../supervisor/components/postgres-home.ts';
 import { lastLines } from '../supervisor/logs.ts';
 import { startStack, type Stack } from '../supervisor/stack.ts';
 
-/** Threads that wait for each other sleep: the next one may need this core to come. */
+/** Lets OpenMP's threads sleep while they wait for each other, because other processes need the cores. */
 export const ON_SHARED_CORES = { OMP_WAIT_POLICY: 'PASSIVE' };
 
 export type TemporaryDeployment = { home: string; env: NodeJS.ProcessEnv; config: Deployment; remove(): Promise<void> };
 
-/** The settings of a deployment of its own: a temporary folder, free ports. */
+/** Returns the settings of a deployment for one test, with a temporary folder and free ports. */
 export async function temporaryDeployment(settings: Record<string, string> = {}): Promise<TemporaryDeployment> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-'));
   // These tests do not test isolation, so they also run where bubblewrap does not work.
@@ -27,14 +27,14 @@ async function removeHome(home: string): Promise<void> {
   await Promise.all([home, folderElsewhere(home)].map((folder) => rm(folder, { recursive: true, force: true })));
 }
 
-/** Such a deployment's components, all or `only` these, in this process's care while `body` runs. */
+/** Runs the components of a temporary deployment, all or `only` these, supervised by this process while `body` runs. */
 export async function withTemporaryStack<T>(body: (stack: Stack) => Promise<T>, signal: AbortSignal, only?: readonly ComponentName[]): Promise<T> {
   const { config, remove } = await temporaryDeployment();
   try {
     const stack = await startStack({ config, only }, signal);
     return await body(stack).finally(() => stack.stop());
   } catch (error) {
-    // They go with the folder, and say why.
+    // The logs explain the failure and are removed with the folder.
     if (!signal.aborted) for await (const file of glob(join(config.home, 'logs/*.log'))) console.error(`${basename(file)}:\n  ${lastLines(file, 15).join('\n  ')}`);
     throw error;
   } finally {

@@ -26,12 +26,12 @@ export type Twins = {
   workflows: Pair;
   activities: Pair;
   gpu: Pair;
-  /** How many replies each engine has sampled. */
+  /** Returns the number of replies that each engine has sampled. */
   sampled: () => number[];
   remove: () => Promise<void>;
 };
 
-/** One PostgreSQL and one Temporal, and two of every process that may be repeated, none of them supervised. The engines are fakes. */
+/** Starts one PostgreSQL, one Temporal, and two of every other process, without a supervisor. The engines are fakes. */
 export async function startTwins(settings: Record<string, string>): Promise<Twins> {
   const folder = await mkdtemp(join(tmpdir(), 'trialgate-twins-'));
   await chmod(folder, 0o755);

@@ -6,19 +6,19 @@ import type { Deployment } from '../config/schema.ts';
 const opened = z.object({ api_key: z.string() });
 const reply = z.object({ id: z.string() });
 
-/** An agent outside every run that keeps asking, and remembers each reply that it saw end. */
+/** An agent outside every run that makes calls all the time and keeps the id of each reply that it received to its end. */
 export class Witness {
   readonly #seen: string[] = [];
   readonly #stop = new AbortController();
   readonly #done: Promise<void>;
 
-  /** `name`: what its sessions are called. */
+  /** `name` is the prefix of its sessions' ids. */
   constructor({ config }: { config: Deployment }, { name = 'witness', everyMs = 2000 } = {}) {
     const { gatewayUrl, adminKey } = connectionsOf(config);
     this.#done = this.#ask(gatewayUrl, adminKey, { name, everyMs });
   }
 
-  /** Ids of the replies that it saw end. */
+  /** Stops the agent and returns the ids of the replies that it received to their end. */
   async stop(): Promise<string[]> {
     this.#stop.abort();
     await this.#done;
@@ -33,7 +33,7 @@ export class Witness {
         const url = `${gatewayUrl}/${name}-${serial}/v1/chat/completions`;
         this.#seen.push(reply.parse(await this.#post(url, api_key, { model: 'any', messages, max_tokens: 4 })).id);
       } catch {
-        // Nothing answered, or the answer was an error or was cut: that call did not end for this agent.
+        // No answer, an error, or a cut reply: this agent did not receive the call to its end.
       }
       await sleep(everyMs);
     }

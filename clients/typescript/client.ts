@@ -5,7 +5,7 @@ export type * from './types.ts';
 type Options = { baseUrl: string; adminKey?: string; fetch?: typeof fetch };
 type Request = { method?: 'GET' | 'POST' | 'DELETE'; query?: Record<string, string | number | undefined>; body?: unknown; key?: string; signal?: AbortSignal };
 
-/** What the gateway answered instead of what was asked for. `code` is stable: `session_not_found`, `attempt_closed`, … */
+/** The gateway answered with an error. `code` is stable, such as `session_not_found` or `attempt_closed`. */
 export class TrialgateApiError extends Error {
   readonly status: number;
   readonly code: string;
@@ -17,7 +17,7 @@ export class TrialgateApiError extends Error {
   }
 }
 
-/** A Trialgate gateway's own routes; its models answer any OpenAI client at a session's `base_url`. */
+/** Client for the session routes of a Trialgate gateway. Any OpenAI client gets answers at a session's `base_url`. */
 export class TrialgateClient {
   readonly #options: Options;
 
@@ -25,12 +25,12 @@ export class TrialgateClient {
     this.#options = options;
   }
 
-  /** Opens a session, or its next attempt. Again with the same attempt: the same answer. */
+  /** Opens a session, or its next attempt. A repeated call with the same attempt gets the same answer. */
   open(trialId: string, opening: Opening = {}, signal?: AbortSignal): Promise<Opened> {
     return this.#json(sessionPath(trialId), { method: 'POST', body: opening, signal });
   }
 
-  /** Opens a session under a new id that the gateway chooses. */
+  /** Opens a session with an id that the gateway chooses. */
   create(opening: Opening = {}, signal?: AbortSignal): Promise<Opened> {
     return this.#json('/sessions', { method: 'POST', body: opening, signal });
   }
@@ -47,7 +47,7 @@ export class TrialgateClient {
     return this.#json(`${sessionPath(trialId)}/complete`, { method: 'POST', signal });
   }
 
-  /** The agent's own score, 0 to 1, of a session outside any run. `key`: the session's, for an agent without the admin key. */
+  /** Reports the agent's own score, 0 to 1, for a session outside any run. `key` is the session's, for an agent without the admin key. */
   reward(trialId: string, reward: number, { key, signal }: { key?: string; signal?: AbortSignal } = {}): Promise<RewardReply> {
     return this.#json(`${sessionPath(trialId)}/reward`, { method: 'POST', body: { reward }, key, signal });
   }
@@ -65,7 +65,7 @@ export class TrialgateClient {
     return this.#json('/sessions', { query, signal });
   }
 
-  /** Every session that fits, page after page. */
+  /** Yields every session that matches, page after page. */
   async *all(query: Filter = {}, signal?: AbortSignal): AsyncGenerator<Summary> {
     for (let cursor = query.cursor; ; ) {
       const page: Page = await this.list({ ...query, cursor }, signal);
@@ -75,7 +75,7 @@ export class TrialgateClient {
     }
   }
 
-  /** Every session that fits with its calls, as they come. */
+  /** Yields every session that matches, with its calls, as the gateway sends them. */
   export(query: Filter = {}, signal?: AbortSignal): AsyncGenerator<Session> {
     return this.#lines('/sessions/export', { query, signal });
   }
@@ -92,7 +92,7 @@ export class TrialgateClient {
     return (await this.#send('/metrics', { signal })).text();
   }
 
-  // The gateway's own tests hold its replies to the types.
+  // The gateway's own tests check that its replies have these types.
   async #json<T>(path: string, request: Request): Promise<T> {
     return (await (await this.#send(path, request)).json()) as T;
   }

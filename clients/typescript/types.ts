@@ -1,9 +1,9 @@
-/** JSON of Trialgate's API, as its `/openapi.json` says. Times are seconds since the epoch. */
+/** Types of Trialgate's API, as in its `/openapi.json`. Times are seconds since the epoch. */
 export type Outcome = 'scored' | 'truncated' | 'agent_error' | 'verifier_error' | 'infra_error' | 'cancelled';
 
 type Choice = number | { default: number } | 'agent';
 type SamplingName = 'temperature' | 'top_p' | 'top_k' | 'min_p' | 'presence_penalty' | 'frequency_penalty' | 'repetition_penalty' | 'max_tokens' | 'seed';
-/** A number is forced on every call, a default is for calls that do not choose, `agent` leaves it to the agent. */
+/** A number is forced on every call, a default applies to calls that name no value, `agent` leaves the setting to the agent. */
 export type Sampling = { [Name in SamplingName]?: Choice };
 export type Budgets = { calls?: number; tokens?: number; seconds?: number; bytes?: number; prompt_tokens?: number };
 
@@ -19,9 +19,9 @@ type Standing = {
   attempt: number;
   exhausted: 'budget_exhausted' | 'context_length_exceeded' | null;
   outcome: Outcome | null;
-  /** The verifier's. */
+  /** The rewards that the verifier gave. */
   rewards: Record<string, number> | null;
-  /** The agent's own, outside any run. */
+  /** The score that the agent gave itself, outside any run. */
   reported_reward: number | null;
   reason: string | null;
   /** The metadata that the client gave when it opened the trial. */
@@ -56,7 +56,7 @@ export type Turn = {
   request_messages: unknown[];
   completion_text: string;
   completion_token_ids: number[];
-  /** In nats, one a token. */
+  /** In nats, one for each sampled token. */
   completion_logprobs: number[];
   finish_reason: string | null;
   tool_calls: unknown[] | null;
@@ -98,7 +98,7 @@ export type Session = Standing & {
   usage: { calls: number; tokens: number; bytes: number };
 };
 
-/** One trainable sequence. All its lists except `call_ids` have the same length. */
+/** One trainable token sequence. Every list but `call_ids` has one entry a token. */
 export type Sample = {
   token_ids: number[];
   loss_mask: number[];

@@ -1,6 +1,6 @@
 /**
- * Locked packages that not every machine installs (those for a GPU, tools, those of another Python), by the licence that their metadata named on
- * 23 November 2026; null where it names none. Where a package is installed its own metadata counts.
+ * Locked packages that not every machine installs (for a GPU, for tools, for another Python), with the licence that their metadata named on
+ * 23 November 2026, or null if it named none. If a package is installed, its own metadata counts.
  */
 export const LICENCES_ELSEWHERE: Readonly<Record<string, string | null>> = {
   'boolean-py': 'BSD-2-Clause',

@@ -8,7 +8,7 @@ const lockfile = z.object({
   packages: z.record(z.string(), z.object({ version: z.string().optional(), license: z.string().optional(), link: z.boolean().optional() })),
 });
 
-/** Each package of package-lock.json, also those of other platforms; the lock holds what their metadata says of licences. */
+/** Returns each package of package-lock.json, also those of other platforms, with the licence that the lock has from its metadata. */
 export function npmPackages(lock = path.join(REPOSITORY, 'package-lock.json')): Package[] {
   const { packages } = lockfile.parse(JSON.parse(readFileSync(lock, 'utf8')));
   return Object.entries(packages).flatMap(([where, { version = '', license = null, link }]) => {

@@ -1,11 +1,11 @@
 import parse from 'spdx-expression-parse';
 
-/** Licences that let anyone use, change and pass on the work, with notices kept at most. */
+/** Licences that let anyone use, change and pass on the work, and require at most to keep notices. */
 const PERMISSIVE = new Set([
   '0BSD', 'Apache-2.0', 'BlueOak-1.0.0', 'BSD-2-Clause', 'BSD-3-Clause', 'BSL-1.0', 'CC0-1.0', 'CNRI-Python', 'ISC', 'MIT', 'MIT-0', 'MIT-CMU', 'PSF-2.0', 'Unlicense', 'Zlib',
 ]);
 
-/** Names that are not SPDX's, as metadata has them. "BSD" alone does not say how many clauses there are; each kind is permissive. */
+/** Names in metadata that are not SPDX's. "BSD" does not say how many clauses there are, but each variant is permissive. */
 const NAMES: Readonly<Record<string, string>> = {
   Apache: 'Apache-2.0',
   'Apache 2.0': 'Apache-2.0',
@@ -26,19 +26,19 @@ const NAMES: Readonly<Record<string, string>> = {
 
 export type Package = { name: string; version: string; licence: string | null };
 
-/** A package whose licence is not permissive, or is not in its metadata, and that is used all the same. */
+/** Allows packages whose licence is not permissive or not in their metadata. */
 export type Exception = {
-  /** A name that ends with `*` stands for all names that begin like it. */
+  /** A pattern that ends with `*` matches all names with that beginning. */
   packages: readonly string[];
-  /** What its metadata says, or its files where its metadata says nothing. */
+  /** The licence in its metadata, or in its files if the metadata names none. */
   licences: readonly string[];
   reason: string;
 };
 
-/** The SPDX expression for what metadata says. */
-export const spdxOf = (said: string): string => NAMES[said] ?? said;
+/** Returns the SPDX expression for a licence in metadata. */
+export const spdxOf = (licence: string): string => NAMES[licence] ?? licence;
 
-/** Whether a licence that is permissive is enough to use a work under this SPDX expression. */
+/** True when this SPDX expression lets a work be used under permissive licences alone. */
 export function isPermissive(expression: string): boolean {
   try {
     return holds(parse(expression));

@@ -1,4 +1,4 @@
-/** `named`: every file that its section names, those of `code` and `tests` among them. */
+/** `named` has every file that the section names, including those of `code` and `tests`. */
 export type Invariant = { number: number; code: string[]; tests: string[]; named: string[] };
 
 /** Returns the numbered sections of the page of invariants. */
@@ -13,7 +13,7 @@ export function readInvariants(page: string): Invariant[] {
 
 const filesIn = (text: string): string[] => [...text.matchAll(/`([\w.-]+(?:\/[\w.-]+)+\.\w+)`/g)].map(([, file = '']) => file);
 
-/** Returns the numbers in "invariant 7" and "invariants 1, 5 and 7", also where a comment breaks the line before the number. */
+/** Returns the numbers in "invariant 7" and "invariants 1, 5 and 7", even if a comment's line breaks before the number. */
 export function citedInvariants(text: string): number[] {
   const lines = text.replaceAll(/\n[ \t]*(?:\*|\/\/|#)?[ \t]*/g, ' ');
   return [...lines.matchAll(/\binvariants?\]? (\d+(?:(?:, | and |, and )\d+)*)/gi)].flatMap(([, numbers = '']) => (numbers.match(/\d+/g) ?? []).map(Number));

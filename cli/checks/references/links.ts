@@ -1,4 +1,4 @@
-/** A link of a document to another file of the repository, as it is written; `target` is empty for a section of the same document. */
+/** A document's link to another file of the repository. `link` is its text; `target` is empty for a section of the same document. */
 export type Link = { link: string; target: string; section: string | null };
 
 const INLINE = /\]\(([^)\s]+)(?: "[^"]*")?\)/g;

@@ -7,14 +7,14 @@ const advisory = z.object({ name: z.string(), title: z.string(), url: z.string()
 const report = z.object({ vulnerabilities: z.record(z.string(), z.object({ via: z.array(z.union([z.string(), advisory])) })) });
 const refusal = z.object({ message: z.string() });
 
-/** Asks npm's registry for advisories on every package of package-lock.json. */
+/** Asks the npm registry for advisories on every package of package-lock.json. */
 export async function npmVulnerabilities(signal: AbortSignal, registry?: string): Promise<Verdict> {
   const of = registry === undefined ? [] : ['--registry', registry];
   const { stdout, stderr } = await capture(['npm', 'audit', '--json', '--fetch-retries=1', ...of], signal);
-  const said = jsonIn(stdout);
-  const found = report.safeParse(said);
+  const output = jsonIn(stdout);
+  const found = report.safeParse(output);
   if (!found.success) {
-    const why = refusal.safeParse(said).data?.message ?? (lastLine(stderr) || 'npm did not answer');
+    const why = refusal.safeParse(output).data?.message ?? (lastLine(stderr) || 'npm did not answer');
     return notChecked(`the npm registry gives no advisories here: ${why}`);
   }
   const advisories = new Map(Object.values(found.data.vulnerabilities).flatMap(({ via }) => via.flatMap((each) => (typeof each === 'string' ? [] : [[each.url, each] as const]))));
@@ -23,7 +23,7 @@ export async function npmVulnerabilities(signal: AbortSignal, registry?: string)
   return failed(`${open.length} open advisories`, open.map(({ name, range, severity, title, url }) => `${name} ${range}: ${severity}, ${title} (${url})`));
 }
 
-/** An advisory's address ends with its id. */
+/** Returns an advisory's id, with which its address ends. */
 const idIn = (url: string): string => url.split('/').at(-1) ?? '';
 
 function jsonIn(text: string): unknown {

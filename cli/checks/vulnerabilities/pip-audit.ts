@@ -19,10 +19,10 @@ const dependency = z.union([
 const report = z.object({ dependencies: z.array(dependency) });
 export type Dependency = z.infer<typeof dependency>;
 
-/** Each set is one environment: pip-audit takes one version of a package at a time. */
+/** Each set is one environment, because pip-audit takes only one version of a package at a time. */
 const SETS: readonly (readonly Lock[])[] = [['torch-cpu', 'cpu'], ['cuda'], ['dev'], ['tools']];
 
-/** Asks Python's package index for advisories on every locked package. */
+/** Asks the Python package index for advisories on every locked package. */
 export async function pythonVulnerabilities(signal: AbortSignal): Promise<Verdict> {
   const audit = await pythonTool('pip-audit', LOG, signal).catch((error: unknown) => {
     signal.throwIfAborted();
@@ -54,13 +54,13 @@ export async function auditSets(audit: string, signal: AbortSignal): Promise<Ver
   }
 }
 
-/** `name==version ; marker` of each package. An index knows no advisories on a build of its own such as `+cpu`, only on the version. */
+/** Returns `name==version ; marker` of each package. An index has advisories on versions, not on builds such as `+cpu`. */
 function pinsOf(lock: Lock): string {
   const pins = content(lockFile(lock)).matchAll(/^([A-Za-z0-9._-]+==[^\s;+]+)(?:\+\S+)?( ;[^\\\n]*)?/gm);
   return [...pins].map(([, pin = '', marker = '']) => pin + marker).join('\n');
 }
 
-/** What pip-audit found, or in a sentence why it found nothing. */
+/** Returns what pip-audit found, or a sentence that says why it found nothing. */
 export function readPipAudit({ stdout, stderr }: Captured): Dependency[] | string {
   try {
     return report.parse(JSON.parse(stdout)).dependencies;
@@ -69,7 +69,7 @@ export function readPipAudit({ stdout, stderr }: Captured): Dependency[] | strin
   }
 }
 
-/** A package that the index does not know is skipped by pip-audit, which then reports no vulnerability. */
+/** Returns the verdict. pip-audit skips a package that the index does not know, and reports no vulnerability for it. */
 export function judge(dependencies: readonly Dependency[]): Verdict {
   const known = dependencies.flatMap((each) => ('vulns' in each ? [each] : []));
   const skipped = [...new Set(dependencies.flatMap((each) => ('vulns' in each ? [] : [each.name])))];

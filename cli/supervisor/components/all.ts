@@ -11,7 +11,7 @@ export type ComponentName = (typeof COMPONENTS)[number];
 
 export type Components = { components: Component[]; notes: string[] };
 
-/** The components of this deployment: what the configuration names as already running is not ours to start. */
+/** Returns the components of this deployment, without those that the configuration names as already running. */
 export function componentsOf(plan: Plan, only: readonly ComponentName[] = COMPONENTS): Components {
   const { config } = plan;
   const notes: string[] = [];

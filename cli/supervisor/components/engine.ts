@@ -7,7 +7,7 @@ import { environment, type Component } from '../component.ts';
 import { deviceOf } from '../device.ts';
 import type { Plan } from '../plan.ts';
 
-/** Our own vLLM, on a Unix socket: its control routes carry no authentication, and no sandbox can reach it there. */
+/** Returns our own vLLM. It listens on a Unix socket that no sandbox can reach, because its control routes have no authentication. */
 export function engine(plan: Plan): Component {
   const { engineSocket: socket, config } = plan;
   return {
@@ -45,10 +45,10 @@ export function engine(plan: Plan): Component {
   };
 }
 
-/** vLLM's own would spin on a second core, and start a third process. */
+/** Returns the arguments for our executor on a CPU. vLLM's own would spin on a second core and start a third process. */
 export const executorOn = (device: 'cpu' | 'cuda'): string[] => (device === 'cpu' ? ['--distributed-executor-backend', 'trialgate_gpu.vllm_executor.InProcessExecutor'] : []);
 
-/** What vLLM calls the output head's dtype; a run whose `head_dtype` is another one refuses this engine. */
+/** Returns vLLM's arguments for the output head's dtype. A run with another `head_dtype` refuses this engine. */
 export const headArguments = (dtype: 'model' | 'float32'): string[] => (dtype === 'float32' ? ['--hf-overrides', '{"head_dtype": "float32"}'] : []);
 
 function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
@@ -70,7 +70,7 @@ function engineEnvironment(plan: Plan): NodeJS.ProcessEnv {
   });
 }
 
-/** The status of GET /health on a Unix socket. Rejects when nothing answers within 5 s. */
+/** Returns the status of GET /health on a Unix socket. Rejects when nothing answers within 5 s. */
 export async function healthOf(socketPath: string, signal: AbortSignal): Promise<number> {
   const dispatcher = new Agent({ connect: { socketPath }, headersTimeout: 5000, bodyTimeout: 5000 });
   try {

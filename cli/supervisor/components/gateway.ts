@@ -3,7 +3,7 @@ import { environment, type Component } from '../component.ts';
 import type { OwnGateway } from '../gateways.ts';
 import type { Plan } from '../plan.ts';
 
-/** Node's default lets young objects take hundreds of megabytes; in MiB, of which V8 uses up to three times as many. */
+/** Limits the memory of young objects, which takes hundreds of megabytes by default. The value is in MiB; V8 uses up to three times as much. */
 export const GATEWAY_HEAP = ['--max-semi-space-size=32'];
 
 export function gateway(plan: Plan, { name, port, url }: OwnGateway): Component {

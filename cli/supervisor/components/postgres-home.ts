@@ -13,11 +13,11 @@ export type PostgresHome = {
   data: string;
   binaries: string;
   user?: typeof NOBODY;
-  /** Why it is not in the deployment's folder, for a person. */
+  /** Tells a person why the data or programs are not in their usual folder, or null if they are. */
   note: string | null;
 };
 
-/** Where PostgreSQL's binaries and data are, and as whom it runs. Makes the data folder. */
+/** Returns the folders of PostgreSQL's binaries and data, and its user. Makes the data folder. */
 export function postgresHome(home: string): PostgresHome {
   const binaries = installedBinaries();
   const data = homeFolders(home).postgres;
@@ -29,7 +29,7 @@ export function postgresHome(home: string): PostgresHome {
   mkdirSync(home, { recursive: true });
   const dataHere = reaches(home);
   const ownData = dataHere ? data : path.join(elsewhere, 'data');
-  // PostgreSQL's user must pass through its parents; the folder itself is its own.
+  // PostgreSQL's user must be able to enter the parent folders. The data folder itself belongs to that user.
   mkdirSync(path.dirname(ownData), { recursive: true, mode: 0o755 });
   if (!dataHere && existsSync(data)) move(data, ownData);
   if (!existsSync(ownData)) mkdirSync(ownData, { mode: 0o700 });
@@ -66,7 +66,7 @@ function installedBinaries(): string {
   );
 }
 
-/** Whether PostgreSQL's user can enter `folder`: asked of the kernel, as that user. */
+/** True when PostgreSQL's user can enter `folder`. The kernel decides this, as that user. */
 export function reaches(folder: string): boolean {
   return spawnSync('/bin/sh', ['-c', 'cd "$1"', 'sh', folder], { ...NOBODY, cwd: '/', stdio: 'ignore' }).status === 0;
 }

@@ -13,7 +13,7 @@ import { postgresHome, type PostgresHome } from './postgres-home.ts';
 
 const run = promisify(execFile);
 
-/** Our own PostgreSQL: loopback only, password only, no socket file. */
+/** Returns our own PostgreSQL. It listens only on loopback, has no socket file, and requires a password. */
 export function postgres(plan: Plan): Component & { note: string | null } {
   const home = postgresHome(plan.config.home);
   const port = plan.ports.postgres;
@@ -41,7 +41,7 @@ export function postgres(plan: Plan): Component & { note: string | null } {
       await requireDatabase(plan.databaseUrl);
     },
     readyWithinMs: 120_000,
-    // A fast shutdown: clients are cut off, data is flushed.
+    // SIGINT is PostgreSQL's fast shutdown: it disconnects clients and flushes its data.
     stopSignal: 'SIGINT',
     stopWithinMs: 20_000,
   };
@@ -52,9 +52,9 @@ function settings(port: number, gateways: number): string[] {
     port,
     listen_addresses: LOOPBACK,
     unix_socket_directories: '',
-    // Each gateway's pool, and what the rest of a deployment opens.
+    // Enough for each gateway's pool and the rest of the deployment.
     max_connections: 190 + 10 * gateways,
-    // Under the data folder and cleared at each start; what a kill leaves in /dev/shm stays there.
+    // Files in the data folder are removed at each start. Files in /dev/shm would stay after a kill.
     dynamic_shared_memory_type: 'mmap',
   };
   return Object.entries(values).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
@@ -62,7 +62,7 @@ function settings(port: number, gateways: number): string[] {
 
 async function initialise(home: PostgresHome, password: string): Promise<void> {
   const own = home.user;
-  // What an interrupted initdb left, and it refuses to reuse.
+  // initdb refuses a folder with files of an interrupted initdb.
   await clear(home.data, own);
   const passwordFile = path.join(home.data, '..', `.pw-${process.pid}`);
   writeFileSync(passwordFile, password, { mode: 0o600 });
@@ -84,12 +84,12 @@ async function initialise(home: PostgresHome, password: string): Promise<void> {
   }
 }
 
-/** Empties the folder and keeps it: its owner stays. */
+/** Empties the folder. The folder itself stays, with its owner. */
 async function clear(data: string, own: PostgresHome['user']): Promise<void> {
   await run('/bin/sh', ['-c', 'cd "$1" && rm -rf ./* ./.[!.]*', 'sh', data], { cwd: '/', ...own });
 }
 
-/** A server that outlived its supervisor is ended; a lock file of a dead one is removed (its pid may be another's by now). */
+/** Ends a server that outlived its supervisor, and removes the lock file of a dead one, whose pid may now belong to another process. */
 async function endStale(data: string): Promise<void> {
   const file = path.join(data, 'postmaster.pid');
   if (!existsSync(file)) return;

@@ -7,7 +7,7 @@ import { temporalCli } from './temporal.ts';
 
 type Polled = { queue: string; type: 'workflow' | 'activity' };
 
-/** `workflows` and `activities` in processes of their own: either may die without the other. */
+/** Returns the worker for workflows or for activities. They are separate processes, so that one may die without the other. */
 export function worker(plan: Plan, only: 'workflows' | 'activities'): Component {
   const type = only === 'workflows' ? 'workflow' : 'activity';
   return polling(plan, `${type}-worker`, { queue: 'trialgate', type }, only === 'workflows' ? ['temporal'] : ['temporal', 'postgres'], {
@@ -51,7 +51,7 @@ export function gpuWorkerLaunch(options: { temporalAddress: string; home: string
   };
 }
 
-/** A worker is ready when Temporal has seen its process poll the queue. */
+/** Returns a worker's component. It is ready when Temporal has seen its process poll the queue. */
 function polling(plan: Plan, name: string, polled: Polled, needs: string[], launch: Launch): Component {
   return {
     name,
