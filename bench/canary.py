@@ -1,4 +1,4 @@
-"""Shows what the canary tells of an engine with the right weights, and of engines with wrong ones (real vLLM, CPU).
+"""Shows the canary's difference for an engine with the right weights and for engines with wrong ones (real vLLM, CPU).
 
 A small real model makes one train step; version N is N such updates beyond the base model. vLLM is given the newest
 version, earlier ones, and the newest with one fault. Each row compares vLLM's log-probabilities of the canary with the

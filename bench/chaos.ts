@@ -1,19 +1,20 @@
 /**
- * Training runs under random SIGKILLs, SIGSTOPs longer than the heartbeat, full disks and cut connections over every process:
- * how many finish, how long they take to go on, how much is done again, and whether invariants 1, 5, 6, 7 and 11 hold in each.
- * PostgreSQL, Temporal, gateway, workers, sandboxes, agents, verifiers, supervisor and trainer are real; the engine is a small
- * process that makes its replies up, and the model has some 50,000 random weights.
+ * Runs training under random SIGKILLs, SIGSTOPs longer than the heartbeat, full disks and cut connections, on every process. Shows
+ * how many runs finish, how long they take to go on, how much work is repeated, and whether invariants 1, 5, 6, 7 and 11 hold in each.
+ * PostgreSQL, Temporal, gateway, workers, sandboxes, agents, verifiers, supervisor and trainer are real. The engine is a small
+ * process that invents its replies, and the model has some 50,000 random weights.
  *
  * A fault strikes up to 5 s after the run has recovered from the one before; one in four comes with a second one.
- * `went on`: seconds from the fault's end (the kill, SIGCONT, the disk's room, the link's mending) until the store says that
- * the run finished something: a trial, a group, a batch, a train step, a publication, an iteration, itself. `again`: attempts
- * beyond the first, of all trials or train steps.
+ * `went on`: seconds from the fault's end (the kill, SIGCONT, free disk space, the restored link) until the store shows that the
+ * run finished something: a trial, a group, a batch, a train step, a publication, an iteration, or itself. `again`: the share of
+ * trials or train steps with attempts beyond the first.
  *
  *   node bench/chaos.ts --runs 50 --seed 1
  *
- * A minute a run, --beside 2 at a time. --faults is how many a run has; --settings 'carry-over|cancel' takes the runs' settings whose
- * names match, in turns (bench/chaos/settings.ts); --only 'kill (gateway|engine)' takes the faults whose names match, --logs FOLDER
- * keeps the logs of runs where something does not hold. Results of fewer runs than 50, or of a part, are printed and not kept. Ctrl-C ends what it started.
+ * A run takes about a minute; --beside 2 runs two at a time. --faults sets the number of faults in a run. --settings 'carry-over|cancel'
+ * selects the runs' settings whose names match (bench/chaos/settings.ts), used in turns. --only 'kill (gateway|engine)' selects the faults
+ * whose names match. --logs FOLDER keeps the logs of runs in which an invariant does not hold. Results of fewer than 50 runs, or of a
+ * selection, are printed but not kept. Ctrl-C ends everything that it started.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -41,7 +42,7 @@ const { runs: count, seed, faults: perRun, iterations, settings, beside, logs, o
   logs: null,
   only: '',
 });
-/** From so many runs on the results take the place of those before. */
+/** Results of at least this number of runs replace the kept ones. */
 const KEPT = 50;
 const signal = untilSignalled();
 const start = performance.now();
@@ -71,7 +72,7 @@ const lane = async (): Promise<void> => {
       say(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
       if (isSound(outcome)) continue;
       if (logs !== null) await deployment.copyLogs(join(logs, run));
-      // What went wrong in one is not another's.
+      // After a failed run the next one gets a fresh deployment, so that it is not affected.
       await drop();
     }
   } finally {

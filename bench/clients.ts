@@ -1,9 +1,9 @@
 /**
  * Runs other people's agents and SDKs against the gateway, each with its own home, and shows their requests and the gateway's record of them.
  * `toy` is an engine that gives each client the replies it needs to use its tools and finish. A table shows by mode whether its calls are trained. `vllm` is the real engine with SmolLM2, whose
- * text at such prompts is nonsense, with replies of a few tokens at temperature 0 and without token-in: what each client was answered is
- * compared with what vLLM itself answers to the same requests. A client that calls no tool there asks once; so each has its session of
- * several turns with tools before the toy engine too, and both are asked for each of that session's requests.
+ * text for such prompts is nonsense, with replies of a few tokens at temperature 0 and without token-in. Each client's answers are
+ * compared with vLLM's own answers to the same requests. With vLLM a client calls no tool and makes one request only, so each client's
+ * session of several turns with tools on the toy engine is also replayed to both.
  *
  *   node bench/clients.ts --engine toy
  *   node bench/clients.ts --engine vllm --only mini-swe-agent,langgraph,aider
@@ -74,7 +74,7 @@ async function besideReal(vllm: string, client: Client, { url }: NodeGateway): P
   return [protocols.join(' '), exitOf(ran), ...[...alone, ...turns].map(String), (ran.seconds + played.ran.seconds).toFixed(0)];
 }
 
-/** How many answers are equal, refusals among them; the others are told at the end. */
+/** Returns the number of equal answers, refusals included. The different ones are printed at the end. */
 function equalIn({ name }: Client, compared: readonly Compared[]): number {
   const others = compared.filter(differs);
   differences.push(...others.map((each) => `${name}, ${each.what}: ${firstDifference(each)}`));

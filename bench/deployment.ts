@@ -6,7 +6,7 @@ import { deviceOf } from '../cli/supervisor/device.ts';
 import { untilSignalled } from '../cli/signals.ts';
 import { withTemporaryStack } from '../cli/testing/temporary-deployment.ts';
 
-/** A whole deployment in a folder of its own, on free ports, while `body` measures; stopped by a signal too. */
+/** Runs `body` with a complete deployment in a temporary folder on free ports. A signal stops it, too. */
 export async function withStack<T>(body: (connected: Connected, stack: Stack, signal: AbortSignal) => Promise<T>): Promise<T> {
   const signal = untilSignalled();
   return withTemporaryStack((stack) => withDeployment(stack.plan.config, (connected) => body(connected, stack, signal)), signal);
@@ -15,7 +15,7 @@ export async function withStack<T>(body: (connected: Connected, stack: Stack, si
 type Provenance = { command: string; machine: string; date: string; commit: string };
 let begun: Provenance | undefined;
 
-/** What a result file begins with: the command, the machine, and the date and commit of when it was first asked. */
+/** Returns the head of a result file: the command, the machine, and the date and commit at the first call. */
 export function provenance(): Provenance {
   const [cpu] = cpus();
   return (begun ??= {
@@ -26,7 +26,7 @@ export function provenance(): Provenance {
   });
 }
 
-/** With `-dirty` where the code is not what was committed. */
+/** Returns the commit, with `-dirty` when the code differs from it. */
 function commitOf(): string {
   const git = (...args: string[]) => execFileSync('git', args, { encoding: 'utf8' }).trim();
   return git('rev-parse', '--short', 'HEAD') + (git('status', '--porcelain', '--', ':/', ':!/bench/results', ':!*.md') === '' ? '' : '-dirty');

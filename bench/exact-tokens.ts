@@ -1,7 +1,7 @@
 /**
- * Random conversations with tool calls, unicode, special tokens written as text, several replies a request, texts that are
- * completed, forks and edited histories, plain and streamed: how many records or samples differ from what the agent saw, or from what the engine was given and gave.
- * `toy` is a fake engine whose text does not tokenise back, and which says what it was given; `vllm` is the real one.
+ * Makes random conversations with tool calls, unicode, special tokens written as text, several replies a request, text completions,
+ * forks and edited histories, plain and streamed. Counts records and samples that differ from what the agent saw, or from the engine's input and output.
+ * `toy` is a fake engine whose text does not tokenise back to the same ids and which reports its input; `vllm` is the real one.
  *
  *   node bench/exact-tokens.ts --engine toy --conversations 100000
  *   node bench/exact-tokens.ts --engine vllm --conversations 2000
@@ -59,7 +59,7 @@ async function converseAll(place: Place, from: number, to: number): Promise<void
   await Promise.all(Array.from({ length: concurrency }, lane));
 }
 
-/** Half of them with an engine that parses tool calls, where streams are made of whole replies; half with one that does not. Half of each reply's tokens are of the next version. */
+/** Runs half of the conversations with an engine that parses tool calls, where streams are made from whole replies, and half with one that does not. Half of each reply's tokens have the next version. */
 async function overToy(): Promise<void> {
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
@@ -80,7 +80,7 @@ async function overToy(): Promise<void> {
   }
 }
 
-/** It takes tool calls out of the text. */
+/** Runs with vLLM, whose parsers take tool calls out of the text. */
 async function overVllm(): Promise<void> {
   const signal = untilSignalled();
   const postgres = await TestPostgres.create();

@@ -1,11 +1,11 @@
 /**
- * A gateway whose agents send spoiled requests and whose engine sends spoiled replies, then schemathesis on its API's document:
- * how often something happens that nobody foresaw, reaches another trial, or stays in memory. PostgreSQL is real.
+ * Fuzzes a gateway with malformed requests of agents and malformed replies of the engine, then runs schemathesis on its API document.
+ * Counts unexpected failures, leaks to other trials, and memory that is not freed. PostgreSQL is real.
  *
  *   node bench/fuzz.ts --rounds 700 --seed 7
  *
- * --runtime workerd asks a Worker instead of the gateway on Node. `memory grew`: on Node the heap once its garbage is collected,
- * in workerd, which cannot be asked to, all that is resident.
+ * --runtime workerd tests a Worker instead of the gateway on Node. `memory grew` is the growth of the heap after a garbage collection on
+ * Node. workerd has no such command, so there it is the growth of all resident memory.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -27,7 +27,7 @@ const options = optionsOf(import.meta.url, { rounds: 700, seed: Date.now() % 1_0
 const { seed, runtime } = options;
 const signal = untilSignalled();
 console.log(`seed ${seed}`);
-/** How much the memory of a process that keeps nothing may differ, in bytes: of fewer calls the growth says nothing; workerd collects garbage when it likes. */
+/** The growth in bytes that a process without leaks may show. workerd collects garbage at any time, so it may show more. */
 const NOISE: Record<string, number> = { node: 48 * 2 ** 20, workerd: 192 * 2 ** 20 };
 
 await using stack = new AsyncDisposableStack();

@@ -1,6 +1,6 @@
 /**
- * Agents that hang up at random moments: how long until the engine sees its request cancelled, and how the call is recorded.
- * The gateway is a process of its own; the time includes the agent's closing, the gateway's noticing and the engine's noticing.
+ * Runs agents that hang up at random moments. Shows how long it takes until the engine's request is cancelled, and how the call is
+ * recorded. The gateway is a separate process. The time includes the agent's close and its detection by gateway and engine.
  *
  *   node bench/hang-up.ts --hang-ups 400
  */
@@ -33,6 +33,6 @@ const text = table(
 console.log(text);
 mkdirSync(join(REPOSITORY, 'bench/results'), { recursive: true });
 writeFileSync(join(REPOSITORY, 'bench/results/hang-up.txt'), `${JSON.stringify(provenance(), null, 2)}\n\n${text}\n`);
-// While the engine is at work, nothing else than the agent's leaving can end a call.
+// While the engine works, only the agent's hang-up can end a call.
 const isWrong = ({ at, ms, status }: HangUp) => status === 'failed' || (ms ?? 0) > LIMIT_MS || (at !== null && ms !== null && status !== 'cancelled');
 process.exitCode = hangUps.some(isWrong) ? 1 : 0;

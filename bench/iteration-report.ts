@@ -1,20 +1,20 @@
 import { median } from '../cli/show/statistics.ts';
 import { table } from '../cli/show/table.ts';
 
-/** One iteration in wall seconds, beside the same requests sent straight to the engine and the train step alone. */
+/** The wall seconds of one iteration, of the same requests sent directly to the engine, and of the train step alone. */
 export type IterationRow = {
   iteration: number;
   trialgate: number;
   direct: number;
   train: number;
-  /** Trialgate's seconds over `direct` + `train`. */
+  /** Trialgate's seconds divided by `direct` + `train`. */
   ratio: number;
   tokens: number;
-  /** By phase. */
+  /** The seconds of each phase. */
   seconds: Record<string, number>;
 };
 
-/** The table of `bench/results/iteration.txt`, and its medians. */
+/** Returns the table of `bench/results/iteration.txt` with its medians. */
 export function iterationReport(rows: IterationRow[], trl: { seconds: number }[]): string {
   const f = (value: number) => value.toFixed(1);
   const text = table(

@@ -1,6 +1,6 @@
 /**
- * What Trialgate adds to an iteration: its wall time beside the same requests sent straight to the engine plus the train step
- * alone, in the same deployment; and beside TRL's GRPOTrainer with `--trl STEPS`.
+ * Measures what Trialgate adds to an iteration: compares its wall time with the same requests sent directly to the engine plus the
+ * train step alone, in the same deployment, and with TRL's GRPOTrainer if `--trl STEPS` is given.
  *
  *   node bench/iteration.ts --iterations 5 --trl 3
  */
@@ -28,7 +28,7 @@ const options = optionsOf(import.meta.url, { iterations: 5, trl: 0 });
 const RUN = 'bench-iteration';
 const results = join(REPOSITORY, 'bench/results');
 
-/** The recorded requests again, at once, each as long as its recorded reply. Returns wall seconds. */
+/** Sends the recorded requests again, all at once, each with the length of its recorded reply. Returns the wall seconds. */
 async function sendDirect(engine: string, recorded: { request: JsonObject; tokens: number }[], salt: string): Promise<number> {
   const socketPath = engine.replace(/^unix:/, '');
   const dispatcher = new Agent({ connect: { socketPath }, connections: 128, headersTimeout: 0, bodyTimeout: 0 });
@@ -57,7 +57,7 @@ async function requestsOf(db: Database, iteration: number) {
   return completed.map(({ request, completionTokenIds: ids }) => ({ request, tokens: ids?.length ?? 0 }));
 }
 
-/** From the start of one iteration to that of the next (of the last: to its own end), whatever happens in between. */
+/** Returns the seconds from the start of an iteration to the start of the next, or to its own end for the last one. */
 async function wallSeconds(db: Database, iteration: number): Promise<number> {
   const takes = await db.select().from(iterations).where(eq(iterations.runId, RUN)).orderBy(asc(iterations.iteration));
   const end = takes[iteration + 1]?.openedAt ?? takes[iteration]?.endedAt;

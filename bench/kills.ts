@@ -1,7 +1,7 @@
 /**
- * SIGKILL of the gateway, again and again, while agents ask through it, plain and streamed, and try again as SDKs do: how many
- * replies that an agent saw end are not in the record, and how many requests are in it twice. PostgreSQL and the gateway's
- * process are real; the engines are toys that log what they sampled.
+ * Kills the gateway repeatedly with SIGKILL while agents make calls, plain and streamed, and retry as SDKs do. Counts replies that an
+ * agent received to their end but that are not recorded, and requests that are recorded twice. PostgreSQL and the gateway's process
+ * are real; the engines are toys that log what they sampled.
  *
  *   node bench/kills.ts --kills 100
  */

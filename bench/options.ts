@@ -8,8 +8,8 @@ type Default = number | string | null;
 type Given<T extends Record<string, Default>> = { [Key in keyof T]: T[Key] extends number ? number : T[Key] extends string ? string : string | null };
 
 /**
- * What a benchmark was told: a number where its default is one, else text; null where it has none.
- * `--help` prints the comment at the head of its file and the defaults, and ends the process; so does what cannot be read.
+ * Parses a benchmark's options. An option is a number if its default is one, otherwise text, or null if it is not given and has no
+ * default. `--help` and an invalid option print the comment at the head of the file with the defaults, and end the process.
  */
 export function optionsOf<const T extends Record<string, Default>>(file: string, defaults: T): Given<T> {
   provenance();

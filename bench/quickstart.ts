@@ -1,5 +1,5 @@
 /**
- * From a clean clone to the end of the quickstart: total seconds, and where they go.
+ * Measures the seconds from a clean clone to the end of the quickstart, in total and by part.
  *
  *   node bench/quickstart.ts --iterations 3
  */

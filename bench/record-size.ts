@@ -1,6 +1,6 @@
 /**
- * How much a trial's record takes in PostgreSQL (`pg_total_relation_size`), beside its distinct content (4 bytes a token id and a
- * log-probability, UTF-8 of distinct messages) and beside storing each call whole.
+ * Measures the size of a trial's record in PostgreSQL (`pg_total_relation_size`). Compares it with the trial's distinct content (4 bytes
+ * for each token id and log-probability, UTF-8 of distinct messages) and with storing each call whole.
  *
  *   node bench/record-size.ts --trials 20 --turns 50 --tokens 30000
  */
@@ -28,7 +28,7 @@ const { trials, turns, tokens } = optionsOf(import.meta.url, { trials: 20, turns
 
 const SYLLABLES = 'ba de ki lo mu na pe ri so tu va xe yo zi ar el in os un qu'.split(' ');
 
-/** A trial of `turns` calls whose last context has `tokens` tokens, a third of them sampled; about four letters a token. */
+/** Yields a trial of `turns` calls. Its last context has `tokens` tokens, a third of them sampled, with about four letters a token. */
 function* conversation(seed: number): Generator<{ request: JsonObject; response: JsonObject; prompt: number[]; completion: number[] }> {
   const random = generator(seed);
   const ids = (count: number) => Array.from({ length: count }, () => Math.floor(random() * 150_000));
@@ -74,7 +74,7 @@ async function record(db: Database, trialId: string, seed: number): Promise<void
     distinct.logprobs += 4 * completion.length;
     last = prompt.length + completion.length;
     for (const message of [...(request.messages as JsonObject[]), { role: 'assistant', content: (response.choices as { message: { content: string } }[])[0]?.message.content }]) messages.add(JSON.stringify(message));
-    // Each call whole, as a recorder that knows nothing of conversations would have it.
+    // Store each call whole, as a recorder without conversations would.
     await db.execute(sql`insert into whole values (${id}, ${JSON.stringify(request)}, ${JSON.stringify(response)}, ${Buffer.from(Int32Array.from(prompt).buffer)}, ${Buffer.from(choice.completionTokenIds.buffer)}, ${Buffer.from(choice.logprobs.buffer)})`);
   }
   distinct.ids += 4 * last;

@@ -1,6 +1,6 @@
 /**
- * Where the time of a rollout phase goes: when its trials open, ask, are answered and are sealed, and which processes use the
- * processor meanwhile. Linux only: from /proc.
+ * Shows where the time of a rollout phase goes: when its trials open, make calls, get replies and are sealed, and which processes use
+ * the processor meanwhile. Needs Linux, because it reads /proc.
  *
  *   node bench/rollout-profile.ts --iterations 3
  */
@@ -34,7 +34,7 @@ const NAMES: [RegExp, string][] = [
   [/rollout-profile/, 'this benchmark'],
 ];
 
-/** Seconds of processor time by kind of process so far. What a process's ended children used counts as `sandboxes and others`. */
+/** Returns the seconds of processor time so far by kind of process. The time of ended children counts as `sandboxes and others`. */
 function processorSeconds(): Map<string, number> {
   const seconds = new Map<string, number>();
   const add = (name: string, ticks: number) => seconds.set(name, (seconds.get(name) ?? 0) + ticks / TICKS_A_SECOND);
@@ -47,7 +47,7 @@ function processorSeconds(): Map<string, number> {
       add(NAMES.find(([pattern]) => pattern.test(command))?.[1] ?? rest, (user ?? 0) + (system ?? 0));
       add(rest, (childUser ?? 0) + (childSystem ?? 0));
     } catch {
-      continue; // It ended meanwhile.
+      continue; // The process ended meanwhile.
     }
   }
   return seconds;

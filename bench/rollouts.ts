@@ -1,4 +1,4 @@
-/** Rollouts under a heavy tail, and how their workflows' histories grow. See --help. */
+/** Measures rollouts under a heavy tail, and how their workflows' histories grow. See --help. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';

@@ -1,7 +1,7 @@
 /**
- * Measures the cost of a sandbox's own network: starts of a command that ends at once, and an agent's calls to a gateway that answers at once. Each
- * round tries all networks in turn, so that other load on this machine affects all of them: `host` (the baseline), `none` (only the namespace, as
- * a verifier has it), `gateway` (namespace, relay and forwarder, as an agent has it).
+ * Measures the cost of a sandbox's own network: the start of a command that ends at once, and an agent's calls to a gateway that answers
+ * at once. Each round tries all networks in turn, so that other load on this machine affects all of them: `host` (the baseline), `none`
+ * (only the namespace, as for a verifier), `gateway` (namespace, relay and forwarder, as for an agent).
  *
  *   node bench/sandbox.ts --rounds 30 --calls 300
  *

@@ -1,4 +1,4 @@
-"""A train step beside TRL's on the same merged trajectories: seconds, and the peak memory of each process.
+"""Compares a train step with TRL's on the same merged trajectories: seconds, and the peak memory of each process.
 
     .trialgate/venv/bin/python bench/trl_baseline.py --make-environment .trialgate/bench-venv
     PYTHONPATH=gpu-workers .trialgate/bench-venv/bin/python bench/step_time.py --out bench/results/step-time.txt
@@ -35,7 +35,7 @@ Say = Callable[[dict[str, Any]], None]
 
 
 def trajectories(prompt: int, vocabulary: int) -> dict[str, Any]:
-    """One prompt; for each trial its other tokens, which of them were sampled, and its reward."""
+    """One prompt, and for each trial its other tokens, which of them were sampled, and its reward."""
     draw = np.random.default_rng(prompt)
     tokens = 2 * TURNS * TURN_TOKENS
     return {
@@ -47,7 +47,7 @@ def trajectories(prompt: int, vocabulary: int) -> dict[str, Any]:
 
 
 def record(given: dict[str, Any], model: str, folder: Path) -> None:
-    """Adds the model's own log-probabilities, in place of those that an engine would have recorded."""
+    """Adds the model's own log-probabilities in place of an engine's recorded ones."""
     import torch
     from trialgate_gpu.head import token_logprobs
     from trialgate_gpu.pack import chain, make_packs
@@ -156,7 +156,7 @@ def measure_trl(model: str, folder: Path, steps: int, say: Say, corrected: bool)
         callbacks=[Turns()],
     )
     if corrected:
-        # The branch that TRL takes when vLLM samples. The trajectories are there, so no engine needs its weights.
+        # This is TRL's branch for sampling with vLLM. The trajectories exist already, so no engine needs the weights.
         trainer.use_vllm, trainer._last_loaded_step = True, -1
         trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
     say({})
@@ -174,7 +174,7 @@ def peak_bytes() -> int:
 
 
 def child(name: str, model: str, folder: Path, steps: int) -> None:
-    """Says a line of JSON when it is ready, and after each step. What libraries print goes to the standard error."""
+    """Prints a line of JSON when it is ready and after each step. Output of libraries goes to standard error."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

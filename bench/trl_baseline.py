@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer on the bundled single-turn tasks: the curve that Trialgate is compared with.
+"""Runs TRL's GRPOTrainer on the bundled single-turn tasks, for the curve that Trialgate is compared with.
 
     .trialgate/bench-venv/bin/python bench/trl_baseline.py --steps 14 --out bench/results/trl.jsonl
 
@@ -29,7 +29,7 @@ VERIFIER_SECONDS = 30
 
 
 def make_environment(folder: Path) -> None:
-    """A virtual environment with TRL that also sees this one's packages (torch, transformers)."""
+    """Makes a virtual environment with TRL that also sees this environment's packages (torch, transformers)."""
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     site = subprocess.check_output(
@@ -42,7 +42,7 @@ def make_environment(folder: Path) -> None:
 
 
 def code_block(reply: str) -> str | None:
-    """The first closed block, as the `oneshot` agent reads it."""
+    """Returns the first closed code block, as the `oneshot` agent does."""
     parts = reply.split(FENCE, 2)
     if len(parts) < 3:
         return None
@@ -73,7 +73,7 @@ def reward(task: Path, reply: str) -> float:
 
 
 class StepLog:
-    """Counts what the reward function sees between two optimiser steps, and writes it as a line."""
+    """Counts the rewards between two optimiser steps and writes them as a line."""
 
     def __init__(self, out: TextIO) -> None:
         self.out = out

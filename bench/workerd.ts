@@ -1,7 +1,7 @@
 /**
- * The gateway in workerd beside the gateway on Node: how large the Worker is, how soon each serves, and what a call costs through
- * each, with the same engine, PostgreSQL (fsync on) and client. This is workerd on one machine, not Cloudflare's edge: each request
- * opens a connection to PostgreSQL, where Hyperdrive keeps a pool of them, and `GET /health` is the part without.
+ * Compares the gateway in workerd with the gateway on Node: the Worker's size, the time until each serves, and the cost of a call, with
+ * the same engine, PostgreSQL (fsync on) and client. This is workerd on one machine, not Cloudflare's edge: each request opens a
+ * connection to PostgreSQL, where Hyperdrive would keep a pool. `GET /health` shows the cost without a connection.
  *
  *   node bench/workerd.ts --seconds 5 --starts 10
  */
@@ -33,7 +33,7 @@ const SECRET = 'a secret of sixteen characters';
 const CONNECTIONS = [1, 16];
 const median = (numbers: number[]) => numbers.toSorted((a, b) => a - b)[Math.floor(numbers.length / 2)] ?? NaN;
 
-/** Milliseconds from the start of a process to its first answer. */
+/** Returns the milliseconds from the start of a process to its first answer. */
 async function startUps(start: Start): Promise<number[]> {
   const times: number[] = [];
   for (let i = 0; i < options.starts; i++) {
@@ -49,7 +49,7 @@ async function startUps(start: Start): Promise<number[]> {
 
 type Ask = (lane: number) => Promise<Response>;
 
-/** Each connection asks again when it has its reply. The first second is not counted. */
+/** Makes calls on these connections, each again after its reply. The first second is not counted. */
 async function load(ask: Ask, connections: number): Promise<{ rate: number; p50: number }> {
   const from = performance.now() + 1_000;
   const until = from + options.seconds * 1000;

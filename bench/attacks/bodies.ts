@@ -1,7 +1,7 @@
 /**
  * Attacks by request bodies (findings A4 and A9): one trial sends bodies that are expensive to parse, hash or store, while eight other trials
  * make 200 small calls a second. The table shows the others' calls just before and during each attack, the gateway's memory, and what was stored.
- * "longest turn" is the longest work of the gateway's event loop without a pause, in processor time, so other work of the machine does not count.
+ * "longest turn" is the longest turn of the gateway's event loop, in processor time, so other work of the machine does not count.
  * The first line shows what the machine alone costs: the same figures while two processes only compute, at the priorities of the attacker and of
  * the gateway's thread for large requests. Where that alone doubles the others' p99, this machine has too few processors to show more.
  * The gateway withstood an attack if the others' p99 stayed below twice that of the quiet time, the gateway lived, each answer was one that
@@ -156,7 +156,7 @@ async function whileOthersCompute(): Promise<string> {
   }
 }
 
-/** A gateway that has died does not answer the attacker either. */
+/** Returns the attacker's result when it does not end in time, for example because the gateway has died. */
 async function lateResult(): Promise<[Attacked]> {
   await new Promise((resolve) => setTimeout(resolve, 60_000).unref());
   return [{ statuses: {}, broken: 0, said: 'the attacker had no answer for a minute' }];
@@ -197,7 +197,7 @@ async function measure(trials: readonly Opened[], ms: number, paceMs = PACE_MS):
   return { count: took.length, p99: took[Math.ceil(0.99 * took.length) - 1] ?? Infinity, max: took.at(-1) ?? Infinity, failed, turn: longestTurn(since) };
 }
 
-/** The first line after `since` may count what was before. */
+/** Returns the longest turn since `since`. The first line after it is left out, because it may count earlier work. */
 function longestTurn(since: number): number {
   const lines = readFileSync(turnsFile, 'utf8').trim().split('\n').map((line) => line.split(' ').map(Number));
   return Math.max(0, ...lines.filter(([at = 0]) => at > since).slice(1).map(([, turn = 0]) => turn));

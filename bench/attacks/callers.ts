@@ -194,7 +194,7 @@ async function alternate(): Promise<void> {
     for (let i = 0; i < 40; i++) {
       const ms = await mustAnswer(i % 2 === 0 ? second : first, trialId, messages);
       messages.push({ role: 'user', content: `and ${i}` });
-      // The second gateway's first look reads the existing records.
+      // The second gateway's first calls read the existing records, so they are left out.
       if (i >= 4) times.push(ms);
     }
     return median(times);

@@ -69,7 +69,7 @@ async function leaving(here: Isolation, { attack, code }: (typeof LEFT)[number],
   });
 }
 
-/** This state is the same as after the death of the worker that made them. */
+/** Makes the sandboxes look as after the death of the worker that made them. */
 function disown(home: string): void {
   const { pid } = spawnSync('true');
   for (const file of globSync(join(home, 'sandboxes/.owners/*'))) writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), pid }));
@@ -77,7 +77,7 @@ function disown(home: string): void {
 
 const nameOf = (error: unknown): string => (error instanceof Error ? error.name : String(error));
 
-/** A13 */
+/** A13: An agent leaves very many folders. */
 async function manyFolders(here: Isolation, count: number): Promise<Attack> {
   return withSandbox(async (sandbox) => {
     const made = await shell(here, sandbox, python(`import os\nfor i in range(${count}): os.mkdir(str(i))`), { seconds: 300 });
@@ -145,7 +145,7 @@ async function openingDescriptors(here: Isolation): Promise<Attack> {
 /** The setting had another name in older commits. */
 const disk = (mb: number): object => ({ fileMb: mb, storageMb: mb });
 
-/** A12 */
+/** A12: An agent inherits open descriptors of the worker. */
 async function inheriting(here: Isolation): Promise<Attack> {
   return withSandbox(async (sandbox) => {
     const secret = join(sandbox.home, 'secret');
@@ -163,7 +163,7 @@ async function inheriting(here: Isolation): Promise<Attack> {
 /** System calls that the kernel itself must not answer, with their numbers on x86-64 and their arguments. */
 const CALLS = { unshare: [272, 0x10000000], keyctl: [250, 0, -2, 0], clone3: [435, 0, 0], io_uring_setup: [425, 1, 0], userfaultfd: [323, 1], name_to_handle_at: [303, -100, 0, 0, 0, 0], add_key: [248, 0, 0, 0, 0, 0], syslog: [103, 10, 0, 0] };
 
-/** A16: a call that the filter refuses fails with EPERM or ENOSYS before the kernel looks at its arguments. */
+/** A16: A call that the filter refuses fails with EPERM or ENOSYS before the kernel reads its arguments. */
 async function calling(here: Isolation): Promise<Attack> {
   const code = `import ctypes, errno, json
 libc = ctypes.CDLL(None, use_errno=True)

@@ -1,5 +1,5 @@
 /**
- * Loaded into a gateway by `--import`. Writes the longest work of its first thread without a pause, in milliseconds of processor time, to the
+ * Loaded into a gateway by `--import`. Writes the longest turn of its first thread's event loop, in milliseconds of processor time, to the
  * file that the URL names: one line for each quarter of a second, with the time of its end.
  */
 import { appendFileSync } from 'node:fs';

@@ -27,7 +27,7 @@ def save() -> None:
 
 
 def attempt(name: str, family: int, kind: int, address: object, data: bytes = b"") -> None:
-    """A target is reached if it answers a few bytes, or accepts a connection when nothing is sent."""
+    """True when a target answers a few bytes, or accepts a connection if nothing is sent."""
     with socket.socket(family, kind) as connection:
         connection.settimeout(1)
         try:
@@ -118,7 +118,7 @@ for name, port in TARGETS["udp"].items():
     attempt(f"udp {name}", socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", port), b"hello")
 for name, path in TARGETS["abstract"].items():
     attempt(f"abstract {name}", socket.AF_UNIX, socket.SOCK_STREAM, "\0" + path)
-# No packet is sent. An address that can be connected to has a route.
+# No packet is sent. A connect succeeds only if the address has a route.
 attempt("route outside", socket.AF_INET, socket.SOCK_DGRAM, ("192.0.2.1", 53))
 own_temporal()
 temporal_as_a_worker()

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { SOLUTIONS } from '../../tasks/solutions.ts';
 
-/** What stands in every reply: whether it solves its task, and a serial of its own. */
+/** The mark of every reply: right or wrong, and a serial number. */
 const MARK = /# (right|wrong) ([0-9a-f]{16})/;
 export type Mark = { right: boolean; serial: string };
 
@@ -10,7 +10,7 @@ export function markOf(text: string): Mark | null {
   return serial === undefined ? null : { right: word === 'right', serial };
 }
 
-/** A reply to a bundled task that solves it or does not, as chance decides; to anything else a reply that solves nothing. */
+/** Returns a reply that solves a bundled task or not, by chance. To anything else it returns a reply that solves nothing. */
 export function answerTo(messages: readonly { content?: unknown }[]): string {
   const name = /Write a Python function `(\w+)\(/.exec(String(messages[0]?.content))?.[1];
   const solution = SOLUTIONS[name?.replaceAll('_', '-') ?? ''];

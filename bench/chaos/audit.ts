@@ -14,7 +14,7 @@ import { hasStragglers, SETTINGS, type Settings } from './settings.ts';
 
 export type Audited = { db: Database; runId: string; iterations: number; settings: Settings; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
 
-/** Invariants 1, 5, 6, 7 and 11 of a run that ended, asked of the store, of the files, and of what its engine and an agent outside saw. Empty: all hold. */
+/** Checks invariants 1, 5, 6, 7 and 11 for a run that ended, in the store, the files, the engine's log and the replies of an agent outside. Returns the faults. */
 export async function auditChaos(run: Audited): Promise<string[]> {
   const { db, runId, iterations, settings, restarted } = run;
   const found = await Promise.all([
@@ -46,7 +46,7 @@ async function fencedAttempts({ db, runId, settings }: Audited): Promise<string[
     db.select({ id: calls.id }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
       .innerJoin(next, and(eq(next.trialId, calls.trialId), eq(next.attempt, sql`${calls.attempt} + 1`)))
       .where(and(ofRun, eq(calls.status, 'completed'), sql`${calls.endedAt} > ${next.openedAt}`)),
-    // Counted in the transaction that records.
+    // The transaction that records a call also counts it.
     db.select({ id: trials.id }).from(trials)
       .where(and(ofRun, sql`${trials.recorded} <> (select count(*) from ${calls} c where c.trial_id = ${trials.id} and c.attempt = ${trials.attempt})`)),
     db.select({ id: attempts.trialId }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId)).where(and(ofRun, isNull(attempts.endedAt))),
@@ -63,7 +63,7 @@ async function fencedAttempts({ db, runId, settings }: Audited): Promise<string[
   ];
 }
 
-/** The bundled agents and verifiers do not fail, and each reply says whether it is right: every reward is known. */
+/** Checks every reward. Each is known, because the bundled agents and verifiers do not fail and each reply says whether it is right. */
 async function onlyTheVerifierGivesRewards({ db, runId, settings }: Audited): Promise<string[]> {
   const rows = await db.select().from(trials).where(eq(trials.runId, runId));
   const ours = await db.select({ id: attempts.trialId }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId))
@@ -84,7 +84,7 @@ async function onlyTheVerifierGivesRewards({ db, runId, settings }: Audited): Pr
   return faults;
 }
 
-/** Beyond `auditRun`: what the rows name lies on the disk, whole, whatever was full or killed. */
+/** Checks, beyond `auditRun`, that every file that a row names is complete on the disk, whatever was full or killed. */
 async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
   const faults: string[] = [];
   const files = await db.select().from(batches).where(eq(batches.runId, runId));
@@ -102,7 +102,7 @@ async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
   return faults;
 }
 
-/** What the engine itself logged against what the calls say of it. */
+/** Compares the engine's own log with the recorded calls. */
 async function onePoolOneLabel({ db, runId, settings, engine }: Audited): Promise<string[]> {
   const faults = engine.flatMap(({ fault }) => (fault === undefined ? [] : [`invariant 11: the engine: ${fault}`]));
   const sampled = Map.groupBy(engine.filter(({ serial }) => serial !== undefined), ({ serial }) => serial);
@@ -110,7 +110,7 @@ async function onePoolOneLabel({ db, runId, settings, engine }: Audited): Promis
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'))).orderBy(asc(calls.seq));
   for (const { id, label, version, response } of rows) {
     const entries = sampled.get(markOf(String(response))?.serial ?? '') ?? [];
-    // The salt is the label at the call's start. With staleness weights may change between that and the first token, whose label the call carries.
+    // The salt is the label at the call's start. With staleness the weights may change before the first token, whose label the call has.
     const oldest = SETTINGS[settings]?.max_staleness === 0 ? (version ?? 0) : 0;
     const salts = Array.from({ length: (version ?? -1) + 1 - oldest }, (_, i) => encodeURIComponent(versionLabel(runId, oldest + i)));
     const isAsSaid = entries.some((each) => each.label === versionLabel(runId, version ?? -1) && salts.includes(each.salt ?? ''));
@@ -122,7 +122,7 @@ async function onePoolOneLabel({ db, runId, settings, engine }: Audited): Promis
   return [...faults, ...unconfirmed.map(({ id, version }) => `invariant 11: call ${id} was sampled from version ${version}, which no replica confirmed`)];
 }
 
-/** A straggler that its group or its run did not wait for; what the run's end cut has no outcome, for a resume to try it again. */
+/** True for a straggler that its group or run did not wait for. One that the run's end cut has no outcome, so that a resume tries it again. */
 const isCut = ({ outcome, reason }: { outcome: string | null; reason: string | null }): boolean =>
   outcome === null || (outcome === 'cancelled' && (reason === 'enough trials of the group had ended' || reason === 'older than the run allows'));
 

@@ -12,11 +12,11 @@ import { gpuWorker, worker } from '../../cli/supervisor/components/workers.ts';
 import { LOOPBACK } from '../../cli/supervisor/gateways.ts';
 import type { Plan } from '../../cli/supervisor/plan.ts';
 
-/** Where the links listen that can be cut, and what stands outside the deployment's folder. */
+/** The addresses of the links that can be cut, and the paths outside the deployment's folder. */
 export const wiring = z.object({ postgres: z.number(), temporal: z.number(), engine: z.string(), engineLog: z.string() });
 export type Wiring = z.output<typeof wiring>;
 
-/** A deployment's own components, but for the engine; all that they know of each other leads through links that can be cut. */
+/** Returns a deployment's own components with another engine. They reach each other through links that can be cut. */
 export const chaosComponents =
   (wires: Wiring) =>
   (plan: Plan): Components => {

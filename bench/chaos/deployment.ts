@@ -22,7 +22,7 @@ import { writeTinyModel } from './tiny-model.ts';
 
 export const COMPONENTS = ['postgres', 'temporal', 'gateway', 'engine', 'workflow-worker', 'activity-worker', 'gpu-worker'] as const;
 export const LINKS = ['postgres', 'temporal', 'gateway', 'engine'] as const;
-/** In MiB. `home` has Temporal's data, the logs, the sandboxes and the supervisor's state. */
+/** Sizes in MiB. `home` has Temporal's data, the logs, the sandboxes and the supervisor's state. */
 const DISKS = { home: 384, postgres: 768, checkpoints: 128, batches: 32 };
 export const DISK_NAMES = Object.keys(DISKS) as (keyof typeof DISKS)[];
 export type DiskName = keyof typeof DISKS;
@@ -30,13 +30,13 @@ export type LinkName = (typeof LINKS)[number];
 
 const UP_MS = 180_000;
 
-/** A whole deployment with a small engine, on links that can be cut and, where this machine lets us mount, on disks that can be full. */
+/** A complete deployment with a small engine, on links that can be cut and, if this machine permits mounts, on disks that can be full. */
 export class ChaosDeployment {
   readonly config: Deployment;
   readonly model: string;
   readonly engineLog: string;
   readonly links: Record<LinkName, Link>;
-  /** Null where nothing may be mounted. */
+  /** Null when this machine permits no mounts. */
   readonly disks: Record<DiskName, SmallDisk> | null;
   readonly #folder: string;
   readonly #env: NodeJS.ProcessEnv;
@@ -49,7 +49,7 @@ export class ChaosDeployment {
 
   static async create(signal: AbortSignal): Promise<ChaosDeployment> {
     const folder = await mkdtemp(join(tmpdir(), 'trialgate-chaos-'));
-    // PostgreSQL and the sandboxes are other users where we are root.
+    // PostgreSQL and the sandboxes run as other users when we are root.
     await chmod(folder, 0o755);
     const home = join(folder, 'home');
     const disks = (await SmallDisk.refusal()) === null ? await mountAll(home) : null;
@@ -89,7 +89,7 @@ export class ChaosDeployment {
     return deployment;
   }
 
-  /** Starts its supervisor, as `trialgate up`, and again when it could not start, as a person would until the disk has room; returns when all is ready. */
+  /** Starts the supervisor like `trialgate up`, repeatedly until the disk has room, as a person would. Returns when all is ready. */
   async up(signal: AbortSignal): Promise<void> {
     let child = this.#startSupervisor();
     for (const end = Date.now() + UP_MS; livingState(this.config.home)?.status !== 'ready'; await sleep(100, undefined, { signal })) {
@@ -114,7 +114,7 @@ export class ChaosDeployment {
     return process && isAlive(process) ? process : null;
   }
 
-  /** A component's process; resolves when it serves. */
+  /** Waits until a component serves and returns its process. */
   async serving(name: string, signal: AbortSignal): Promise<ProcessId> {
     for (const end = Date.now() + UP_MS; Date.now() < end; await sleep(100, undefined, { signal })) {
       const found = livingState(this.config.home)?.components.find((each) => each.name === name);
@@ -123,14 +123,14 @@ export class ChaosDeployment {
     throw new Error(`${name} does not serve again: ${readState(this.config.home)?.components.find((each) => each.name === name)?.detail}`);
   }
 
-  /** What its processes said. */
+  /** Copies the logs of its processes. */
   async copyLogs(to: string): Promise<void> {
     await cp(homeFolders(this.config.home).logs, to, { recursive: true });
     await cp(join(this.#folder, 'supervisor.log'), join(to, 'supervisor.log'));
     await cp(this.engineLog, join(to, 'engine.jsonl'));
   }
 
-  /** Stops it. Returns what went on running. */
+  /** Stops the deployment. Returns the processes that did not end. */
   async remove(): Promise<string[]> {
     await down(this.config.home);
     await Promise.all(Object.values(this.links).map((link) => link.close()));

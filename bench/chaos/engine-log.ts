@@ -3,13 +3,13 @@ import { z } from 'zod';
 
 const entry = z.object({
   at: z.number(),
-  /** The mark of what was sampled; absent: only the label changed. */
+  /** The serial number of the sampled reply. Absent when only the label changed. */
   serial: z.string().optional(),
   label: z.string().optional(),
-  /** `cache_salt` of what was sampled. */
+  /** The `cache_salt` of the sampled reply. */
   salt: z.string().optional(),
   weights: z.string().optional(),
-  /** What should never happen to an engine. */
+  /** An event that must never happen to an engine. */
   fault: z.string().optional(),
 });
 export type EngineEntry = z.output<typeof entry>;

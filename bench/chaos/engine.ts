@@ -1,7 +1,7 @@
 /**
- * A small engine's process on a Unix socket: a toy tokenizer and made-up replies, with the routes by which weights are published.
- * What it says of its weights comes from the checkpoint's own files: their bytes' checksum, and the canary that the trainer measured.
- * It logs what it sampled under which label, and what should never happen to an engine.
+ * Runs a small engine on a Unix socket, with a toy tokenizer, invented replies, and the routes for publications. It reports the
+ * checksum of the checkpoint's files and the canary that the trainer measured. It logs what it sampled under which label, and events
+ * that must never happen to an engine.
  *
  *   node bench/chaos/engine.ts SOCKET LOG
  */
@@ -52,7 +52,7 @@ async function control(path: string, body: unknown): Promise<unknown> {
       try {
         reload(reloading.parse(body).kwargs.weights_path);
       } catch (error) {
-        // As vLLM: a reload that fails ends it.
+        // Like vLLM, it ends when a reload fails.
         console.error(error);
         process.exit(1);
       }
@@ -87,7 +87,7 @@ function canary(body: unknown): unknown {
 
 rmSync(socket, { force: true });
 engine.context = 4096;
-// Nearly what the model's own random weights give, so that the trainer's ratios are sound.
+// Nearly the log-probability under the model's random weights, so that the trainer's ratios are near 1.
 engine.logprob = () => -Math.log(VOCABULARY);
 engine.answer = ({ messages, answer }) => answer ?? { text: answerTo(messages) };
 engine.route = (_method, path, body) => control(path.split('?')[0] ?? '', body);

@@ -9,10 +9,10 @@ export type Fault =
   | { kind: 'kill' | 'stop'; at: Process }
   | { kind: 'full disk'; at: DiskName }
   | { kind: 'cut'; at: LinkName };
-/** Milliseconds since 1970. */
+/** A fault that happened. Times are milliseconds since 1970. */
 export type Struck = { fault: string; began: number; ended: number };
 
-/** Activities heartbeat, and are given up after 20 s without. */
+/** Longer than the 20 s without a heartbeat after which an activity is given up. */
 const STOP_MS = [21_000, 26_000] as const;
 const FULL_MS = [3_000, 10_000] as const;
 const CUT_MS = [0, 8_000] as const;
@@ -31,7 +31,7 @@ export function faultsOf({ disks }: { disks: unknown }): Fault[] {
   ];
 }
 
-/** Deals all of them in random order, and again: each comes as often as any other. */
+/** Deals all faults in random order, again and again, so that each comes as often as any other. */
 function* deal(faults: readonly Fault[], random: Random): Generator<Fault, never> {
   for (;;) {
     const deck = [...faults];
@@ -39,7 +39,7 @@ function* deal(faults: readonly Fault[], random: Random): Generator<Fault, never
   }
 }
 
-/** Of four, one comes with another. */
+/** Deals faults of which one in four comes with a second one. */
 export function* dealTogether(faults: readonly Fault[], random: Random): Generator<Fault[], never> {
   const dealt = deal(faults, random);
   for (;;) yield Array.from({ length: random.chance(0.25) ? 2 : 1 }, () => dealt.next().value);
@@ -50,16 +50,16 @@ export async function strikeTogether(deployment: ChaosDeployment, faults: readon
   return { fault: namesOf(faults), began: Math.min(...struck.map(({ began }) => began)), ended: Math.max(...struck.map(({ ended }) => ended)) };
 }
 
-/** Returns when the fault is over: what was stopped goes on, the disk has room, the link is whole. Who was killed is for the supervisor to bring back. */
+/** Causes a fault and returns when it is over: the process goes on, the disk has room, the link works. The supervisor restarts killed processes. */
 async function strike(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<Struck> {
   const between = ([least, most]: readonly [number, number]): number => least + random.below(most - least);
   const leader = fault.kind === 'kill' || fault.kind === 'stop' ? await leaderOf(deployment, fault.at, signal) : null;
   const began = Date.now();
   switch (fault.kind) {
     case 'kill':
-      // What it started in groups of their own, agents among it, is left behind.
+      // Processes that it started in other groups, such as agents, stay.
       if (leader) for (const each of fault.at === 'supervisor' ? [leader.pid] : groupOf(leader)) send(each, 'SIGKILL');
-      // Nothing supervises the supervisor but a person.
+      // Only a person restarts the supervisor.
       if (leader && fault.at === 'supervisor') {
         while (isAlive(leader)) await sleep(10);
         await deployment.up(signal);

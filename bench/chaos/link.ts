@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type NetConnectOpts, type Server, type Socket } from 'node:net';
 
-/** A wire between two processes that can be cut: every connection through it is lost at once, and new ones fail until it is mended. */
+/** A proxy between two processes that can be cut. Every connection through it is then lost at once, and new ones fail until it is restored. */
 export class Link {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
@@ -21,7 +21,7 @@ export class Link {
     });
   }
 
-  /** `at`: a port of the loopback, or a Unix socket's path. */
+  /** Listens at `at`, a port of the loopback or a Unix socket's path. */
   static async open(at: number | string, upstream: NetConnectOpts): Promise<Link> {
     const link = new Link(upstream);
     link.#server.listen(typeof at === 'number' ? { port: at, host: '127.0.0.1' } : { path: at });

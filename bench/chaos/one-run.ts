@@ -25,32 +25,32 @@ import { hasStragglers, SETTINGS, type Settings } from './settings.ts';
 export type Outcome = {
   run: string;
   settings: Settings;
-  /** `completed`, or how it stood when it was given up. */
+  /** `completed`, or the run's status when it was given up. */
   ended: string;
   seconds: number;
-  /** `recovered`: seconds from the fault's end to the next thing that the run finished; null: it finished nothing more. */
+  /** `recovered` is the seconds from the fault's end until the run finished something, or null if it finished nothing more. */
   faults: (Struck & { recovered: number | null })[];
-  /** How often it was blocked and a person resumed it. */
+  /** The reasons with which it was blocked before it was resumed. */
   resumed: string[];
   repeated: Repeated | null;
   witnessed: number;
-  /** What should hold and does not. */
+  /** The invariants that do not hold. */
   broken: string[];
 };
 
-/** `faults`: those that strike at once, one after the other. `iterations`: at least so many; the run goes on until all faults have struck. */
+/** `faults` has groups of simultaneous faults, in order. The run has at least `iterations` and goes on until all faults have happened. */
 export type Plan = { run: string; iterations: number; settings: Settings; faults: Fault[][]; random: Random; say: (line: string) => void };
 
 const PAUSE_MS = 5_000;
-/** More than faults leave time for. */
+/** More iterations than a run under faults can reach. */
 const MOST_ITERATIONS = 1000;
-/** A run that finishes nothing for so long after a fault is given up. */
+/** A run that finishes nothing for this long after a fault is given up. */
 const STUCK_MS = 300_000;
 const LOOK_MS = 250;
-/** Until a run's workflows have ended once it has, and until its stragglers are cut. */
+/** The time for a run's workflows to end after it, and for its stragglers to be cut. */
 const [LEFT_MS, CUT_MS] = [20_000, 150_000];
 
-/** One training run under faults, to its end, and what is then found. */
+/** Runs one training run under faults to its end, and checks the invariants. */
 export async function oneRun(deployment: ChaosDeployment, { run, iterations: atLeast, settings, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl, { maxConnections: 4 });
   const witness = new Witness(deployment, { name: `witness-${run}`, everyMs: 500 });
@@ -61,7 +61,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations: atL
   const standing = (): Promise<{ status: string; reason: string | null } | null> => db.select().from(runs).where(eq(runs.id, run)).then(([row]) => row ?? null, () => null);
   const isOver = async (): Promise<boolean> => ['completed', 'failed', 'cancelled'].includes((await standing())?.status ?? '');
 
-  /** Until the run has finished something after `since`, or ended; what blocks it is resumed, as a person would. */
+  /** Waits until the run has finished something after `since`, or ended. Resumes it when it is blocked, as a person would. */
   const goesOn = async (since: number): Promise<void> => {
     for (const end = Date.now() + STUCK_MS; Date.now() < end; await sleep(LOOK_MS, undefined, { signal })) {
       if (deployment.supervisor === null) {
@@ -144,11 +144,11 @@ async function start({ config, model }: ChaosDeployment, run: string, settings: 
   await withDeployment(config, ({ client }) => startRun(client, run, parseRunConfig(file)));
 }
 
-/** Tries until Temporal takes it: a person would too. */
+/** Resumes the run, and retries until Temporal accepts it, as a person would. */
 const resume = ({ config }: ChaosDeployment, run: string, signal: AbortSignal): Promise<void> =>
   insist(() => withDeployment(config, async (connected) => void (await resumeRun(connected, run))), signal);
 
-/** Lets the run end with the iteration that is under way, once there are enough. */
+/** Ends the run after the iteration that is under way, but not before `atLeast` iterations. */
 const endAfter = ({ config }: ChaosDeployment, run: string, atLeast: number): Promise<void> =>
   withDeployment(config, async ({ client, db }) => {
     const last = Math.max(atLeast, (await iterationsDone(db, run)) + 1);
@@ -157,7 +157,7 @@ const endAfter = ({ config }: ChaosDeployment, run: string, atLeast: number): Pr
 
 const iterationsDone = (db: Database, run: string): Promise<number> => db.$count(iterations, and(eq(iterations.runId, run), eq(iterations.status, 'done')));
 
-/** Asks again and again for a minute: what is asked may be down. */
+/** Retries for a minute, because the process that is asked may be down. */
 async function insist(ask: () => Promise<void>, signal: AbortSignal): Promise<void> {
   const bound = AbortSignal.timeout(60_000);
   for (;;) {
@@ -170,7 +170,7 @@ async function insist(ask: () => Promise<void>, signal: AbortSignal): Promise<vo
   }
 }
 
-/** A workflow may end after its run: what a worker that was killed did for a straggler is given up when its heartbeats are missed. */
+/** Returns the run's workflows that do not end in time. One may end after its run, when the heartbeats of a killed worker are missed. */
 async function leftRunning({ client }: Connected, run: string, withinMs: number): Promise<string[]> {
   let left: string[] = [];
   for (const end = Date.now() + withinMs; Date.now() < end; ) {

@@ -2,14 +2,14 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 type Row = { pid: number; parent: number };
 
-/** A process and all below it, in whatever groups and sessions they are: PostgreSQL's backends each have their own. */
+/** Returns a process and all its descendants, in whatever groups and sessions they are. PostgreSQL's backends each have their own. */
 export function familyOf(pid: number): number[] {
   const rows = readdirSync('/proc').filter((name) => /^\d+$/.test(name)).flatMap((name) => rowOf(name) ?? []);
   const below = (parent: number): number[] => rows.filter((row) => row.parent === parent).flatMap((row) => [row.pid, ...below(row.pid)]);
   return [pid, ...below(pid)];
 }
 
-/** The processes, other than this one, whose command or environment names the folder. */
+/** Returns the processes other than this one whose command or environment names the folder. */
 export function processesOf(folder: string): string[] {
   return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && Number(name) !== process.pid).flatMap((name) => {
     const command = read(`/proc/${name}/cmdline`);

@@ -3,8 +3,8 @@ import type { Database } from '../../store/database.ts';
 import { attempts, batches, groups, iterations, policyVersions, publications, runs, trials } from '../../store/schema.ts';
 
 /**
- * When the run finished something: a trial's attempt that stands, a group, a batch, a train step, a replica's publication, an
- * iteration, itself. Milliseconds since 1970, in order.
+ * Returns the times at which the run finished something, in milliseconds since 1970, in order: a trial's valid attempt, a group, a
+ * batch, a train step, a replica's publication, an iteration, or itself.
  */
 export async function progressOf(db: Database, runId: string): Promise<number[]> {
   const times = await Promise.all([

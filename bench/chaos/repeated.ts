@@ -3,7 +3,7 @@ import { eq, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { attempts, trials } from '../../store/schema.ts';
 
-/** How much of a run's work was begun more than once. */
+/** Counts of a run's work, and of how often it was begun. */
 export type Repeated = { trials: number; attempts: number; trainSteps: number; trainTries: number };
 
 export async function repeatedOf({ db, client }: { db: Database; client: Client }, runId: string): Promise<Repeated> {
@@ -15,7 +15,7 @@ export async function repeatedOf({ db, client }: { db: Database; client: Client 
   return { trials: counts?.trials ?? 0, attempts: counts?.attempts ?? 0, ...(await trainTries(client, runId)) };
 }
 
-/** Train steps, and how often a worker began one, as Temporal's histories tell: whichever workflow of the run asked for it. */
+/** Counts train steps, and how often a worker began one, from the histories of all the run's workflows. */
 async function trainTries(client: Client, runId: string): Promise<Pick<Repeated, 'trainSteps' | 'trainTries'>> {
   let [trainSteps, trainTriesMade] = [0, 0];
   for await (const { workflowId, runId: execution } of client.workflow.list({ query: `WorkflowId STARTS_WITH "${runId}"` })) {
@@ -31,7 +31,7 @@ async function trainTries(client: Client, runId: string): Promise<Pick<Repeated,
   return { trainSteps, trainTries: trainTriesMade };
 }
 
-/** Trial attempts beyond the first, of all trials; and the same of train steps. */
+/** Returns attempts beyond the first as a share of all trials, and the same for train steps. */
 export const sharesOf = ({ trials: each, attempts: made, trainSteps, trainTries: tried }: Repeated): { trials: number; train: number } => ({
   trials: each === 0 ? 0 : (made - each) / each,
   train: trainSteps === 0 ? 0 : (tried - trainSteps) / trainSteps,

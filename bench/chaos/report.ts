@@ -7,7 +7,7 @@ const seconds = (value: number): string => (Number.isNaN(value) ? '–' : value.
 const percent = (value: number): string => `${(100 * value).toFixed(1)}%`;
 const worst = (values: number[]): number => (values.length === 0 ? Number.NaN : Math.max(...values));
 
-/** Of each kind of fault and of all: how many, and how long until the run next finished something; then the runs. */
+/** Returns the report: for each kind of fault and for all, their number and the time until the run next finished something; then the runs. */
 export function reportOf(outcomes: Outcome[]): string {
   if (outcomes.length === 0) return 'no run came to its end';
   const struck = outcomes.flatMap(({ faults }) => faults);

@@ -1,4 +1,4 @@
-/** How runs under faults are set, in turns: strictly on-policy, and with weights that change under trials, some of which are late. */
+/** The settings of runs under faults, used in turns: strictly on-policy, and with weights that change during trials, with stragglers. */
 export const SETTINGS: Record<string, { max_staleness: number; group_quorum?: number; stragglers: 'wait' | 'cancel' | 'carry_over' }> = {
   'on-policy': { max_staleness: 0, stragglers: 'wait' },
   'carry-over': { max_staleness: 1, group_quorum: 3, stragglers: 'carry_over' },
@@ -6,5 +6,5 @@ export const SETTINGS: Record<string, { max_staleness: number; group_quorum?: nu
 };
 export type Settings = keyof typeof SETTINGS;
 
-/** Whether groups have trials that they do not wait for. */
+/** True when groups have trials that they do not wait for. */
 export const hasStragglers = (settings: Settings): boolean => SETTINGS[settings]?.stragglers !== 'wait';

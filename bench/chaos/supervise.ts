@@ -1,4 +1,4 @@
-/** The supervisor's process of a chaos deployment: as `trialgate supervise`, with other components. Its argument: the wiring. */
+/** The supervisor of a chaos deployment: like `trialgate supervise`, with other components. Its argument is the wiring. */
 import { resolveConfig } from '../../cli/config/resolve.ts';
 import { untilSignalled } from '../../cli/signals.ts';
 import { stackLog } from '../../cli/supervisor/stack-log.ts';

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Random } from '../../gateway/testing/fuzz/random.ts';
 
-/** Of the toy tokenizer (`gateway/testing/toy-tokenizer.ts`), rounded up. */
+/** The vocabulary size of the toy tokenizer (`gateway/testing/toy-tokenizer.ts`), rounded up. */
 export const VOCABULARY = 1024;
 const WIDTH = 32;
 const INNER = 64;
@@ -24,7 +24,7 @@ const CONFIG = {
   dtype: 'bfloat16',
 };
 
-/** A Llama of some 50,000 random weights, nearly uniform in what it predicts: a real model for the real trainer, in milliseconds. */
+/** Writes a Llama with some 50,000 random weights, whose predictions are nearly uniform. The real trainer trains it in milliseconds. */
 export function writeTinyModel(folder: string): void {
   const random = new Random(7);
   const tensors: [string, number[]][] = [['model.embed_tokens.weight', [VOCABULARY, WIDTH]], ['model.norm.weight', [WIDTH]]];
@@ -61,7 +61,7 @@ export function writeTinyModel(folder: string): void {
   writeFileSync(join(folder, 'config.json'), JSON.stringify(CONFIG));
 }
 
-/** The upper half of each number's bits. */
+/** Returns the upper half of each number's bits. */
 function asBfloat16(values: Float32Array): Buffer {
   const halves = new Uint16Array(values.buffer).filter((_, i) => i % 2 === 1);
   return Buffer.from(halves.buffer);

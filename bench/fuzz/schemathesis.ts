@@ -13,7 +13,7 @@ const PACKAGE = 'schemathesis==4.32.5';
 const VENV = join(INSTALLS.root, 'fuzz');
 const LOG = join(INSTALLS.root, 'logs/fuzz.log');
 const ADMIN_KEY = 'admin-key-of-the-fuzzer';
-/** It wants 405 for a method that a path does not have: ours says 404. And a good body may be refused for what came before it (409). */
+/** Checks that do not apply: our gateway answers 404, not 405, to an unknown method of a path, and may refuse a valid body because of earlier calls (409). */
 const NOT_OURS = 'unsupported_method,positive_data_acceptance';
 
 const schemathesis = join(VENV, 'bin/st');
@@ -26,11 +26,11 @@ async function install(signal: AbortSignal): Promise<void> {
   }
 }
 
-/** `start`: of the gateway that is asked. */
+/** `start` starts the gateway under test. */
 export type DocumentOptions = { seed: number; examples: number; start: (options: NodeGatewayOptions) => Promise<NodeGateway>; signal: AbortSignal };
 export type DocumentReport = { faults: number; text: string };
 
-/** schemathesis asks a gateway everything that its document allows, and what it does not; `text`: what it says of that. */
+/** Runs schemathesis, which sends a gateway valid and invalid requests of its API document. `text` is its report. */
 export async function fuzzDocument({ seed, examples, start, signal }: DocumentOptions): Promise<DocumentReport> {
   await install(signal);
   const folder = await mkdtemp(join(tmpdir(), 'fuzz-'));
@@ -43,7 +43,7 @@ export async function fuzzDocument({ seed, examples, start, signal }: DocumentOp
   });
   try {
     const options = ['-H', `Authorization: Bearer ${ADMIN_KEY}`, '--seed', String(seed), '-n', String(examples), '-c', 'all', '--exclude-checks', NOT_OURS, '--continue-on-failure', '--no-color'];
-    // By its interpreter: its first line names the folder in which it was installed.
+    // Started by the interpreter, because the script's first line names the folder in which it was installed.
     const output = await runLogged(LOG, [join(VENV, 'bin/python'), schemathesis, 'run', `${gateway.url}/openapi.json`, ...options], { signal, cwd: folder });
     const text = [output.text.trim(), ...unforeseen.slice(0, 20).map((line) => `log: ${line}`)].join('\n');
     return { faults: unforeseen.length + (output.code === 0 ? 0 : 1), text };

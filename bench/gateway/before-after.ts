@@ -1,6 +1,6 @@
 /**
- * Measures a change's effect on the gateway's speed: another commit's gateway and this one's run side by side, in front of one engine and one
- * PostgreSQL, and short bursts of load go to one and to the other in turns. The engine alone shows how steady the machine was.
+ * Measures a change's effect on the gateway's speed. Another commit's gateway and this one's run side by side, in front of one engine and
+ * one PostgreSQL, and get short bursts of load in turns. The engine alone shows how steady the machine was.
  *
  *   node bench/gateway/before-after.ts --before COMMIT [--repeats 15] [--seconds 2]
  *

@@ -9,35 +9,35 @@ import type { Report } from './report.ts';
 
 export type Options = { seconds: number; repeats: number; peers: boolean };
 
-/** What a cell measures with. The fake engine and PostgreSQL are there; a gateway is started by each cell, fresh. */
+/** The parts that a cell measures with. The fake engine and PostgreSQL are shared; each cell starts a fresh gateway. */
 export type Bench = {
   options: Options;
   engine: BenchEngine;
   postgres: BenchPostgres;
   wrk: Wrk;
   report: Report;
-  /** When something was measured. */
+  /** The time windows of the measurements. */
   windows: Window[];
   startGateway: (options?: { engine?: string; processes?: number }) => Promise<BenchGateway>;
-  /** With `--peers`: other gateways in front of the same engine. */
+  /** Starts other gateways in front of the same engine, with `--peers`. */
   startPeers: (stream: boolean) => Promise<Target[]>;
   signal: AbortSignal;
 };
 
 export type Cell = { name: string; about: string; run: (bench: Bench) => Promise<void> };
 
-/** What load is sent to: the engine itself, the gateway, or another gateway in front of the same engine. */
+/** A receiver of load: the engine itself, the gateway, or another gateway in front of the same engine. */
 export type Target = AsyncDisposable & {
   name: string;
   url: string;
-  /** Its first process; null for the engine itself. */
+  /** The pid of its first process, or null for the engine itself. */
   pid: number | null;
-  /** Processes beside the first one, which get their part of the load. */
+  /** Further processes, which share the load with the first one. */
   more?: { pid: number; url: string }[];
-  /** Whether the client itself must ask for ids and log-probabilities. */
+  /** True when the client itself must ask for ids and log-probabilities. */
   direct: boolean;
   headers?: string;
-  /** So many conversations of their own. */
+  /** Opens this number of conversations. */
   lines: (count: number) => Promise<Line[]>;
   gateway?: BenchGateway;
   lastError?: () => string | undefined;
@@ -46,19 +46,19 @@ export type Target = AsyncDisposable & {
 const nothing = () => Promise.resolve();
 let names = 0;
 
-/** A target that is asked in one protocol. */
+/** A target and the protocol in which it is called. */
 export type Speaker = { target: Target; protocol: ProtocolName };
 
-/** The gateway in each of these protocols, after the baseline: the engine alone in its own chat route. */
+/** Returns the baseline, which is the engine alone on its own chat route, then the gateway in each of these protocols. */
 export const speakers = (bench: Bench, gateway: BenchGateway, protocols: readonly ProtocolName[]): Speaker[] => [
   { target: directTarget(bench.engine), protocol: 'chat_completions' },
   ...protocols.map((protocol) => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol })),
 ];
 
-/** The baseline of each cell. */
+/** Returns the baseline of each cell: the engine itself. */
 export const directTarget = ({ url }: { url: string }): Target => ({ ...plainTarget('direct', url), pid: null });
 
-/** Anything that answers at OpenAI's own path. */
+/** Returns a target that answers at OpenAI's own path. */
 export function plainTarget(name: string, url: string, dispose: () => Promise<void> = nothing): Target {
   const line = () => ({ path: '/v1/chat/completions', key: 'none', name: `trial-${++names}` });
   return { name, url, pid: null, direct: true, lines: (count) => Promise.resolve(Array.from({ length: count }, line)), [Symbol.asyncDispose]: dispose };
@@ -75,5 +75,5 @@ export const gatewayTarget = (gateway: BenchGateway): Target => ({
   [Symbol.asyncDispose]: nothing,
 });
 
-/** The targets in another order each time, from the given one on: what changes on the machine meanwhile hits all of them. */
+/** Returns the targets in another order for each repeat, so that changes on the machine affect all of them. */
 export const rotated = <T>(targets: readonly T[], repeat: number): T[] => targets.map((_, i) => targets[(i + repeat - 1) % targets.length] as T);

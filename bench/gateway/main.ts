@@ -1,4 +1,4 @@
-/** What the gateway costs. See --help. */
+/** Measures what the gateway costs. See --help. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
@@ -68,7 +68,7 @@ function optionsOf() {
     if (named.length === 0) throw new TrialgateError('bad_input', `there is no cell ${name}: ${CELLS.map((each) => each.name).join(', ')}`);
     return named;
   });
-  // What was measured in part, or slowed by the profiler, does not take the place of the whole.
+  // Partial or profiled results have their own file and do not replace the complete ones.
   const name = ['gateway', ...(values.cells?.split(',') ?? []), ...(values.profile ? ['profile'] : [])].join('-');
   return { ...values, seconds, repeats, cells: cells.flat(), name };
 }

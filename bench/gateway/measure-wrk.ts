@@ -3,7 +3,7 @@ import { runWrk, type WrkJob, type WrkResult } from './load/wrk.ts';
 import { compared, measured, type Figures } from './measure.ts';
 import type { Column } from './report.ts';
 
-/** Of what wrk did in a second, and how long each took. */
+/** Columns for wrk's rate and times. */
 export const RATE_COLUMNS: Column[] = [
   { key: 'perSecond', title: '/s', spread: true },
   { key: 'p50Ms', title: 'p50 ms', digits: 2 },
@@ -26,7 +26,7 @@ export const FAULT_COLUMNS: Column[] = [
   { key: 'unseen', title: 'unseen', sum: true },
 ];
 
-/** One run of wrk against a target: its times, what each part used for a call, and whether all that it saw end is recorded. */
+/** Runs wrk against a target once. Returns its times, each part's processor time for a call, and lost and unseen calls. */
 export async function measureWrk(bench: Bench, target: Target, job: Omit<WrkJob, 'url' | 'headers' | 'direct' | 'signal'>): Promise<Figures> {
   const { headers, direct } = target;
   const urls = [target, ...(target.more ?? [])].map(({ url }) => url);
@@ -38,7 +38,7 @@ export async function measureWrk(bench: Bench, target: Target, job: Omit<WrkJob,
   return perCall(compared(figures, figures.seen ?? 0));
 }
 
-/** Of runs side by side: what they did, added up, the mean of their medians and the worst of the rest. */
+/** Combines runs side by side: sums of counts, the mean of the medians, and the worst of the other times. */
 function together(runs: Figures[]): Figures {
   const all = (key: string) => runs.map((run) => run[key] ?? 0);
   const sum = (key: string) => all(key).reduce((a, b) => a + b, 0);
@@ -49,21 +49,21 @@ function together(runs: Figures[]): Figures {
   return { ...Object.fromEntries(Object.keys(first).map((key) => [key, Math.max(...all(key))])), ...sums, ...means };
 }
 
-/** wrk counts every reply, also one that is an error. */
+/** Returns wrk's figures. wrk counts every reply, also an error. */
 function ofWrk(result: WrkResult): Figures {
   const { requests, seconds, connect, read, write, status, timeout } = result;
   const seen = requests - status;
   return { ...result, seen, perSecond: seen / seconds, errors: connect + read + write + status + timeout };
 }
 
-/** Microseconds of processor time of each part for a call. */
+/** Returns the microseconds of processor time of each part for a call. */
 function perCall(figures: Figures): Figures {
   const { wall = 0, seen = 0, ownCores, postgresCores, engineCores, loadCores } = figures;
   const micros = (cores: number | undefined) => (seen > 0 && cores !== undefined ? (cores * wall * 1e6) / seen : undefined);
   return { ...figures, ownMicros: micros(ownCores), postgresMicros: micros(postgresCores), engineMicros: micros(engineCores), loadMicros: micros(loadCores) };
 }
 
-/** One repeat's figures by target: each but the baseline gets what it adds to that. */
+/** Returns one repeat's figures by target. Each but the baseline also has the difference from the baseline. */
 export function withAdded(found: ReadonlyMap<string, Figures>): [string, Figures][] {
   const { p50Ms: p50 = 0, meanMs: mean = 0 } = found.get('direct') ?? {};
   return [...found].map(([target, figures]) => {

@@ -5,14 +5,14 @@ import { sleep } from '../../gateway/sleep.ts';
 
 export type Figures = Partial<Record<string, number>>;
 
-/** Runs `load` and says what it cost: cores of each part (of the target's own process and its children), and its peak of memory. */
+/** Runs `load` and returns its cost: the cores of each part (of the target's process and its children) and the peak of memory. */
 export async function measured(bench: Bench, target: Target, load: () => Promise<Figures>): Promise<Figures> {
   const own = target.pid === null ? [] : [target.pid, ...(target.more ?? []).map(({ pid }) => pid)].flatMap(treeOf);
   const pids = { own, engine: treeOf(bench.engine.pid), load: [process.pid] };
   const read = () => ({
     at: performance.now(),
     own: cpuSeconds(pids.own),
-    // Its connections come and go.
+    // PostgreSQL starts and ends a process for each connection, so the whole tree counts.
     postgres: cpuSeconds(treeOf(bench.postgres.pid)),
     engine: cpuSeconds(pids.engine),
     load: cpuSeconds(pids.load),
@@ -40,7 +40,7 @@ export async function measured(bench: Bench, target: Target, load: () => Promise
   return { ...figures, wall, ...used, otherCores: Math.max(0, otherCores), served, ...ownUse, ...recorded };
 }
 
-/** Until no call is under way: those whose client was cut off at the end of its time are recorded too. */
+/** Waits until no call is under way, because calls whose client was cut off at the end are recorded too. */
 async function settled({ gateway }: Target, signal: AbortSignal): Promise<void> {
   if (!gateway) return;
   const isIdle = async ({ url }: { url: string }) => /^trialgate_calls_in_flight 0$/m.test(await (await fetch(`${url}/metrics`, { signal })).text());
@@ -52,8 +52,8 @@ async function settled({ gateway }: Target, signal: AbortSignal): Promise<void> 
 }
 
 /**
- * What a client saw end beside what was recorded as completed. `lost`: seen, but not recorded; must be 0.
- * `unseen`: recorded, but the client was cut off before; at most one a connection.
+ * Compares the replies that a client received with the calls recorded as completed. `lost` were received but not recorded and must be 0.
+ * `unseen` were recorded but the client was cut off before; there is at most one a connection.
  */
 export function compared(figures: Figures, seen: number): Figures {
   const { completed } = figures;

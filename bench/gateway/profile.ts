@@ -10,15 +10,15 @@ const profile = z.object({
   timeDeltas: z.array(z.number()),
 });
 
-/** Microseconds, of the clock by which V8 times its samples. */
+/** A time window in microseconds of the clock of V8's samples. */
 export type Window = { from: number; to: number };
 export const profileClock = (): number => Number(process.hrtime.bigint() / 1000n);
 
 const IDLE = ['(idle)', '(root)'];
-/** V8 names a regular expression by all of it. */
+/** Longer names are cut, because V8 names a regular expression by its whole source. */
 const LONGEST_NAME = 60;
 
-/** The functions, and the packages, in which a process was for longest within the windows, by its own time. */
+/** Returns the functions and packages with the most self time within the windows. */
 export function selfTimes(json: string, windows: readonly Window[], count = 25): string {
   const { nodes, startTime, samples, timeDeltas } = profile.parse(JSON.parse(json));
   const frames = new Map(nodes.map(({ id, callFrame }) => [id, callFrame]));

@@ -4,10 +4,10 @@ import type { Figures } from './measure.ts';
 
 export type Row = { cell: string; case: string; target: string; repeat: number; figures: Figures };
 
-/** A column: the median over the repeats, or the sum of them; with `spread` also (largest − smallest) / median. */
+/** A column has the median over the repeats, or with `sum` their sum; with `spread` also (largest − smallest) / median. */
 export type Column = { key: string; title: string; digits?: number; spread?: true; sum?: true };
 
-/** Keeps every repeat's figures, and prints each cell's table when it is done. */
+/** Keeps every repeat's figures and prints each cell's table when it is done. */
 export class Report {
   readonly rows: Row[] = [];
   readonly #print: (text: string) => void;
@@ -27,7 +27,7 @@ export class Report {
     this.#print(`  ${row.cell} ${row.case} ${row.target} ${row.repeat}: ${figures.join(', ')}`);
   }
 
-  /** A line that belongs to what was measured. */
+  /** Prints a line and keeps it for the result file. */
   say(line: string): void {
     const shown = line.replaceAll(`${REPOSITORY}/`, '');
     this.#text.push(shown);

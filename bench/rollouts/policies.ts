@@ -33,7 +33,7 @@ export function policiesAt(staleness: number): Policy[] {
   return list.map(([name, about, rules]) => ({ name, about, staleness, rules: { ...synchronous, maxStaleness: staleness, ...rules } }));
 }
 
-/** The same as a run file says it. */
+/** Returns the rules as settings of a run file. */
 export function settingsOf({ stragglers, maxStaleStragglers, quorum, groupSize, overSampling, maxStaleness, groupsPerStep, maxConcurrentGroups, maxConcurrentTrials }: Rules): Partial<RunConfig> {
   return {
     max_staleness: maxStaleness,

@@ -7,11 +7,11 @@ import type { Column } from '../report.ts';
 
 export const TOKENS = 64;
 export const CONCURRENCIES = [1, 32];
-/** Enough for V8 to have compiled what a long-lived process runs. */
+/** Long enough for V8 to have compiled the code of a long-lived process. */
 const WARM_SECONDS = 4;
 const WARM_CONNECTIONS = 32;
 const SYNC_SECONDS = 0.5;
-/** A trial gets a handful of calls: an agent's do not run into the thousands. */
+/** New trials a second, so that each gets only a few calls, as an agent makes. */
 const TRIALS_A_SECOND = { alone: 250, together: 800 };
 
 const COLUMNS: Column[] = [
@@ -51,7 +51,7 @@ async function compare(bench: Bench, cell: Cell, stream: boolean): Promise<void>
 
 export type Shape = { connections: number; stream: boolean; seconds: number };
 
-/** One run of load against a target, by new trials. */
+/** Runs load of new trials against a target once. */
 export async function once(bench: Bench, target: Target, { connections, stream, seconds }: Shape): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
   return measureWrk(bench, target, { lines, connections, seconds, stream });

@@ -36,7 +36,7 @@ export const growthTokens: Cell = {
 
 type Shape = { stream: boolean; tokens: number };
 
-/** In a process of its own: another protocol's load would have left its memory. */
+/** Compares in a fresh gateway process, because the memory of another protocol's load would remain. */
 async function compare(bench: Bench, protocol: ProtocolName, shape: Shape): Promise<void> {
   await using gateway = await bench.startGateway();
   const spoken = speakers(bench, gateway, [protocol]);

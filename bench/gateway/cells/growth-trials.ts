@@ -42,7 +42,7 @@ export const growthTrials: Cell = {
   },
 };
 
-/** In a process of its own: another protocol's trials would stay open. */
+/** Measures in a fresh gateway process, because another protocol's trials would stay open. */
 async function beside(bench: Bench, open: number, protocol: ProtocolName): Promise<Map<string, Figures>> {
   await using gateway = await bench.startGateway();
   const spoken = speakers(bench, gateway, [protocol]);

@@ -12,7 +12,7 @@ const TOKENS = 64;
 const TRIALS = 4;
 const WARM_TRIALS = 20;
 const WARM_TURNS = 10;
-/** The turns at which it is looked at, and how many before them are looked at together. */
+/** The turns that are measured, and the number of turns before each that are measured together. */
 const MARKS = [10, 50, 100, 200];
 const WIDTH = 10;
 
@@ -26,7 +26,7 @@ const COLUMNS: Column[] = [
   { key: 'unclean', title: 'not by ids', sum: true },
 ];
 
-/** Long conversations, one call at a time. */
+/** Measures long conversations, one call at a time. */
 export const growthTurns: Cell = {
   name: 'growth-turns',
   about: `${TRIALS} trials of ${MARKS.at(-1)} turns, each continued by ids, c=1: the ${WIDTH} turns up to a mark, and what is stored a call by then`,

@@ -32,7 +32,7 @@ export const STREAM_COLUMNS: Column[] = [
   ...FAULT_COLUMNS,
 ];
 
-/** Every stream goes to its end: what the client saw, what the engine gave and what is recorded must be the same. */
+/** Runs every stream to its end. What the client saw, what the engine sent and what is recorded must be equal. */
 export const paced: Cell = {
   name: 'paced',
   about: `${STREAMS} streams at once of ${TOKENS} tokens, one each ${PACE_MS} ms, ${ROUNDS} rounds; delay: from the engine's write of a token to the client`,
@@ -42,7 +42,7 @@ export const paced: Cell = {
   },
 };
 
-/** In a process of its own: another protocol's load would have left its memory. */
+/** Measures in a fresh gateway process, because the memory of another protocol's load would remain. */
 async function inProtocol(bench: Bench, protocol: ProtocolName): Promise<void> {
   await using gateway = await bench.startGateway();
   const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
@@ -60,7 +60,7 @@ async function inProtocol(bench: Bench, protocol: ProtocolName): Promise<void> {
   }
 }
 
-/** Streams to one target, each lane with trials of its own. */
+/** Runs streams to one target. Each lane has its own trials. */
 export async function timedStreams(bench: Bench, target: Target, job: Omit<StreamsJob, 'url' | 'lines' | 'direct'>, trialsALane = 2): Promise<Figures> {
   const { url, direct } = target;
   const lines = await target.lines(job.streams * trialsALane);

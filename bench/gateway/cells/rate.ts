@@ -9,14 +9,14 @@ const STREAMS = 256;
 const SLOWEST = 2000;
 const FASTER = 1.25;
 const FASTEST = 80_000;
-/** A rate holds when so much of it comes, and tokens are not later than this. */
+/** A rate holds when this share of it arrives and tokens are not later than the limit. */
 const KEPT = 0.95;
 const LATE_MS = 100;
 
 const SHOWN = ['asked', 'tokensPerSecond', 'delayP50Ms', 'delayP99Ms', 'ownCores', 'errors', 'lost'];
 const COLUMNS: Column[] = [{ key: 'asked', title: 'asked/s', spread: true }, ...STREAM_COLUMNS];
 
-/** The pace is raised until tokens come late or streams are lost. The engine alone is measured at the rate that held. */
+/** Raises the pace until tokens are late or streams are lost. Measures the engine alone at the last rate that held. */
 export const rate: Cell = {
   name: 'rate',
   about: `the highest rate of tokens, each written alone, in ${STREAMS} streams: ${100 * KEPT} % of it come, none lost, with a delay of at most ${LATE_MS} ms at p99`,

@@ -8,10 +8,10 @@ import { PROTOCOLS } from './protocols.ts';
 const TOKENS = 64;
 const CONNECTIONS = 32;
 const WARM_SECONDS = 2;
-/** So many trials take turns that a turn has long ended when its trial's next one is asked for. */
+/** The number of trials that take turns, so large that a turn has long ended when its trial's next one begins. */
 const SET = 512;
 const MORE_TURNS = 8;
-/** Enough conversations for this rate; should it be higher, they go on for longer. */
+/** The rate for which there are enough conversations. At a higher rate they get more turns. */
 const EXPECTED_A_SECOND = 3000;
 
 const COLUMNS: Column[] = [
@@ -21,7 +21,7 @@ const COLUMNS: Column[] = [
   ...FAULT_COLUMNS,
 ];
 
-/** The first turn of each conversation is made before: every call that is measured goes on from recorded ids. */
+/** Makes the first turn of each conversation before the measurement, so that every measured call continues from recorded ids. */
 export const tokenIn: Cell = {
   name: 'token-in',
   about: `turns 2 to ${MORE_TURNS + 1} of conversations, c=${CONNECTIONS}; the engine alone is asked for the same by its chat route, whichever protocol it stands beside`,

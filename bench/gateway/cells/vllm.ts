@@ -25,7 +25,7 @@ const COLUMNS: Column[] = [
 type Shape = { continues: boolean; stream: boolean };
 const SHAPES: Shape[] = [false, true].flatMap((continues) => [false, true].map((stream) => ({ continues, stream })));
 
-/** The same work for both: so many conversations at once, each with so many turns of as many tokens. */
+/** Gives engine and gateway the same work: simultaneous conversations with equal numbers of turns and tokens. */
 export const vllm: Cell = {
   name: 'vllm',
   about: `a real engine, ${TALKS} at once, ${TURNS} turns of ${TOKENS} tokens each: first turns by its chat route (ordinary), or later ones by ids (token-in)`,
@@ -63,7 +63,7 @@ async function talk(bench: Bench, { target, protocol }: Speaker, { continues, st
       const start = performance.now();
       await Promise.all(
         Array.from({ length: TALKS }, async (_, lane) => {
-          // Turns that go on, or each in a conversation of its own.
+          // The turns continue one conversation, or each begins a new one.
           for (let turn = 0; turn < TURNS; turn++) {
             const each = talks[continues ? lane : lane * TURNS + turn];
             if (!each) continue;

@@ -1,2 +1,2 @@
-/** The version label that the engine says, and the pool has: the first policy of the run `bench`. */
+/** The label of the engine and the pool: the first policy of the run `bench`. */
 export const ENGINE_LABEL = 'bench@0';

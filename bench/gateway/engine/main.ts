@@ -1,6 +1,6 @@
 /**
- * An engine that costs almost nothing: vLLM's routes and bytes over plain sockets, without a model. Its own process.
- * `POST /bench/mode {tokens, paceMs}` sets how it answers (pace 0: a stream goes out in one write), `GET /bench/counts` what it did.
+ * Runs an engine that costs almost nothing: vLLM's routes and bytes over plain sockets, without a model, in its own process.
+ * `POST /bench/mode {tokens, paceMs}` sets how it answers (pace 0 sends a stream in one write); `GET /bench/counts` returns its counts.
  */
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { conversationIds, QUESTION } from './conversation.ts';
@@ -10,7 +10,7 @@ import { Requests, type EngineRequest } from './requests.ts';
 import { CHAT, Schedule, TEXT } from './schedule.ts';
 
 export type EngineMode = { tokens: number; paceMs: number };
-/** `served`: replies whose last byte was written. `aborted`: streams whose client had left by then. */
+/** `served` counts replies whose last byte was written, `aborted` streams whose client left before that. */
 export type EngineCounts = { served: number; streams: number; rendered: number; generated: number; aborted: number; tokens: number };
 
 let mode: EngineMode = { tokens: 64, paceMs: 0 };
@@ -24,7 +24,7 @@ const LABEL = json({ weight_version: ENGINE_LABEL });
 const TOKENISED = json({ count: QUESTION.length, max_model_len: 1_000_000, tokens: QUESTION, token_strs: null });
 const EMPTY = json({});
 const REFUSED = json({ error: { message: 'the benchmark asked for a refusal', type: 'BadRequestError', param: null, code: 400 } }, '400 Bad Request');
-/** A larger body is not searched, because its search would delay the replies to all others. What says how it is answered stands at its beginning. */
+/** A larger body is searched only at its beginning, which decides how it is answered, because a full search would delay all other replies. */
 const LARGE = 2 * 2 ** 20;
 const BEGINNING = 1024;
 const NO_MASK = json({ choices: [{ index: 0, token_ids: [1] }] });
@@ -66,7 +66,7 @@ function simple(path: string, body: Buffer): Buffer {
   if (path === '/weight_info') return LABEL;
   if (path === '/v1/models') return MODELS;
   if (path === '/tokenize') return TOKENISED;
-  // What the gateway asks it with, to learn whether this engine parses tool calls: 200 means that it does not.
+  // The gateway sends this request to learn whether this engine parses tool calls. 200 means that it does not.
   if (path === '/v1/chat/completions/derender' || path === '/health') return EMPTY;
   if (path === '/bench/mode') {
     mode = JSON.parse(body.toString()) as EngineMode;
@@ -95,7 +95,7 @@ function render(socket: Socket, body: Buffer): void {
   counts.rendered += 1;
   const open = !body.includes('"add_generation_prompt":false');
   const messages = countOf(body, '"role":');
-  // The gateway's own question about what the template writes after a reply has an empty one.
+  // The gateway's own request for what the template writes after a reply has an empty reply.
   const replyTokens = body.includes('"content":""') ? 0 : 64;
   const key = `render ${messages} ${open} ${replyTokens}`;
   socket.write(kept(key, () => json({ request_id: 'chatcmpl-93abe68dae7d085e', token_ids: conversationIds(messages, { open, replyTokens }), token_offsets: null, features: null, ...RENDERED })));
@@ -117,7 +117,7 @@ const isStream = (body: Buffer): boolean => body.includes('"stream":true') || bo
 
 const PROMPT_IDS = '"prompt":[';
 
-/** The ids that a text completion goes on from, as they stand in its body: of all that are as long, the same. Empty: it has a text. */
+/** Returns the bytes of the prompt ids of a text completion, or none if its prompt is text. Prompts of equal length are equal. */
 function promptIn(body: Buffer): Buffer {
   const at = body.indexOf(PROMPT_IDS);
   return at < 0 ? Buffer.alloc(0) : body.subarray(at + PROMPT_IDS.length, body.indexOf(']', at));
@@ -140,5 +140,5 @@ server.listen({ port: 0, host: '127.0.0.1', backlog: 4096 }, () => {
   const { port } = server.address() as AddressInfo;
   console.log(`engine listening on http://127.0.0.1:${port}`);
 });
-// Who started it is gone.
+// The process that started this engine has ended.
 process.on('disconnect', () => process.exit());

@@ -1,4 +1,4 @@
-/** The bytes of vLLM 0.32's replies, made ahead: a reply costs one write. */
+/** Prepares the bytes of vLLM 0.32's replies, so that a reply costs one write. */
 import { conversationIds } from './conversation.ts';
 import { ENGINE_LABEL } from './label.ts';
 
@@ -25,7 +25,7 @@ const TOKENS: Token[] = [
 const tokenAt = (i: number): Token => TOKENS[i % TOKENS.length] as Token;
 const tokensTo = (count: number): Token[] => Array.from({ length: count }, (_, i) => tokenAt(i));
 
-/** What a whole reply of so many tokens says: an agent sends it back in its next turn. */
+/** Returns the text of a reply with this number of tokens, which an agent sends back in its next turn. */
 export const textOf = (tokens: number): string => tokensTo(tokens).map(({ text }) => text).join('');
 
 const CREATED = 1795286870;
@@ -51,7 +51,7 @@ export function wholeChat(tokens: number, messages: number): Buffer {
   });
 }
 
-/** A stream in parts: what comes at once, each token, and what follows the last one. */
+/** The parts of a stream: the bytes before the first token, those of each token, and those after the last one. */
 export type StreamParts = { opening: string; tokens: string[]; ending: string };
 
 export function streamedChat(tokens: number, messages: number): StreamParts {
@@ -72,7 +72,7 @@ export function chatChunk(token: Token, isLast: boolean): string {
   return event({ ...chatHead('chat.completion.chunk'), choices: [choice] });
 }
 
-/** Where each token's text begins. */
+/** Returns the offset of each token's text. */
 function offsetsOf(said: Token[], from: number): number[] {
   let next = from;
   return said.map(({ text }) => {
@@ -112,7 +112,7 @@ export function textChunk(token: Token, { prompt = null, offset = 0, isLast = fa
   return event({ ...textHead, choices: [{ index: 0, text: token.text, logprobs: textLogprobs([token], offset), finish_reason: isLast ? 'length' : null, stop_reason: null, ...ids }] });
 }
 
-/** Generated from ids, as text: `/inference/v1/generate`. Its log-probabilities carry the sampled token a second time. */
+/** Returns a whole reply of `/inference/v1/generate`, with text. Its log-probabilities have the sampled token a second time. */
 export function wholeGenerated(tokens: number): Buffer {
   const said = tokensTo(tokens);
   const choice = { ...generatedChoice(said, tokens), text: textOf(tokens), logprobs: { content: said.map(generatedEntry) } };
@@ -135,7 +135,7 @@ export function streamedGenerated(tokens: number): StreamParts {
 const REQUEST = 'generate-tokens-chatcmpl-93abe68dae7d085e';
 const generatedEntry = (token: Token) => ({ ...entry(token), top_logprobs: [{ token: token.text, logprob: token.logprob, bytes: bytesOf(token.text) }] });
 
-/** `ended`: how many tokens there are, once the last one is among them. */
+/** `ended` is the total number of tokens when the last one is included, otherwise null. */
 function generatedChoice(said: Token[], ended: number | null) {
   const versions = ended === null ? null : [{ version: ENGINE_LABEL, start: 0, end: ended }];
   const finish = { finish_reason: ended === null ? null : 'length', stop_reason: null };
@@ -155,11 +155,11 @@ const httpChunk = (text: string): string => `${Buffer.byteLength(text).toString(
 const event = (body: unknown): string => httpChunk(`data: ${JSON.stringify(body)}\n\n`);
 const END = `${httpChunk('data: [DONE]\n\n')}0\r\n\r\n`;
 
-/** A token's event whose text is so many digits, which are filled in when it is written. */
+/** Returns a function that makes a token's event with a stamp of this number of digits as its text. */
 export function stampedToken(digits: number, write: (token: Token) => string): (stamp: string) => string {
   const token = { ...tokenAt(0), text: '0'.repeat(digits) };
   const codes = bytesOf(token.text).join(',');
   const parts = write(token).split(token.text);
-  // Every digit's code has two digits: the length stays.
+  // The code of every digit has two digits, so the length stays the same.
   return (stamp) => parts.join(stamp).replace(codes, bytesOf(stamp).join(','));
 }

@@ -3,11 +3,11 @@ export type EngineRequest = { path: string; body: Buffer };
 const HEAD_END = Buffer.from('\r\n\r\n');
 const LAST_CHUNK = Buffer.from('\r\n0\r\n\r\n');
 
-/** Takes requests out of a connection's bytes. A chunked body stays as it came, because only its text is looked at. */
+/** Takes requests out of a connection's bytes. A chunked body is not decoded, because only its text is searched. */
 export class Requests {
   #parts: Buffer[] = [];
   #size = 0;
-  /** The bytes that the request under way has at least. Parts are joined only then: joining at each part would copy a large body many times. */
+  /** The least number of bytes of the request under way. Parts are joined only when they are there, because earlier joins would copy a large body many times. */
   #needed = 0;
 
   *take(data: Buffer): Generator<EngineRequest> {
@@ -33,7 +33,7 @@ export class Requests {
   }
 }
 
-/** Where the body that begins at `start` ends; null while a chunked body's end is not there. */
+/** Returns the end of the body that begins at `start`, or null while a chunked body is incomplete. */
 function bodyEnd(bytes: Buffer, start: number): number | null {
   const head = bytes.toString('latin1', 0, start);
   const length = /\r\ncontent-length: *(\d+)/i.exec(head)?.[1];

@@ -5,7 +5,7 @@ import { chatChunk, stampedToken, textChunk, type StreamParts } from './replies.
 
 type Stream = { socket: Socket; tokens: Stamped; received: string; left: number; due: number; ending: string };
 
-/** What writes a stream's first token, those after it, and its last one. */
+/** Functions that write a stream's first token, its next ones, and its last one. */
 type Stamped = Record<'first' | 'next' | 'last', (stamp: string) => string>;
 export const CHAT: Stamped = {
   first: stampedToken(20, (token) => chatChunk(token, false)),
@@ -19,15 +19,15 @@ export const TEXT: Stamped = {
 };
 
 /**
- * Streams that get a token every `paceMs`, by the clock and not by the token before. Each token's text is the time at which it
- * was written, the first one's also that at which the request came: whoever reads it knows how long it was on its way.
+ * Writes a token to each stream every `paceMs`, by the clock and not relative to the token before. Each token's text is the time at
+ * which it was written, the first one's also the time of the request, so that the reader knows the delay.
  */
 export class Schedule {
   paceMs = 100;
   aborted = 0;
   tokens = 0;
   ended = 0;
-  /** The pace is the same for all, so they are due in the order in which they were put here. */
+  /** Streams in the order in which they are due. All have the same pace, so this is the order of insertion. */
   readonly #queue: Stream[] = [];
   #head = 0;
   #timer: NodeJS.Timeout | null = null;
@@ -55,7 +55,7 @@ export class Schedule {
     this.#timer = null;
   }
 
-  /** Whether there is more to say. */
+  /** Writes the stream's next token. Returns true when more tokens follow. */
   #say(stream: Stream): boolean {
     const now = stampNow();
     const { tokens, received } = stream;

@@ -1,6 +1,6 @@
 /**
- * What the gateway's libraries cost by themselves: its server (Hono on Node) and its connection to an engine (undici), which hand
- * a reply on and do nothing else with it. Its own process, as the gateway is.
+ * Shows what the gateway's libraries cost alone: a server (Hono on Node) and a connection to an engine (undici) that pass a reply on
+ * and do nothing else. Runs in its own process, like the gateway.
  */
 import { Hono } from 'hono';
 import type { GatewayEnv } from '../../../gateway/deps.ts';

@@ -5,7 +5,7 @@ import { responses } from '../../../gateway/protocols/responses/responses.ts';
 import type { ProtocolName } from '../../../store/schema.ts';
 import { textOf } from '../engine/replies.ts';
 
-/** A message with a place for a trial's name and a number: no two calls say the same. */
+/** A message with places for a trial's name and a number, so that no two calls are equal. */
 const WORDS = '%s asks for the %08d. time: which file holds the handler of the request, and what does its last test say of the failure that we saw yesterday evening?';
 const QUESTION = `{"role":"user","content":"${WORDS}"}`;
 
@@ -14,17 +14,17 @@ export const question = (name: string, number: number, { question: words }: Form
 
 const replyMessage = (text: string): string => `,{"role":"assistant","content":${JSON.stringify(text)}},`;
 
-/** Where a trial is asked in this protocol, by its path in chat completions. */
+/** Returns a trial's path in this protocol from its path for chat completions. */
 export const pathOf = (path: string, { path: own }: Form): string => path.replace(chatCompletions.path, own);
 
-/** The first `turns` questions of a conversation, each but the last with its reply. */
+/** Returns the first `turns` questions of a conversation, each but the last with its reply. */
 export function conversation(name: string, turns: number, tokens: number, form: Form = FORMS.chat_completions): string {
   return Array.from({ length: turns }, (_, i) => question(name, i + 1, form)).join(form.reply(textOf(tokens)));
 }
 
 type Wishes = { stream: boolean; tokens: number; direct: boolean };
 
-/** Who asks the engine itself asks for what the gateway asks for: ids and log-probabilities. */
+/** Returns the fields of a chat completion. A direct request to the engine asks for ids and log-probabilities, as the gateway does. */
 const chatFields = ({ stream, tokens, direct }: Wishes) => ({
   ...sampling({ stream }),
   max_tokens: tokens,
@@ -34,9 +34,9 @@ const chatFields = ({ stream, tokens, direct }: Wishes) => ({
 const sampling = ({ stream }: Pick<Wishes, 'stream'>) => ({ model: 'policy', temperature: 1, ...(stream ? { stream: true } : {}) });
 
 /**
- * How a protocol asks: its route, a question, what stands between that and the next one for a reply with this text, what a body has
- * before its questions, and the fields after them.
- * In its streams a token's text stands behind `text`; the last event of a reply that ends by its length begins as `end`, and has no `text`.
+ * The form of a protocol's requests: its route, a question, the JSON between a question and the next one for a reply with this text, the
+ * body before the questions, and the fields after them. In its streams a token's text follows `text`. The last event of a reply that ends
+ * by its length begins with `end` and has no `text`.
  */
 export type Form = { path: string; question: string; reply: (text: string) => string; before: string; close: string; fields: (wishes: Wishes) => Record<string, unknown>; text: string; end: string };
 export const FORMS: Record<ProtocolName, Form> = {
@@ -46,7 +46,7 @@ export const FORMS: Record<ProtocolName, Form> = {
   responses: { path: responses.path, question: QUESTION, reply: replyMessage, before: '{"input":[', close: '],', fields: ({ tokens, ...wishes }) => ({ ...sampling(wishes), max_output_tokens: tokens }), text: '"delta":"', end: 'event: response.incomplete' },
 };
 
-/** What of a body follows its questions. */
+/** Returns the part of a body after its questions. */
 export const after = (form: Form, wishes: Wishes): string => form.close + JSON.stringify(form.fields(wishes)).slice(1);
 
 export const body = (asked: string, wishes: Wishes, form: Form = FORMS.chat_completions): string => form.before + asked + after(form, wishes);

@@ -13,7 +13,7 @@ export const openPool = (url: string, connections: number): Pool =>
 
 type Asked = { protocol: ProtocolName; stream: boolean; tokens: number; signal: AbortSignal };
 
-/** Asks a real engine for the next turn of a conversation, always as many tokens. Returns how many came. */
+/** Makes the next turn of a conversation on a real engine, always with the same number of tokens. Returns the number that came. */
 export async function nextTurn(pool: Pool, target: Target, talk: Talk, { protocol, stream, tokens, signal }: Asked): Promise<number> {
   const form = FORMS[protocol];
   const asked = talk.messages + question(talk.line.name, ++talk.turns, form);

@@ -8,7 +8,7 @@ const SIDE_BY_SIDE = 32;
 
 type Priming = { turns?: number; tokens?: number; protocol?: ProtocolName; signal: AbortSignal };
 
-/** Gives each of the target's trials its first turns, so that what follows goes on from them. */
+/** Makes the first turns of each of the target's trials, so that later calls continue from them. */
 export async function prime(target: Target, lines: readonly Line[], { turns = 1, tokens = 64, protocol = 'chat_completions', signal }: Priming): Promise<void> {
   const pool = new Pool(target.url, { connections: SIDE_BY_SIDE });
   const form = FORMS[protocol];
@@ -29,7 +29,7 @@ export async function prime(target: Target, lines: readonly Line[], { turns = 1,
   }
 }
 
-/** Milliseconds until the reply was read whole. */
+/** Makes a call and returns the milliseconds until its reply was read completely. */
 export async function post(pool: Pool, { path, key }: Line, text: string, signal: AbortSignal, more = ''): Promise<number> {
   const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...headersOf(more) };
   const start = performance.now();

@@ -1,4 +1,4 @@
-/** A process that reads many streams at once and times each token of the fake engine by the stamp that it carries. */
+/** Reads many streams at once in its own process and times each token of the fake engine by its stamp. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { Pool, type Dispatcher } from 'undici';
 import { between, stampNow, STAMP_DIGITS } from '../engine/clock.ts';
@@ -72,7 +72,7 @@ function quantiles(micros: number[]): Quantiles {
   return { count: sorted.length, p50: at(0.5), p99: at(0.99), max: at(1) };
 }
 
-/** Resolves when it has ended, however that was. */
+/** Reads one stream. Resolves when it has ended in any way. */
 function stream(pool: Pool, { lines, tokens, direct, protocol }: StreamsJob, all: Times, number: number): Promise<void> {
   const line = lines[number % lines.length];
   if (!line) throw new Error('no trial');

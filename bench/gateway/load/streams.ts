@@ -6,45 +6,45 @@ import type { Line } from './wrk.ts';
 export type StreamsJob = {
   url: string;
   lines: Line[];
-  /** How many at once: each begins the next one when one has ended. */
+  /** The number of simultaneous streams. A new one begins whenever one has ended. */
   streams: number;
   tokens: number;
   direct: boolean;
   protocol: ProtocolName;
-  /** Over how long the first ones begin. */
+  /** The time over which the first streams begin. */
   spreadMs: number;
-  /** What comes before is not counted, except for faults. */
+  /** The time before anything but faults is counted. */
   warmMs: number;
-  /** Until when tokens are counted, from the start, and new streams begin; those under way go on to their end. */
+  /** The time from the start during which tokens are counted and new streams begin. Streams under way go on to their end. */
   forMs: number;
-  /** So many one after the other instead, however long they take. */
+  /** The number of streams one after the other, used instead of a time. */
   rounds?: number;
 };
 
 export type Quantiles = { count: number; p50: number; p99: number; max: number };
 export type StreamsResult = {
   begun: number;
-  /** Read to their end, with every token. */
+  /** The number of streams that were read to their end, with every token. */
   complete: number;
-  /** Ended too early, or with another number of events. */
+  /** The number of streams that ended early or with another number of events. */
   incomplete: number;
   refused: number;
   timeouts: number;
   broken: number;
-  /** Most that were open at once. */
+  /** The largest number of streams open at once. */
   open: number;
   tokensPerSecond: number;
-  /** Milliseconds from the engine's write of a token to its reading. */
+  /** Milliseconds from the engine's write of a token until it was read. */
   delayMs: Quantiles;
-  /** Milliseconds to the first token, less those that the engine itself took. */
+  /** Milliseconds until the first token, without the engine's own. */
   firstMs: Quantiles;
-  /** Why some came to nothing, in a few words. */
+  /** Short reasons why streams failed. */
   reasons: string[];
 };
 
 const CLIENT = fileURLToPath(new URL('streams-client.ts', import.meta.url));
 
-/** Streams from a process of their own that times every token. */
+/** Runs streams in a separate process that times every token. */
 export async function runStreams(job: StreamsJob, signal: AbortSignal): Promise<StreamsResult> {
   signal.throwIfAborted();
   const child = fork(CLIENT, { detached: true, execArgv: [] });

@@ -10,7 +10,7 @@ const LOG = path.join(INSTALLS.root, 'logs/wrk.log');
 
 export type Wrk = { file: string; env: NodeJS.ProcessEnv };
 
-/** wrk: on the PATH, else Debian's package unpacked into our own folder, nothing into the system. */
+/** Returns wrk from the PATH, else from Debian's package, unpacked into our own folder and not installed in the system. */
 export async function installWrk(signal: AbortSignal): Promise<Wrk> {
   const folders = (process.env['PATH'] ?? '').split(':').filter(Boolean);
   const onPath = folders.map((folder) => path.join(folder, 'wrk')).find((file) => statSync(file, { throwIfNoEntry: false })?.isFile());

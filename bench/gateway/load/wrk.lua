@@ -1,7 +1,7 @@
--- wrk's requests: calls spread over many trials, each with its own key, each call with words of its own.
--- Arguments: what each body holds before what is asked, and after it; a question with a place for a name and a number; a file with a
--- trial a line (path, key, name); more header lines. For turns also: the reply that is sent back with each next turn, how many trials go on side by side,
--- how many turns each of them has had, and how many more it gets.
+-- Makes wrk's requests: calls spread over many trials, each with its own key, no two calls equal.
+-- Arguments: the body before the question and after it; a question with places for a name and a number; a file with one trial a line
+-- (path, key, name); more header lines. For turns also: the reply that each next turn sends back, the number of simultaneous trials,
+-- the number of turns that each has had, and the number of turns that it gets.
 
 local before, after, question, trials, reply, set, had, turns
 local count, sent = 0, 0
@@ -23,14 +23,14 @@ function init(args)
   count = #trials
 end
 
--- One question a call, to one trial after the other.
+-- Makes calls with one question each, to one trial after the other.
 local function next_call()
   local trial = trials[sent % count + 1]
   sent = sent + 1
   return whole(trial, question:format(trial.name, sent))
 end
 
--- The next turn of a trial's conversation. So many others come in between that its last turn has long ended.
+-- Makes the next turn of a trial's conversation. So many others come in between that its last turn has long ended.
 local function next_turn()
   local first = math.floor(sent / set / turns) * set % count
   local trial = trials[first + sent % set + 1]
@@ -49,7 +49,7 @@ end
 local looked_at = false
 
 function request()
-  -- The first one is not sent: wrk looks at it.
+  -- wrk only inspects the first request and does not send it.
   if not looked_at then
     looked_at = true
     return whole(trials[1], question:format("nobody", 0))

@@ -11,7 +11,7 @@ import type { Wrk } from './wrk-install.ts';
 
 const SCRIPT = fileURLToPath(new URL('wrk.lua', import.meta.url));
 
-/** Where a trial's calls go: its path in chat completions, the key that opens it, and the name by which it asks. */
+/** A trial's path for chat completions, its key, and the name in its questions. */
 export type Line = { path: string; key: string; name: string };
 
 export type WrkJob = {
@@ -21,19 +21,19 @@ export type WrkJob = {
   seconds: number;
   stream: boolean;
   direct: boolean;
-  /** Absent: chat completions. */
+  /** Chat completions by default. */
   protocol?: ProtocolName;
   /** More header lines, each with its end. */
   headers?: string;
   tokens?: number;
-  /** Conversations that go on: how many side by side, how many turns each has had, and how many more it gets. */
+  /** Conversations that continue: the number side by side, the turns that each has had, and the turns that it gets. */
   turns?: { set: number; had: number; more: number };
   signal: AbortSignal;
 };
 
 export type WrkResult = {
   seconds: number;
-  /** Replies that were read to their end. */
+  /** The number of replies that were read to their end. */
   requests: number;
   bytes: number;
   connect: number;
@@ -48,7 +48,7 @@ export type WrkResult = {
   maxMs: number;
 };
 
-/** One run of wrk: a closed loop on one thread. Connections under way are cut at its end. */
+/** Runs wrk once: a closed loop on one thread. Connections under way are cut at its end. */
 export async function runWrk(wrk: Wrk, job: WrkJob): Promise<WrkResult> {
   const { url, lines, connections, seconds, stream, direct, tokens = 64, protocol = 'chat_completions', headers = '', turns, signal } = job;
   const form = FORMS[protocol];

@@ -10,7 +10,7 @@ export type ChildOptions = {
   env?: NodeJS.ProcessEnv;
   cwd?: string;
   user?: { uid?: number; gid?: number };
-  /** What it writes once it serves; its first group is kept. */
+  /** Matches its output when it serves. The first group is kept. */
   ready: RegExp;
   readyWithinMs?: number;
   stopSignal?: NodeJS.Signals;
@@ -19,22 +19,22 @@ export type ChildOptions = {
 
 export type Child = AsyncDisposable & {
   pid: number;
-  /** What `ready` caught. */
+  /** The first group of `ready`. */
   said: string;
-  /** The last lines that it wrote. */
+  /** Returns the last lines of its output. */
   tail: () => string;
-  /** The last error of which it wrote, in a line. */
+  /** Returns the last line of its output that names an error. */
   lastError: () => string | undefined;
   stop: () => Promise<void>;
 };
 
 const TAIL = 20_000;
 
-/** A process of the benchmark's own, in its own group: a Ctrl-C is ours to handle. Resolves once it serves. */
+/** Starts a process and returns when it serves. It has its own process group, so that a Ctrl-C reaches only us. */
 export async function startChild(options: ChildOptions): Promise<Child> {
   const { name, file, args, env, cwd, user = {}, ready, readyWithinMs = 60_000, stopSignal = 'SIGTERM', signal } = options;
   signal.throwIfAborted();
-  // The channel tells it when we are gone, however that came about.
+  // The channel closes when this process ends in any way, which tells the child to end.
   const child = spawn(file, args, { env, cwd, detached: true, stdio: ['ignore', 'pipe', 'pipe', 'ipc'], ...user });
   const { pid } = child;
   if (pid === undefined) {

@@ -6,12 +6,12 @@ import { startChild } from './child.ts';
 export type BenchEngine = AsyncDisposable & {
   pid: number;
   url: string;
-  /** How it answers from now on. */
+  /** Sets how it answers from now on. */
   set: (mode: EngineMode) => Promise<void>;
   counts: () => Promise<EngineCounts>;
 };
 
-/** The fake one. */
+/** Starts the fake engine. */
 export async function startEngine(signal: AbortSignal): Promise<BenchEngine> {
   const main = fileURLToPath(new URL('../engine/main.ts', import.meta.url));
   const child = await startChild({ name: 'the fake engine', file: process.execPath, args: [main], ready: /listening on (\S+)/, signal });

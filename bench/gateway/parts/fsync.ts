@@ -7,8 +7,8 @@ const TMPFS = 0x01021994;
 export type DiskSync = { medianMs: number; p99Ms: number; count: number; isMemory: boolean };
 
 /**
- * How long this disk takes to make 8 kB durable: what `pg_test_fsync` does for fdatasync (the packaged PostgreSQL has no such
- * program), written at the same place of a file again and again.
+ * Measures how long this disk takes to make 8 kB durable, as `pg_test_fsync` does for fdatasync (the packaged PostgreSQL lacks that
+ * program), by writing repeatedly to the same place of a file.
  */
 export function measureSync(folder: string, seconds: number): DiskSync {
   const file = join(folder, 'sync-test');

@@ -12,21 +12,21 @@ import { ENGINE_LABEL } from '../engine/label.ts';
 import { startChild, type Child } from './child.ts';
 import type { BenchPostgres } from './postgres.ts';
 
-/** A trial that is open: where its agent sends calls, and the key that proves it. */
+/** An open trial: the path of its calls and its key. */
 export type OpenTrial = { id: string; path: string; key: string };
 export type Recorded = { completed: number; failed: number; cancelled: number; clean: number; untrainable: number };
 
 export type BenchGateway = AsyncDisposable & {
   pid: number;
   url: string;
-  /** More processes of it, with the same database. */
+  /** Further gateway processes with the same database. */
   more: { pid: number; url: string }[];
   openTrials: (count: number) => Promise<OpenTrial[]>;
-  /** Rows of the table of calls so far, by how they ended; `clean`: those that went on from recorded ids. */
+  /** Returns the numbers of recorded calls by status. `clean` counts those that continued from recorded ids. */
   recorded: () => Promise<Recorded>;
-  /** Bytes of the table of calls with all that belongs to it. */
+  /** Returns the bytes of the table of calls with its indexes and large values. */
   stored: () => Promise<number>;
-  /** The size of one trial's rows in bytes, as PostgreSQL stores them. */
+  /** Returns the size of one trial's rows in bytes, as PostgreSQL stores them. */
   storedOf: (trialId: string) => Promise<number>;
   tail: () => string;
 };
@@ -38,12 +38,12 @@ export const BENCH_ADMIN_KEY = 'benchmark';
 const SECRET = 'the secret of a benchmark';
 const OPENERS = 8;
 const RUN = ENGINE_LABEL.slice(0, ENGINE_LABEL.indexOf('@'));
-/** What a run with the defaults forces on every call. */
+/** The sampling settings and budgets that a run with default settings gives its trials. */
 const FORCED = { sampling: { temperature: 1, top_p: 1, top_k: -1 }, budgets: { prompt_tokens: 1_000_000 } };
 let databases = 0;
 let trials = 0;
 
-/** A gateway as deployed: `trialgate gateway`, a process and a database of its own, its engine's pool in the hands of a run. */
+/** Starts a gateway as it is deployed: `trialgate gateway` in its own process, with its own database and an engine pool that belongs to a run. */
 export async function startGateway({ postgres, engine, processes = 1, repository = REPOSITORY, nodeArgs = [], profileTo, signal }: Options): Promise<BenchGateway> {
   await using stack = new AsyncDisposableStack();
   const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-gateway-'));
@@ -98,7 +98,7 @@ export async function startGateway({ postgres, engine, processes = 1, repository
   };
 }
 
-/** Opens trials by the gateway's own route, which older code has too. */
+/** Opens trials through the gateway's own route, which older code has too. */
 async function openTrials(url: string, count: number): Promise<OpenTrial[]> {
   const opened: OpenTrial[] = Array.from({ length: count }, () => {
     const id = `bench-${++trials}`;

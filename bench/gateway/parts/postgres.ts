@@ -11,13 +11,13 @@ import { startChild } from './child.ts';
 
 export type BenchPostgres = AsyncDisposable & {
   pid: number;
-  /** Where its data is: a commit waits for this disk. */
+  /** The folder of its data. A commit waits for this disk. */
   data: string;
-  /** An empty database, dropped at the end. */
+  /** Makes an empty database, which is dropped at the end. */
   database: (name: string) => Promise<AsyncDisposable & { url: string }>;
 };
 
-/** PostgreSQL as a deployment runs it, with `fsync` and `synchronous_commit` on. Its folder is gone at the end. */
+/** Starts PostgreSQL as a deployment runs it, with `fsync` and `synchronous_commit` on. Its folder is removed at the end. */
 export async function startPostgres(signal: AbortSignal): Promise<BenchPostgres> {
   const folder = mkdtempSync(join(tmpdir(), 'trialgate-bench-'));
   const clear = () => rmSync(folder, { recursive: true, force: true });

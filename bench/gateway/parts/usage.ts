@@ -2,7 +2,7 @@ import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 const TICKS_A_SECOND = 100;
 
-/** A process and all that it started. */
+/** Returns a process and its descendants. */
 export function treeOf(root: number): number[] {
   const children = new Map<number, number[]>();
   for (const name of readdirSync('/proc')) {
@@ -15,27 +15,27 @@ export function treeOf(root: number): number[] {
   return found;
 }
 
-/** Seconds of processor time of these processes, and of their children that have ended. */
+/** Returns the seconds of processor time of these processes and of their children that have ended. */
 export function cpuSeconds(pids: readonly number[]): number {
   let ticks = 0;
   for (const pid of pids) for (const column of columnsOf(pid)?.slice(11, 15) ?? []) ticks += Number(column);
   return ticks / TICKS_A_SECOND;
 }
 
-/** Seconds of processor time that the machine has spent on anything so far. */
+/** Returns the seconds of processor time that the machine has spent on anything so far. */
 export function busySeconds(): number {
   const [, user, nice, system, , , irq, softirq, steal] = readFileSync('/proc/stat', 'latin1').split('\n')[0]?.split(/\s+/).map(Number) ?? [];
   return [user, nice, system, irq, softirq, steal].reduce<number>((sum, ticks) => sum + (ticks ?? 0), 0) / TICKS_A_SECOND;
 }
 
-/** Most memory that was resident in each process since `resetPeaks`, added up, in MiB. */
+/** Returns the sum of each process's peak of resident memory since `resetPeaks`, in MiB. */
 export function peakMiB(pids: readonly number[]): number {
   return pids.reduce((sum, pid) => sum + statusKiB(pid, 'VmHWM') / 1024, 0);
 }
 
 export const residentMiB = (pid: number): number => statusKiB(pid, 'VmRSS') / 1024;
 
-/** Lets the peaks of these processes start again from what is resident now. */
+/** Resets the memory peaks of these processes to what is resident now. */
 export function resetPeaks(pids: readonly number[]): void {
   for (const pid of pids) writeFileSync(`/proc/${pid}/clear_refs`, '5');
 }
@@ -48,12 +48,12 @@ function statusKiB(pid: number, field: 'VmHWM' | 'VmRSS'): number {
   }
 }
 
-/** The columns of /proc/PID/stat from the state on: a command's name may hold spaces and brackets. */
+/** Returns the columns of /proc/PID/stat from the state on, because a command's name may have spaces and parentheses. */
 function columnsOf(pid: number): string[] | undefined {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
     return text.slice(text.lastIndexOf(')') + 2).split(' ');
   } catch {
-    return undefined; // It ended meanwhile.
+    return undefined; // The process ended meanwhile.
   }
 }

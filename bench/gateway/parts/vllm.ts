@@ -12,7 +12,7 @@ import type { BenchEngine } from './engine.ts';
 
 const NOTHING = { served: 0, streams: 0, rendered: 0, generated: 0, aborted: 0, tokens: 0 };
 
-/** The real vLLM as a deployment starts it, with the label of the benchmark's run. */
+/** Starts the real vLLM as a deployment does, with the label of the benchmark's run. */
 export async function startVllm(signal: AbortSignal): Promise<BenchEngine> {
   await using stack = new AsyncDisposableStack();
   const home = mkdtempSync(join(tmpdir(), 'trialgate-bench-vllm-'));
@@ -34,7 +34,7 @@ export async function startVllm(signal: AbortSignal): Promise<BenchEngine> {
     pid: child.pid,
     url: `unix:${plan.engineSocket}`,
     set: () => Promise.resolve(),
-    // It does not count for us.
+    // vLLM has no such counts.
     counts: () => Promise.resolve(NOTHING),
     [Symbol.asyncDispose]: () => owned.disposeAsync(),
   };

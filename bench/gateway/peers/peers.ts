@@ -8,7 +8,7 @@ import { plainTarget, type Target } from '../cell.ts';
 import { startChild, type Child } from '../parts/child.ts';
 import { fromNpm, fromPyPI } from './install.ts';
 
-/** Another gateway in front of the same engine, as it is by default. None of them records token ids. */
+/** Another gateway in front of the same engine, with its default settings. None of them records token ids. */
 export type Peer = { name: string; start: (engine: string, signal: AbortSignal) => Promise<Target> };
 
 const vllmRouter: Peer = {

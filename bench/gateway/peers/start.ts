@@ -5,7 +5,7 @@ import { post } from '../load/prime.ts';
 import type { Report } from '../report.ts';
 import { PEERS } from './peers.ts';
 
-/** Those that install, start and answer; of the others the report says why not. */
+/** Starts the peers and returns those that answer. The report says why another peer is missing. */
 export async function startPeers(engine: string, stream: boolean, report: Report, signal: AbortSignal): Promise<Target[]> {
   const running: Target[] = [];
   for (const peer of PEERS) {

@@ -29,7 +29,7 @@ export function ceiling(rules: Rules, knowing: boolean): Ceiling {
   return most;
 }
 
-/** The most trials an hour of one slot, over the windows that a trial may have. */
+/** Returns the largest number of trials for a slot's time, over the windows that a trial may have. */
 function densest(shortest: number, longest: number, deadline: number, knowing: boolean): number {
   let most = 0;
   for (let window = Math.max(shortest, 0.01); window <= longest; window += 0.01) {
@@ -39,7 +39,7 @@ function densest(shortest: number, longest: number, deadline: number, knowing: b
   return most;
 }
 
-/** F, G and M for log-normal durations with median 1 that are cut at the deadline. */
+/** Returns F, G and M for log-normal durations with median 1 that are cut at the deadline. */
 export function within(window: number, deadline: number): { share: number; time: number; spent: number } {
   const cut = Math.min(window, deadline);
   if (cut <= 0) return { share: 0, time: 0, spent: 0 };
@@ -49,7 +49,7 @@ export function within(window: number, deadline: number): { share: number; time:
   return window >= deadline ? { share: 1, time: time + rest, spent: time + rest } : { share: ended, time, spent: time + rest };
 }
 
-/** The standard normal's distribution, to 1e-7 (Abramowitz and Stegun 26.2.17). */
+/** Returns the standard normal distribution function, exact to 1e-7 (Abramowitz and Stegun 26.2.17). */
 export function normalBelow(z: number): number {
   const t = 1 / (1 + 0.231_641_9 * Math.abs(z));
   const tail = ((((1.330_274_429 * t - 1.821_255_978) * t + 1.781_477_937) * t - 0.356_563_782) * t + 0.319_381_53) * t * (Math.exp(-(z * z) / 2) / Math.sqrt(2 * Math.PI));

@@ -17,7 +17,7 @@ const ORACLES = [
   { name: 'oracle: most samples', objective: 'rate' },
 ] as const;
 
-/** Every policy, the oracle and the ceiling, over the same trials. */
+/** Simulates every policy, the oracle and the ceiling over the same trials. */
 export function simulate(options: SimulateOptions): Simulated {
   const { steps, seeds, shared, progress } = options;
   const rows: SimulatedRow[] = [];

@@ -1,19 +1,19 @@
 import { generator } from '../../../gateway/testing/converse.ts';
 
-/** ln(p99 / median) over the standard normal's 99th percentile: the 99th percentile is 20 × the median. */
+/** The logarithm's standard deviation for which the 99th percentile is 20 × the median. */
 export const SIGMA = Math.log(20) / 2.3263478740408408;
 
-/** Durations that are drawn for a group, whether or not all of them are started. */
+/** The number of durations drawn for a group. Not all of them need to start. */
 export const WIDTH = 16;
 
-/** Durations in medians, the same for the same (seed, group, member) whatever is asked for first. */
+/** Draws durations in medians. They depend only on (seed, group, member), not on the order of requests. */
 export class Durations {
   readonly #normal: () => number;
   readonly #width: number;
   readonly #shared: number;
   readonly #groups: number[][] = [];
 
-  /** `shared`: the part of the logarithm's variance that a group's trials have in common, as tasks differ in length. */
+  /** `shared` is the part of the logarithm's variance that a group's trials have in common, because tasks differ in length. */
   constructor(seed: number, width: number, shared = 0) {
     this.#normal = normals(generator(seed));
     this.#width = width;
@@ -30,12 +30,12 @@ export class Durations {
   }
 }
 
-/** The same trials in groups of one. */
+/** Returns the same durations in groups of one trial. */
 export const oneByOne = (durations: Pick<Durations, 'of'>, groupSize: number): Pick<Durations, 'of'> => ({
   of: (trial) => durations.of(Math.floor(trial / groupSize)).slice(trial % groupSize, (trial % groupSize) + 1),
 });
 
-/** Box and Muller's. */
+/** Returns a generator of normal numbers by the Box–Muller method. */
 function normals(random: () => number): () => number {
   return () => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
 }

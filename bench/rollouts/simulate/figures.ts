@@ -6,29 +6,29 @@ import { Simulation, type Pace } from './simulation.ts';
 export type Share = { started: number; trained: number };
 
 export type Figures = {
-  /** Slot-time of trained trials over all slot-time. */
+  /** The share of slot-time of trained trials. */
   useful: number;
-  /** Slot-time of trials that were lost: stale, or cut at a quorum. */
+  /** The share of slot-time of lost trials, which were stale or cut at a quorum. */
   lost: number;
-  /** Slot-time without a trial, of all: nothing could start, a step was under way, weights were published. */
+  /** The share of slot-time without a trial: nothing could start, a step was under way, or weights were published. */
   idle: { nothing: number; train: number; publish: number };
-  /** Trained samples a median of time. */
+  /** Trained samples in a median of time. */
   rate: number;
   samplesPerStep: number;
   stepInterval: number;
   staleness: number[];
-  /** Of the trials that were started, by duration's quantile: see QUANTILES. */
+  /** The share of started trials that were trained on, by their duration's quantile (QUANTILES). */
   trainedShare: number[];
 };
 
-/** Upper ends of the bands in which `trainedShare` counts. */
+/** Upper ends of the bands of `trainedShare`. */
 export const QUANTILES = [0.5, 0.75, 0.9, 0.95, 0.99, 1];
-/** The standard normal's quantiles of these. */
+/** The standard normal's values at QUANTILES. */
 const Z = [0, 0.674_49, 1.281_55, 1.644_85, 2.326_35, Number.POSITIVE_INFINITY];
 
 export const bandOf = (duration: number): number => Z.findIndex((z) => duration <= Math.exp(SIGMA * z));
 
-/** Runs `steps` steps after `warmUp`, and counts what settles in them. */
+/** Runs `warmUp` steps, then `steps` steps whose trials are counted. */
 export function measure(rules: Rules, durations: Pick<Durations, 'of'>, { steps = 400, warmUp = 20, pace }: { steps?: number; warmUp?: number; pace?: Pace } = {}): Figures {
   const simulation = new Simulation(rules, durations, pace);
   while (simulation.steps < warmUp) simulation.advance();

@@ -1,6 +1,6 @@
 export type TrialState = 'queued' | 'running' | 'ended' | 'trained' | 'stale' | 'cut';
 
-/** Times are the engines' clock, which stands still during a publication. */
+/** A simulated trial. Times are those of the engines' clock, which stops during a publication. */
 export type Trial = {
   readonly group: Group;
   readonly duration: number;
@@ -9,13 +9,13 @@ export type Trial = {
   /** The policy version of its first token. */
   version: number;
   startedAt: number;
-  /** Slot-time. */
+  /** The slot-time that it has used. */
   used: number;
 };
 
 export type Group = {
   readonly ordinal: number;
-  /** As `running` and `accepted` of invariant 10 count it. */
+  /** Its state, as invariant 10 counts trials. */
   state: 'running' | 'eligible' | 'consumed' | 'dropped';
   trials: Trial[];
 };
@@ -38,7 +38,7 @@ export const countOf = (group: Group, state: TrialState): number => group.trials
 
 export const isOpen = ({ state }: Trial): boolean => state === 'queued' || state === 'running';
 
-/** Groups and the trials in `lists` again, apart from the first ones. */
+/** Returns independent copies of the groups, and a function from a trial to its copy. */
 export function cloneGroups(groups: readonly Group[]): { groups: Group[]; copyOf: (trial: Trial) => Trial } {
   const copies = new Map<Trial, Trial>();
   const cloned = groups.map((group) => {

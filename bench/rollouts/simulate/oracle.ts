@@ -6,7 +6,7 @@ import { Simulation, type Pace } from './simulation.ts';
 
 export type Objective = 'useful' | 'rate';
 
-/** What the oracle may wait for besides the ends of trials that would go stale; in medians. */
+/** Waiting times in medians that the oracle may choose, besides the ends of trials that would become stale. */
 const WAITS = [0, 0.25, 0.5, 1, 2, 3, 4];
 const LONGEST_WAIT = 6;
 const ROUNDS = 2;
@@ -20,12 +20,12 @@ would train on nothing but short ones.) Its choice is made by looking ahead over
 would find more: in a trial over three seeds and 60 steps, 33 waits found 0.4 % more at staleness 1 and 0.1 % at 2, two steps further ahead 0.4 %
 and 0.1 % less, and the best of the three searches for each seed 0.4 % and 1.0 % more.`;
 
-/** Trial by trial instead of group by group; the rest as it is. */
+/** Returns the rules with single trials in place of groups. */
 export function oracleRules(rules: Rules, batch = rules.groupsPerStep * rules.groupSize): Rules {
   return { ...rules, groupsPerStep: batch, groupSize: 1, quorum: 1, stragglers: 'carry_over', endsStale: 'step' };
 }
 
-/** The most of `objective` that the search finds, also among starts that wait for the step under way. */
+/** Returns the best figures for `objective` that the search finds, also among starts that wait for the step under way. */
 export function consultOracle(rules: Rules, { seed, shared = 0, objective, steps, batch }: { seed: number; shared?: number; objective: Objective; steps: number; batch?: number }): Figures {
   const durations = () => oneByOne(new Durations(seed, WIDTH, shared), rules.groupSize);
   let best: Figures | undefined;
@@ -33,7 +33,7 @@ export function consultOracle(rules: Rules, { seed, shared = 0, objective, steps
     const held = { ...oracleRules(rules, batch), holds };
     let figures = measure(held, durations(), { steps });
     for (let round = 0; round < ROUNDS; round++) {
-      // Dinkelbach: the best ratio is the price of time at which the best sum is 0.
+      // Dinkelbach's method: the best ratio is the price of time at which the best sum is 0.
       const price = objective === 'rate' ? figures.rate : figures.useful * rules.slots;
       const found = measure(held, durations(), { steps, pace: foreseeing(objective, price, figures.stepInterval) });
       if (found[objective] > figures[objective]) figures = found;
@@ -44,7 +44,7 @@ export function consultOracle(rules: Rules, { seed, shared = 0, objective, steps
   return best;
 }
 
-/** Starts each step when the next ones bring most, less `price` for each median of time. */
+/** Returns a pace that starts each step when the next steps bring the most, minus `price` for each median of time. */
 function foreseeing(objective: Objective, price: number, interval: number): Pace {
   let [decided, at] = [-1, 0];
   return (simulation) => {
@@ -70,7 +70,7 @@ function foreseeing(objective: Objective, price: number, interval: number): Pace
 
 const worth = (trial: Trial, objective: Objective): number => (objective === 'rate' ? 1 : trial.duration);
 
-/** What has been spent on trials that will be in time at the usual pace. */
+/** Returns what was spent so far on trials that will end in time at the usual pace. */
 function underWay({ groups, version, engineNow, rules }: Simulation, objective: Objective, interval: number): number {
   let value = 0;
   for (const trial of groups.flatMap(({ trials }) => trials)) {

@@ -1,38 +1,38 @@
-/** What a simulated run is held to. Times are in medians of a trial's duration. */
+/** The rules of a simulated run. Times are in medians of a trial's duration. */
 export type Rules = {
-  /** How many trials the engines sample at once. */
+  /** The number of trials that the engines sample at once. */
   slots: number;
-  /** `batch` of invariant 10: what one step takes. */
+  /** The number of groups in a batch (invariant 10). */
   groupsPerStep: number;
   groupSize: number;
-  /** A step's starting version less the version that sampled a trial's first token. */
+  /** The largest staleness: a step's starting version minus the version that sampled a trial's first token. */
   maxStaleness: number;
-  /** `max_concurrent` of invariant 10. */
+  /** `max_concurrent_groups` of invariant 10. */
   maxConcurrentGroups: number;
   /** A group starts only while fewer trials than this run or wait for a slot. */
   maxConcurrentTrials: number;
-  /** Ended trials after which a group counts as ended. */
+  /** The number of ended trials after which a group counts as ended. */
   quorum: number;
-  /** What becomes of a group's other trials then. */
+  /** What happens to a group's other trials then. */
   stragglers: 'wait' | 'cancel' | 'carry_over';
   /** Trials started beyond `groupSize`; the first `groupSize` to end are used. */
   overSampling: number;
-  /** Trials that the next step would be the last to take are taken from groups below their quorum too, if so many have ended; 0: never. */
+  /** If at least this number of a group's trials have ended and the next step is the last that can use them, it takes them although the group is below its quorum. 0 means never. */
   lastCall: number;
-  /** How many running trials a step may make stale, besides one for each idle place: it waits while there are more. */
+  /** The number of running trials that a step may make stale, plus one for each idle slot. The step waits while there are more. */
   maxStaleStragglers: number;
-  /** When running trials that no later step may take give their slots back: as the step starts, or when its version is published. */
+  /** When running trials that no later step can use release their slots: at the start of the step, or when its version is published. */
   endsStale: 'step' | 'publication';
-  /** What does not start while a step is trained and published, so that what starts next has the version after it. */
+  /** What may not start while a step is trained and published, so that it starts with the next version. */
   holds: 'nothing' | 'groups' | 'trials';
-  /** A trial is cut then, and trained on with its reward. */
+  /** The time at which a trial is cut. It is trained on with its reward. */
   deadline: number;
   trainTime: number;
-  /** Engines stand still for so long. */
+  /** The time for which engines are paused. */
   publishTime: number;
 };
 
-/** 8 groups × 8 trials a step on 64 slots, by the run's own loop. The deadline is the 99th percentile of a trial's duration. */
+/** The run's own loop with 8 groups × 8 trials a step on 64 slots. The deadline is the 99th percentile of a trial's duration. */
 export const synchronous: Rules = {
   slots: 64,
   groupsPerStep: 8,
@@ -52,5 +52,5 @@ export const synchronous: Rules = {
   publishTime: 0.05,
 };
 
-/** Trials that a group ends with. */
+/** Returns the number of trials with which a group ends. */
 export const groupTrials = ({ groupSize, quorum, stragglers }: Rules): number => (stragglers === 'cancel' ? quorum : groupSize);

@@ -5,30 +5,30 @@ import { groupTrials, type Rules } from './rules.ts';
 
 type Trainer = { doing: 'nothing' } | { doing: 'train' | 'publish'; until: number };
 
-/** When a step that can start does start: a time up to now means at once. Asked again after every event. */
+/** Returns the time at which a step that can start shall start. A time up to now means at once. Called again after every event. */
 export type Pace = (simulation: Simulation) => number;
 
-/** Hears of a trial when it is trained on or lost. */
+/** Called for each trial that is trained on or lost. */
 export type Settled = (trial: Trial, staleness: number) => void;
 
-/** One run under `Rules`, event by event. Groups start in their order, their trials take free slots in that order. */
+/** Simulates one run under `Rules`, event by event. Groups start in their order, and their trials take free slots in that order. */
 export class Simulation {
   readonly rules: Rules;
   readonly durations: Pick<Durations, 'of'>;
   now = 0;
-  /** The engines' clock: it stands still during a publication. */
+  /** The engines' clock, which stops during a publication. */
   engineNow = 0;
-  /** What the engines have. */
+  /** The policy version of the engines. */
   version = 0;
-  /** Successful steps: `version` of invariant 10. */
+  /** The number of successful steps. */
   steps = 0;
   trained = 0;
-  /** Slot-time in which no trial ran, by what the trainer did. */
+  /** Slot-time without a trial, by what the trainer did meanwhile. */
   readonly idle = { nothing: 0, train: 0, publish: 0 };
-  /** Since when the next step could start. */
+  /** The time since which the next step could start, or null. */
   readySince: number | null = null;
   running: Trial[] = [];
-  /** Groups with a trial that may still come to a step. */
+  /** Groups with a trial that a step may still use. */
   groups: Group[] = [];
   settled: Settled = () => {};
   pace: Pace;
@@ -43,7 +43,7 @@ export class Simulation {
     this.#pump();
   }
 
-  /** The same future, apart from this one; nobody hears of its trials. */
+  /** Returns an independent copy with the same future. It reports no trials. */
   fork(pace: Pace): Simulation {
     const twin = new Simulation(this.rules, this.durations, pace);
     const { groups, copyOf } = cloneGroups(this.groups);
@@ -55,7 +55,7 @@ export class Simulation {
     return twin;
   }
 
-  /** Trials that run or wait for a slot. */
+  /** The number of trials that run or wait for a slot. */
   get underWay(): number {
     return this.running.length + this.#queue.length;
   }
@@ -64,13 +64,13 @@ export class Simulation {
     return this.#trainer.doing !== 'nothing';
   }
 
-  /** Running trials that the next step would make stale. */
+  /** Returns the running trials that the next step would make stale. */
   atLimit(): Trial[] {
     const oldest = this.version + 1 - this.rules.maxStaleness;
     return this.running.filter(({ version }) => version < oldest);
   }
 
-  /** To the next thing that happens, and all that follows from it at once. */
+  /** Advances to the next event, and runs everything that follows from it at the same time. */
   advance(): void {
     const trainer = this.#trainer;
     const wait = this.readySince !== null && !this.isTraining ? this.pace(this) : Number.POSITIVE_INFINITY;
@@ -129,7 +129,7 @@ export class Simulation {
     trial.state = as;
   }
 
-  /** Starts what may start: groups by invariant 10, their trials on free slots. */
+  /** Starts the groups that invariant 10 allows, and their trials on free slots. */
   #pump(): void {
     const { slots, groupSize, overSampling, holds, deadline } = this.rules;
     for (let capacity = holds !== 'nothing' && this.isTraining ? 0 : this.#capacity(); capacity >= 1; capacity--) {
@@ -148,17 +148,17 @@ export class Simulation {
     else this.readySince ??= this.now;
   }
 
-  /** How many groups may start. */
+  /** Returns the number of groups that may start. */
   #capacity(): number {
     const { maxConcurrentGroups: maxConcurrent, maxConcurrentTrials, maxStaleness, groupsPerStep } = this.rules;
     const size = groupTrials(this.rules);
     const runningGroups = this.groups.filter(({ state }) => state === 'running').length;
-    // The batch of the step under way is taken: it is one less to come.
+    // The step under way has taken its batch, so one batch less may run ahead.
     const stale = this.isTraining ? maxStaleness - 1 : maxStaleness;
     return room({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent, maxConcurrentTrials, startedTrials: this.rules.groupSize + this.rules.overSampling, runningTrials: this.underWay });
   }
 
-  /** Trials that are neither trained on nor dropped. */
+  /** Returns the number of trials that are neither trained on nor dropped. */
   #live(): number {
     const size = groupTrials(this.rules);
     return this.groups.reduce((sum, { state, trials }) => {
@@ -167,7 +167,7 @@ export class Simulation {
     }, 0);
   }
 
-  /** What a step that starts now takes, the oldest first, besides what consumed groups still bring. */
+  /** Returns the groups that a step that starts now takes, the oldest first, besides late trials of consumed groups. */
   #nextBatch(): { groups: Group[]; full: boolean } {
     const wanted = this.rules.groupsPerStep * groupTrials(this.rules);
     const candidates = this.groups.filter((group) => group.state === 'eligible' || this.#isLastCall(group));
@@ -203,7 +203,7 @@ export class Simulation {
     this.#pump();
   }
 
-  /** What started before version `oldest` is too old for every step to come. */
+  /** Drops trials that started before version `oldest`, because every later step would find them too old. */
   #dropStale(oldest: number): void {
     for (const group of this.groups) {
       for (const trial of group.trials) {
@@ -221,7 +221,7 @@ export class Simulation {
   }
 }
 
-/** Waits while more running trials than the rules allow would go stale. */
+/** Waits while more running trials than the rules allow would become stale. */
 export const whenFewGoStale: Pace = (simulation) => {
   const { maxStaleStragglers, maxConcurrentTrials } = simulation.rules;
   const idle = Number.isFinite(maxConcurrentTrials) ? Math.max(0, maxConcurrentTrials - simulation.underWay) : 0;

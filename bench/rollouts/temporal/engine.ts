@@ -1,12 +1,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** What became of one trial on the engine. Seconds of its own clock, which stands still in a publication. */
+/** One trial on the engine, in seconds of the engine's clock, which stops during a publication. */
 export type Sampled = { version: number; start: number; seconds: number; completed: boolean };
 
-/** Sampling as a scheduler sees it: so many slots, first come first served, each held for as long as a trial takes. */
+/** An engine as a scheduler sees it: slots that are given in order of requests, each held for a trial's duration. */
 export class SlotEngine {
   version = 0;
-  /** Most slots ever wanted at once. */
+  /** The largest number of slots that were wanted at once. */
   peakWanted = 0;
   readonly #slots: number;
   readonly #queue: (() => void)[] = [];
@@ -18,7 +18,7 @@ export class SlotEngine {
     this.#slots = slots;
   }
 
-  /** Seconds that it has run. */
+  /** Returns the seconds of its clock. */
   now(): number {
     return (this.#pausedSince ?? performance.now()) / 1000 - this.#paused;
   }
@@ -32,7 +32,7 @@ export class SlotEngine {
     this.#admit();
   }
 
-  /** Waits for a slot, holds it for `seconds`, gives it back at once when `signal` aborts. Null: it never had one. */
+  /** Waits for a slot and holds it for `seconds`, or until `signal` aborts. Returns null if it never had one. */
   async sample(seconds: number, signal: AbortSignal): Promise<Sampled | null> {
     await this.#takeSlot(signal);
     if (signal.aborted) return null;

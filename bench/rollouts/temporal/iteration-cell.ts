@@ -12,16 +12,16 @@ export type IterationRow = {
   size: number;
   inFlight: number;
   agentSeconds: number;
-  /** From the run's start to the train step. */
+  /** Seconds from the run's start to the train step. */
   rolloutSeconds: number;
-  /** Wall seconds a trial beyond what its agents need at least. */
+  /** Wall seconds for each trial beyond the least time that its agents need. */
   overheadPerTrial: number;
   unfinished: number;
   load: Load;
   histories: HistoryRow[];
 };
 
-/** One iteration whose agents each take `agentSeconds`, with room for `inFlight` at once in sandboxes and engine. */
+/** Runs one iteration whose agents each take `agentSeconds`. Sandboxes and engine have room for `inFlight` at once. */
 export async function oneIteration(stage: Stage, { groups, size, inFlight, agentSeconds }: { groups: number; size: number; inFlight: number; agentSeconds: number }): Promise<IterationRow> {
   const durations = new Durations(1, size);
   const world = new World({ slots: inFlight, sandboxes: inFlight, durations, medianSeconds: agentSeconds, deadline: 1, trainTime: 0, publishTime: 0 }, stage);

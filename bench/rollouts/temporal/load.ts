@@ -4,18 +4,18 @@ import { busySeconds, cpuSeconds, treeOf } from '../../gateway/parts/usage.ts';
 
 export type Load = {
   wall: number;
-  /** Cores used, by whom. `worker`: this process, which runs workflows and activities. */
+  /** Cores in use, by process. `worker` is this process, which runs workflows and activities. */
   temporal: number;
   postgres: number;
   worker: number;
   others: number;
-  /** How much of the time the worker's event loop was busy. */
+  /** The share of time in which the worker's event loop was busy. */
   loop: number;
 };
 
 type Look = { wall: number; temporal: number; postgres: number; worker: number; all: number; loop: ReturnType<typeof performance.eventLoopUtilization> };
 
-/** What processor time went to since the last time it was asked. */
+/** Returns a function that returns the load since its last call. */
 export function loadMeter(): () => Load {
   let before = look();
   return () => {

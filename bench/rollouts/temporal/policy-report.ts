@@ -2,7 +2,7 @@ import { table } from '../../../cli/show/table.ts';
 import { QUANTILES } from '../simulate/figures.ts';
 import type { Measured, PolicyRow, PolicyRunOptions } from './policy-run.ts';
 
-/** Each policy as it ran, and as the simulation says of the same trials. */
+/** Returns a table of each policy as it ran and as simulated over the same trials. */
 export function policyReport(rows: PolicyRow[], { steps, warmUp, medianSeconds }: Omit<PolicyRunOptions, 'seed'>): string {
   const bands = QUANTILES.map((end, i) => `${(QUANTILES[i - 1] ?? 0) * 100}-${end * 100}%`);
   const baseline = rows.find(({ policy }) => policy === 'synchronous');

@@ -7,18 +7,18 @@ import { runIn, type Stage } from './stage.ts';
 import { World } from './world.ts';
 
 export type PolicyRunOptions = { steps: number; warmUp: number; medianSeconds: number; seed: number };
-/** What can be measured from outside. */
+/** The figures that can be measured from outside. */
 export type Measured = Omit<Figures, 'idle'>;
 export type PolicyRow = { policy: string; staleness: number; measured: Measured; predicted: Figures };
 
-/** One policy by the real workflows, and by the simulation over the same trials and steps. */
+/** Runs one policy with the real workflows, and simulates it over the same trials and steps. */
 export async function runPolicy(stage: Stage, policy: Policy, options: PolicyRunOptions): Promise<PolicyRow> {
   const { rules, staleness } = policy;
   const { steps, warmUp, medianSeconds, seed } = options;
-  // Capacity ends with the run: the steps before its end are not like the others.
+  // A run starts fewer trials before its end, so its last steps are not measured.
   const iterations = warmUp + steps + staleness + 1;
   const { slots, deadline, trainTime, publishTime } = rules;
-  // Sandboxes are not what is scarce here.
+  // Enough sandboxes, so that they are no limit.
   const sandboxes = (staleness + 2) * rules.groupsPerStep * rules.groupSize;
   const world = new World({ slots, sandboxes, durations: new Durations(seed, 16), medianSeconds, deadline, trainTime, publishTime }, stage);
   const id = `policy-${policy.name.replaceAll(/[^a-z0-9]+/g, '-')}-${staleness}-${seed}`;
@@ -39,7 +39,7 @@ async function figuresOf({ db }: Stage, world: World, runId: string, { rules }: 
     const step = trainedIn.get(trialId);
     const age = (step ?? 0) - version;
     const isTrained = step !== undefined && age <= rules.maxStaleness;
-    // A lost trial counts where it could last have been used.
+    // A lost trial counts in the last step that could have used it.
     const settled = isTrained ? step : version + rules.maxStaleness;
     if (settled <= warmUp || settled > warmUp + steps) continue;
     const share = shares[bandOf(Math.min(duration, rules.deadline))];

@@ -11,7 +11,7 @@ import { World } from './world.ts';
 
 export type LongRunRow = { iterations: number; groups: number; size: number; seconds: number; first: number; last: number; load: Load; histories: HistoryRow[] };
 
-/** A run of many small iterations whose agents and steps take no time. */
+/** Runs many small iterations whose agents and steps take no time. */
 export async function longRun(stage: Stage, { iterations, groups, size }: { iterations: number; groups: number; size: number }): Promise<LongRunRow> {
   const world = new World({ slots: groups * size, sandboxes: groups * size, durations: new Durations(1, size), medianSeconds: 0, deadline: 1, trainTime: 0, publishTime: 0 }, stage);
   const id = `run-${iterations}-${groups}-${size}`;

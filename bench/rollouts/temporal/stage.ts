@@ -16,7 +16,7 @@ import type { World } from './world.ts';
 
 export type Stage = { db: Database; environment: TestWorkflowEnvironment; home: string; signal: AbortSignal };
 
-/** A Temporal server, a PostgreSQL and a deployment's folder, while `body` runs. */
+/** Runs `body` with a Temporal server, a PostgreSQL and a deployment's folder. */
 export async function withStage<T>(signal: AbortSignal, body: (stage: Stage) => Promise<T>): Promise<T> {
   await using stack = new AsyncDisposableStack();
   const home = await mkdtemp(join(tmpdir(), 'trialgate-rollouts-'));
@@ -31,7 +31,7 @@ export async function withStage<T>(signal: AbortSignal, body: (stage: Stage) => 
   return await body({ db, environment, home, signal });
 }
 
-/** Runs the workflows over a world, as a worker of `trialgate` would: so many activities at once. */
+/** Runs the workflows over a world with as many activities at once as a worker of `trialgate` has. */
 export async function runIn<T>(stage: Stage, world: World, sandboxes: number, id: string, settings: Partial<RunConfig>, body: (handle: RunHandle) => Promise<T>): Promise<T> {
   const { nativeConnection: connection, client } = stage.environment;
   const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;

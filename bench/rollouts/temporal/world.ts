@@ -12,7 +12,7 @@ import { SlotEngine, type Sampled } from './engine.ts';
 
 export type WorldOptions = {
   slots: number;
-  /** How many sandboxes the host holds at once. */
+  /** The number of sandboxes that the host holds at once. */
   sandboxes: number;
   durations: Durations;
   medianSeconds: number;
@@ -26,20 +26,20 @@ type AgentInput = Parameters<Activities['runAgent']>[0];
 export type Attempted = Sampled & { trialId: string; duration: number };
 
 /**
- * The real store, sandboxes and workflows; agents that hold a slot of an engine for a drawn time and record one call, and a trainer
- * that takes a given time.
+ * The activities over the real store and sandboxes, with agents that hold a slot of an engine for a drawn time and record one call, and
+ * a trainer that takes a given time.
  */
 export class World {
   readonly engine: SlotEngine;
-  /** Every trial that had a slot. */
+  /** All trials that had a slot. */
   readonly attempted: Attempted[] = [];
-  /** When each train step started, on the engine's clock and the machine's, and the version it started from. */
+  /** The start of each train step on the machine's clock, and its starting version. */
   readonly steps: { wall: number; version: number }[] = [];
   readonly #options: WorldOptions;
   readonly #db: Database;
   readonly #real: Activities;
   readonly #sandboxes: HostSandboxes;
-  /** Groups by their ids, in the order in which they were planned. */
+  /** The ordinal of each group's id, in the order in which groups were planned. */
   readonly #ordinals = new Map<string, number>();
 
   constructor(options: WorldOptions, { db, environment, home }: { db: Database; environment: TestWorkflowEnvironment; home: string }) {
@@ -114,7 +114,7 @@ export class World {
   }
 }
 
-/** One call of 8 sampled tokens. */
+/** Records one call of 8 sampled tokens. */
 async function record(db: Database, key: { trialId: string; attempt: number }, policyVersion: number): Promise<void> {
   const [id, now] = [crypto.randomUUID(), new Date()];
   const completionTokenIds = Int32Array.from({ length: 8 }, (_, i) => i);
