@@ -6,7 +6,7 @@ const gateway = useGateway();
 const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: {} } }];
 
 /** schemathesis asks for trials that have no calls: of those that have, this is what it would compare. */
-test('what is told of a trial with calls is not what the document says, or more', async () => {
+test('the replies on sessions, samples and exports of a trial with calls match the document’s schemas exactly', async () => {
   const trial = await gateway.trial();
   await (await trial.chat({ ...ASK, tools: TOOLS })).text();
   await (await trial.chat({ ...ASK, stream: true, n: 1 })).text();

@@ -25,7 +25,7 @@ const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {
   refuse: [false, false],
 };
 
-test('the counters, the record, the engine’s log and what agents saw end differ after a load with every fault', async () => {
+test('after a load with every fault the counters, the record, the engine’s log and what agents saw agree', async () => {
   const trial = await gateway.trial();
   /** Each request's name, and whether its agent saw it end. */
   const asked = new Map<string, boolean>();

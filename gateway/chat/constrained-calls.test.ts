@@ -11,7 +11,7 @@ const SCHEMA = { type: 'object', properties: { name: { type: 'string' } } };
 const LS = calling({ name: 'ls', arguments: {} });
 const BY_NAME = { type: 'function', function: { name: 'ls' } };
 
-test('with hints a forced tool is trainable, its call comes by the protocol, and the next turn goes on by the recorded ids', async () => {
+test('with hints a forced tool is trainable, its call comes in the protocol’s form, and the next turn continues the recorded ids', async () => {
   await context.serve({ bindsTools: 'strict' });
   const trial = await context.trial({ sampling: { temperature: 1, constrained_decoding: 'hint' } });
   context.toy.script = [{ text: LS }, { text: LS }, { text: '{"name": "a.txt"}' }];
@@ -36,7 +36,7 @@ test('with hints a forced tool is trainable, its call comes by the protocol, and
   expect(await context.metrics()).toMatchObject({ 'trialgate_constrained_calls_total{field="tool_choice",decoding="hint"}': 2 });
 });
 
-test('without hints the engine gets the constraint, the call is not trained, and the log names the framework\'s mode once a trial', async () => {
+test('without hints the engine gets the constraint, the call is not trained, and the log names the framework’s mode once a trial', async () => {
   const lines: string[] = [];
   await context.serve({}, { log: (line) => lines.push(line) });
   const trial = await context.trial();

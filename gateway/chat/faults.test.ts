@@ -13,7 +13,7 @@ test.each<[Fault, number, string]>([
   ['bad_request', 400, 'engine_400'],
   ['context_too_long', 400, 'context_length_exceeded'],
   ['refuse', 503, 'engine_unavailable'],
-])('a plain call is lost, hangs or looks good when the engine does %s', async (fault, status, code) => {
+])('when the engine does %s, a plain call gets %i with the code %s and is recorded as failed', async (fault, status, code) => {
   if (fault === 'hang' || fault === 'refuse') await gateway.restart({ settings: IMPATIENT });
   gateway.engine.fault = fault;
   const trial = await gateway.trial();
@@ -31,7 +31,7 @@ test.each<[Fault, string]>([
   ['cut', 'engine_cut'],
   ['hang', 'engine_timeout'],
   ['error_event', 'engine_error'],
-])('a stream ends as if it were whole when the engine does %s', async (fault, code) => {
+])('when the engine does %s, a stream ends with the error %s, and the ids that came are recorded', async (fault, code) => {
   if (fault === 'hang') await gateway.restart({ settings: IMPATIENT });
   gateway.engine.fault = fault;
   const trial = await gateway.trial();
@@ -44,7 +44,7 @@ test.each<[Fault, string]>([
   expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012]);
 });
 
-test('an error event whose message is no text is taken for a fault of the gateway', async () => {
+test('an error event whose message is not text is reported as an engine error with its JSON', async () => {
   gateway.engine.fault = 'error_event';
   gateway.engine.lastWords = { toString: 1, valueOf: 2 };
   const trial = await gateway.trial();
@@ -52,7 +52,7 @@ test('an error event whose message is no text is taken for a fault of the gatewa
   expect(stream.chunks.at(-1)?.error).toMatchObject({ code: 'engine_error', message: expect.stringContaining('{"toString":1,"valueOf":2}') });
 });
 
-test('a stream that fails before its first words has no status of its own', async () => {
+test('a stream that fails before its first chunk gets the status of its error', async () => {
   gateway.engine.fault = 'not_json';
   const trial = await gateway.trial();
   const reply = await trial.chat(STREAM);
@@ -60,7 +60,7 @@ test('a stream that fails before its first words has no status of its own', asyn
   expect(await trial.calls()).toMatchObject([{ status: 'failed', httpStatus: 502 }]);
 });
 
-test.each<Fault>(['cut', 'error_event'])('of many streams one breaks before its error event is there when engines do %s', async (fault) => {
+test.each<Fault>(['cut', 'error_event'])('when engines do %s, each of many concurrent streams gets its error event before it breaks off', async (fault) => {
   gateway.engine.fault = fault;
   const trial = await gateway.trial();
   const streams = await Promise.all(Array.from({ length: 30 }, async () => readStream(await trial.chat(STREAM))));
@@ -75,7 +75,7 @@ test.each<[Fault, boolean, string]>([
   ['wrong_lengths', true, 'length_mismatch'],
   ['miscounted', false, 'length_mismatch'],
   ['miscounted', true, 'length_mismatch'],
-])('an engine with %s is trained on, or its call dropped (stream: %s)', async (fault, stream, untrainable) => {
+])('a call of an engine with %s completes and is marked untrainable (stream: %s)', async (fault, stream, untrainable) => {
   gateway.engine.fault = fault;
   const trial = await gateway.trial();
   const reply = await trial.chat({ ...ASK, stream });
@@ -84,7 +84,7 @@ test.each<[Fault, boolean, string]>([
   expect(await trial.calls()).toMatchObject([{ status: 'completed', untrainable }]);
 });
 
-test('the engine’s own words about a bad request do not reach the agent', async () => {
+test('the agent gets the engine’s own message about a bad request', async () => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'bad_request';
   expect(await (await trial.chat(ASK)).json()).toEqual({
@@ -98,14 +98,14 @@ test('the engine’s own words about a bad request do not reach the agent', asyn
   expect(exhausted).toBe('context_length_exceeded');
 });
 
-test('a whole reply that takes longer than an engine may be silent is cut, though the engine is alive', async () => {
+test('a whole reply may take longer than the idle limit while the engine is alive', async () => {
   await gateway.restart({ settings: { idleMs: 2_000 } });
   gateway.engine.delay = 500;
   const trial = await gateway.trial();
   expect((await trial.chat(ASK)).status).toBe(200);
 });
 
-test('a stream that brings nothing for long looks dead to its agent', async () => {
+test('a stream that waits for its engine gets keep-alive comments', async () => {
   await gateway.restart({ settings: { keepAliveMs: 50 } });
   gateway.engine.delay = 500;
   const trial = await gateway.trial();
@@ -114,14 +114,14 @@ test('a stream that brings nothing for long looks dead to its agent', async () =
   expect(text).toContain('[DONE]');
 });
 
-test('slow but steady tokens count as silence', async () => {
+test('slow but steady tokens do not count as silence', async () => {
   await gateway.restart({ settings: { idleMs: 2_000 } });
   gateway.engine.delay = 500;
   const trial = await gateway.trial();
   expect(await readStream(await trial.chat(STREAM))).toMatchObject({ done: true, broken: false });
 });
 
-test.each([false, true])('a prompt longer than the run allows is answered, or its trial does not end as truncated (stream: %s)', async (stream) => {
+test.each([false, true])('a prompt longer than the run allows is refused with `context_length_exceeded` (stream: %s)', async (stream) => {
   const trial = await gateway.trial({ budgets: { prompt_tokens: 1 } });
   const reply = await trial.chat({ ...ASK, stream });
   const error = stream ? (await readStream(reply)).chunks.at(0)?.error : (await reply.json()).error;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Gather } from './gather.ts';
 
-test('a reply that comes in one chunk is cut when it has more tokens than a call takes arguments', () => {
+test('a reply in one chunk is kept whole when it has more tokens than a function takes arguments', () => {
   const tokens = 200_000;
   const gather = new Gather({ n: 1, logprobs: true });
   const content = Array(tokens).fill({ token: 'x', logprob: -1 });
@@ -12,7 +12,7 @@ test('a reply that comes in one chunk is cut when it has more tokens than a call
   expect(reply).toMatchObject({ choices: [{ logprobs: { content: { length: 2 * tokens } } }] });
 });
 
-test.each([3_000_000_000, -1, 1, 0.5, '0', { toString: 1 }])('a chunk of a choice that nobody asked for is waited for, or takes for ever: %j', (index) => {
+test.each([3_000_000_000, -1, 1, 0.5, '0', { toString: 1 }])('a chunk of a choice that was not asked for is a bad engine reply: %j', (index) => {
   const gather = new Gather({ n: 1, logprobs: true });
   expect(() => gather.add({ id: 'a', choices: [{ index, delta: { content: 'x' } }] })).toThrow(expect.objectContaining({ code: 'bad_engine_reply' }));
 });

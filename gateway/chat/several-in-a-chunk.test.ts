@@ -5,7 +5,7 @@ import { useTokenGateway } from '../testing/token-gateway.ts';
 
 const context = useTokenGateway();
 
-test('the end of one reply holds back another\'s text, which comes after what follows it', async () => {
+test('each of several replies in one chunk gets its own text in order, whichever ends first', async () => {
   Object.assign(context.toy, { parses: false, together: true });
   const trial = await context.trial();
   const texts = ['a', 'a much longer reply', 'in between'];

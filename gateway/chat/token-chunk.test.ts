@@ -44,7 +44,7 @@ function textChoice(seed: number) {
   return { index: pick([0, 1]), text: pick(TEXTS), logprobs: pick<unknown>([logprobs, logprobs, null]), finish_reason: pick([null, null, 'stop']), ...pick<object>([{}, { stop_reason: null }]), ...ids };
 }
 
-test('a chunk that is read without being parsed says something else than its JSON', () => {
+test('a chunk read without a JSON parser says the same as its JSON', () => {
   const read = { chats: 0, texts: 0 };
   for (let seed = 0; seed < 20_000; seed++) {
     const data = chunk(seed);
@@ -61,7 +61,7 @@ test('a chunk that is read without being parsed says something else than its JSO
   expect(Math.min(read.chats, read.texts)).toBeGreaterThan(100);
 });
 
-test('bytes that are no JSON are taken for a chunk', () => {
+test('bytes that are not JSON are never read as a chunk', () => {
   for (let seed = 0; seed < 20_000; seed++) {
     const { random } = seeded(seed + 1_000_000);
     const data = chunk(seed % 50);
@@ -72,7 +72,7 @@ test('bytes that are no JSON are taken for a chunk', () => {
   }
 });
 
-test('log-probabilities that are made compact are others than the reply\'s', () => {
+test('compacted log-probabilities equal those of the reply', () => {
   let compacted = 0;
   for (let seed = 0; seed < 5_000; seed++) {
     const { pick, entry, random } = seeded(seed);

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
 import { defectOf, sampledOf } from './tokens.ts';
 
-test.each([2 ** 31, -1, 1.5, '7', null])('an id that the record cannot hold is recorded as another: %j', (id) => {
+test.each([2 ** 31, -1, 1.5, '7', null])('completion ids are recorded as missing when the record cannot hold one of them: %j', (id) => {
   expect(sampledOf({ token_ids: [7, id] }).completion).toBeNull();
 });
 
-test.each([-1e39, Number.NaN, -Infinity, 0.5])('a call with a log-probability that is none is not trained on: %d', (value) => {
+test.each([-1e39, Number.NaN, -Infinity, 0.5])('a call with the impossible log-probability %d is not trained on', (value) => {
   expect(defectOf([1], { completion: [7], logprobs: [value], mask: null })).toBe('bad_logprobs');
 });
 

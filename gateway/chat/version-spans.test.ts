@@ -38,7 +38,7 @@ describe.each([
   ['by ids', { parses: false }, BY_IDS],
   ['on the ordinary route', { scaleOut: false }, ORDINARY],
 ] as const)('weights that change under a reply (%s)', (_, engine, route) => {
-  test.each(['plain', 'streamed', 'a completion'] as const)('a token has another version than the one that sampled it, or its call is not trained on (%s)', async (how) => {
+  test.each(['plain', 'streamed', 'a completion'] as const)('each token is recorded and trained with the version that sampled it (%s)', async (how) => {
     const { trial, next, nextText, asked } = await whileWeightsChange(engine, halves);
     const reply = await (how === 'a completion' ? trial.complete(nextText) : trial.chat({ ...next, stream: how === 'streamed' }));
     expect(reply.status).toBe(200);
@@ -54,13 +54,13 @@ describe.each([
   });
 });
 
-test('spans with a gap are believed', async () => {
+test('a call whose version spans have a gap is not trained on', async () => {
   const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'run@2', start: 3, end: tokens }]);
   await (await trial.chat(next)).json();
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', versionSpans: null, untrainable: 'policy_changed' });
 });
 
-test('a reply that another run’s weights had a part in is handed out', async () => {
+test('a reply that another run’s weights took part in gets 502 and is recorded as failed', async () => {
   const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'other@2', start: 2, end: tokens }]);
   const reply = await trial.chat(next);
   expect(reply.status).toBe(502);

@@ -115,7 +115,7 @@ function expectEqual({ compared, recorded }: Omit<Beside, 'ran'>): void {
   expect(recorded).toMatchObject({ calls, unfinished: compared.length - calls, untrainable: calls, samples: 0 });
 }
 
-test.for(BESIDE_VLLM)('$name hears the same through the gateway as from vLLM itself, and each call is recorded', (client, { skip }) => {
+test.for(BESIDE_VLLM)('$name receives the same through the gateway as from vLLM itself, and each call is recorded', (client, { skip }) => {
   const { alone } = found(besideVllm.get(client.name), client, skip);
   expect([alone.ran.code, alone.ran.timedOut], alone.ran.output.slice(-2_000)).toEqual([client.givesUp ? 1 : 0, false]);
   expect(alone.compared.filter(isAnswered).length).toBeGreaterThan(0);

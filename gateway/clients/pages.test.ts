@@ -10,7 +10,7 @@ const PAGES = join(REPOSITORY, 'docs/clients');
 const read = (name: string): string => readFileSync(join(PAGES, `${name}.md`), 'utf8');
 const rows = modeRowsIn(readFileSync(join(REPOSITORY, 'bench/results/clients.txt'), 'utf8'));
 
-test('each client has a page, and each page a client', () => {
+test('each client has a page, and each page has a client', () => {
   expect(readdirSync(PAGES).toSorted()).toEqual(['README.md', ...CLIENTS.map(({ name }) => `${name}.md`)].toSorted());
   expect(CLIENTS).toHaveLength(18);
 });

@@ -7,7 +7,7 @@ const MESSAGES = ['system', 'user', 'system', 'developer', 'user'].map((role, i)
 test.each([
   { strict: true, roles: ['system', 'user', 'user', 'user', 'user'] },
   { strict: false, roles: ['system', 'user', 'system', 'developer', 'user'] },
-])('a system message between turns stays where it stands, as a user’s where the template wants it first (strict: $strict)', async ({ strict, roles }) => {
+])('a system message between turns stays in its place, and becomes a user’s if the template wants it first (strict: $strict)', async ({ strict, roles }) => {
   const asked: string[][] = [];
   gateway.toy.fault = (path) => (strict && path === '/tokenize' ? 400 : null);
   gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body.messages.map(({ role }) => role)));

@@ -37,19 +37,19 @@ test('calls get the known label while a busy engine is asked for it again', asyn
   expect(await labelAfter(10_000)).toBe('run@3');
 });
 
-test('an engine that is busy for long counts as lost', async () => {
+test('an engine that is busy and healthy is asked again until it tells its label', async () => {
   const { connection, asked } = busy((time) => time >= 3, true);
   expect(await new Replica(connection, undefined, ASK_MS).label()).toBe('run@3');
   expect(asked).toEqual(['/weight_info', '/health', '/weight_info', '/health', '/weight_info']);
 });
 
-test('an engine whose scheduler never answers is waited for without end', async () => {
+test('an engine whose scheduler does not answer is given up after three tries', async () => {
   const { connection, asked } = busy(() => false, true);
   await expect(new Replica(connection, undefined, ASK_MS).label()).rejects.toThrow(/timeout/i);
   expect(asked.filter((path) => path === '/weight_info')).toHaveLength(3);
 });
 
-test('an engine that stands still is waited for', async () => {
+test('an engine that is neither busy nor healthy is given up', async () => {
   const { connection } = busy((time) => time >= 3, false);
   await expect(new Replica(connection, undefined, ASK_MS).label()).rejects.toThrow(/timeout/i);
 });

@@ -35,7 +35,7 @@ describe.each([false, true])('stream: %s', (stream) => {
     ['cuts the connection before its reply', 'refuse', 1],
     ['says 500', 'status_500', 1],
     ['says 503', 'status_503', 1],
-  ])('a call is lost with its engine, which %s, though another would answer', async (_, fault, asked) => {
+  ])('a call goes to another engine when its own one %s', async (_, fault, asked) => {
     const { trial, own, others } = await trialBefore(await fakes(2));
     if (fault === 'stopped') await own.stop();
     else own.fault = fault;
@@ -58,7 +58,7 @@ describe.each([false, true])('stream: %s', (stream) => {
     expect(await inFlight()).toEqual([0, 0, 0]);
   });
 
-  test.each<Fault>(['bad_request', 'context_too_long', 'cut', 'no_ids'])('a call is made twice when the engine does %s', async (fault) => {
+  test.each<Fault>(['bad_request', 'context_too_long', 'cut', 'no_ids'])('a call is sent only once when the engine does %s', async (fault) => {
     const { trial, own, others } = await trialBefore(await fakes(2));
     own.fault = fault;
     await (await trial.chat(body)).text().catch(() => {});
@@ -73,7 +73,7 @@ describe.each([false, true])('stream: %s', (stream) => {
     ['/inference/v1/generate', 503],
     ['/inference/v1/generate', 'cut'],
     ['', 'stopped'],
-  ] as const)('a conversation ends, or loses its ids, with an engine whose %s is %s', async (path, fault) => {
+  ] as const)('a conversation goes on from its ids at another engine when its own one’s %s is %s', async (path, fault) => {
     for (const parses of [false, true]) {
       const { trial, own, others } = await trialBefore((await tokenEngines()).map((engine) => Object.assign(engine, { parses })));
       const urls = [own.url, own.url, others[0]?.url];
@@ -98,7 +98,7 @@ describe.each([false, true])('stream: %s', (stream) => {
   });
 });
 
-test('a stream whose engine dies after its head, before its first words, is lost though another would answer, or its agent waits for those in silence', async () => {
+test('a stream whose engine dies before the first chunk is answered by another one, and its agent gets keep-alive comments meanwhile', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
   await gateway.restart({ engines: [own.url, ...others.map(({ url }) => url)], settings: { keepAliveMs: 100 } });
   own.fault = 'cut_head';
@@ -108,7 +108,7 @@ test('a stream whose engine dies after its head, before its first words, is lost
   expect(await inFlight()).toEqual([0, 0]);
 });
 
-test('an engine that failed one call is kept from the next ones', async () => {
+test('an engine that failed one call is asked again by the next', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
   own.fault = 'status_500';
   await trial.chat(ASK);
@@ -117,7 +117,7 @@ test('an engine that failed one call is kept from the next ones', async () => {
   expect([own, ...others].map((engine) => engine.seen.length)).toEqual([2, 1]);
 });
 
-test('a reply that has begun is begun again on another engine', async () => {
+test('a reply that has begun is not begun again on another engine', async () => {
   const { trial, own, others } = await trialBefore(await fakes(2));
   own.fault = 'error_event';
   expect(await readStream(await trial.chat({ ...ASK, stream: true }))).toMatchObject({ broken: true, done: false });

@@ -27,18 +27,18 @@ test.each([
   [{ a: 30, b: 22, c: 22 }, 'stays'],
   [{ a: 33, b: 22, c: 22 }, 'escapes'],
   [{ a: 0, b: 40, c: 0 }, 'stays'],
-])('a trial of a, with in flight %j, does not do what the rule says: it %s', (loads, does) => {
+])('with %j calls in flight a trial of replica a %s', (loads, does) => {
   expect(place(loads).go(trialOf('a')) === 'a').toBe(does === 'stays');
 });
 
-test('all trials that escape crowd on one of several idle replicas', () => {
+test('trials that escape spread over several idle replicas', () => {
   const { go } = place({ a: 40 });
   const trials = trialsOf('a');
   const refuges = Array.from({ length: 40 }, () => go(trials.next().value));
   for (const url of ['b', 'c']) expect(refuges.filter((each) => each === url).length).toBeGreaterThan(10);
 });
 
-test('a trial that escaped leaves its new prefix behind when its first replica is idle again', () => {
+test('a trial that escaped stays with its new prefix when its first replica is idle again', () => {
   const loads: Record<string, number> = { a: 8 };
   const { go, placement } = place(loads);
   const trial = trialOf('a');
@@ -48,7 +48,7 @@ test('a trial that escaped leaves its new prefix behind when its first replica i
   expect(placement.escapes('a')).toBe(1);
 });
 
-test('a trial is held to the replica that it escaped to, when that one is loaded or gone', () => {
+test('a trial leaves the replica that it escaped to when that one is loaded or gone', () => {
   const loads: Record<string, number> = { a: 8, b: 1 };
   const { go, placement } = place(loads);
   const trial = trialOf('a');
@@ -60,7 +60,7 @@ test('a trial is held to the replica that it escaped to, when that one is loaded
   expect(go(trial)).toBe('a');
 });
 
-test('the trials of replicas that stayed lose their prefix when one leaves, or those of one that returns', () => {
+test('when a replica leaves, the trials of the others stay; when it returns, its own come back', () => {
   const { go } = place({});
   const trials = Array.from({ length: 60 }, (_, i) => `run/0.2/${i}`);
   const before = trials.map((trial) => go(trial));
@@ -70,7 +70,7 @@ test('the trials of replicas that stayed lose their prefix when one leaves, or t
   expect(trials.map((trial) => go(trial))).toEqual(before);
 });
 
-test('the memory of escapes grows without bound, or forgets a trial that is still at work', () => {
+test('the memory of escapes is bounded and forgets the trial that was idle longest', () => {
   const loads: Record<string, number> = { a: 8 };
   const { go } = place(loads);
   const trials = trialsOf('a');

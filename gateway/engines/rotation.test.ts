@@ -43,7 +43,7 @@ function hold(engine: FakeEngine, count = Infinity): { release: () => void } {
   return { release: resolve };
 }
 
-test('a replica that is taken out between two calls is given the second one, or does not get its trials back', async () => {
+test('a replica out of rotation finishes its calls and gets no new ones; back in rotation it gets its trials again', async () => {
   const { first, second, trials: [trial, other] } = await serve(2);
   if (!trial || !other) throw new Error('no trials');
   const held = hold(first, 1);
@@ -65,7 +65,7 @@ test('a replica that is taken out between two calls is given the second one, or 
   });
 });
 
-test('a trial stays with a loaded engine while another idles, or leaves its prefix again once it has escaped', async () => {
+test('a trial leaves a loaded engine for an idle one once, and stays there', async () => {
   const { first, second, trials } = await serve(9);
   const [late, ...early] = trials;
   const held = hold(first);
@@ -80,7 +80,7 @@ test('a trial stays with a loaded engine while another idles, or leaves its pref
   expect([await seenBy('calls_in_flight'), await seenBy('escapes_total')]).toEqual([[0, 0], [1, 0]]);
 });
 
-test('calls that come together all go to the same engine', async () => {
+test('calls that come together are spread over the engines', async () => {
   const { first, second, trials } = await serve(24);
   const held = [hold(first), hold(second)];
   const replies = trials.map((trial) => trial.chat(ASK));
@@ -90,7 +90,7 @@ test('calls that come together all go to the same engine', async () => {
   expect((await Promise.all(replies)).map((reply) => reply.status)).toEqual(Array(24).fill(200));
 });
 
-test('an idle engine that has not the run’s weights draws the trials of a loaded one', async () => {
+test('an idle engine without the run’s weights gets none of the run’s calls', async () => {
   const { first, second } = await serve(0);
   first.label = 'run@1';
   await gateway.givePool('run', 'run@1');
@@ -108,7 +108,7 @@ test('an idle engine that has not the run’s weights draws the trials of a load
   expect(await seenBy('escapes_total')).toEqual([0, 0]);
 });
 
-test('a call that ended counts as load for ever, or as less than none', async () => {
+test('a call counts as load exactly until it ends, however it ends', async () => {
   const { first, trials: [trial] } = await serve(1, { idleMs: 300 });
   if (!trial) throw new Error('no trial');
   await trial.chat(ASK);

@@ -111,6 +111,6 @@ test.each(Object.keys(BEYOND_TEXT))('%s is answered, and the record keeps what t
   expect(beyondText.get(what)).toEqual({ status: 200, said: '', call: 'completed', isKept: true });
 });
 
-test('a grammar that vLLM answers with an error, whole and streamed, is its request’s fault, and the next request is answered', () => {
+test('a grammar that vLLM answers with an error counts as the fault of its request, plain and streamed, and the next request is answered', () => {
   expect(faults).toEqual(['failed request', 'completed null', 'failed request', 'completed null']);
 });

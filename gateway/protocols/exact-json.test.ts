@@ -34,7 +34,7 @@ test('numbers and the order of keys reach the engine, the record and its export 
   for (const text of [SCHEMA, JSON.stringify(GIVEN)]) expect([record.includes(text), exported.includes(text)]).toEqual([true, true]);
 });
 
-test('a tool’s input is what the model wrote, in Messages as elsewhere, and comes back so', async () => {
+test('a tool’s input is what the model wrote, and comes back unchanged in the next request', async () => {
   const trial = await gateway.trial();
   gateway.toy.parses = true;
   const sent = listen();

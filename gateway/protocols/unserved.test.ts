@@ -12,7 +12,7 @@ const PDF = { type: 'document', source: { type: 'base64', media_type: 'applicati
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const post = (trial: Trial, route: string, body: JsonObject) => gateway.post(`/${trial.id}/v1/${route}`, trial.key, { model: 'policy', ...body });
 
-test('a trial goes on after its agent read a PDF: the block is recorded, counted and logged once', async () => {
+test('a trial continues after its agent read a PDF: the block is recorded, counted and logged once', async () => {
   const trial = await gateway.trial();
   gateway.toy.script = [calling({ name: 'Read', arguments: { path: 'a.pdf' } }), 'it says hello', 'bye'].map((text) => ({ text }));
   const tools = [{ name: 'Read', input_schema: { type: 'object' } }];
@@ -36,7 +36,7 @@ test('a trial goes on after its agent read a PDF: the block is recorded, counted
   if (gateway.log.length > 0) expect(gateway.log.filter((line) => line.includes('(document)'))).toHaveLength(1);
 });
 
-test('a message that holds only a document is asked as an empty one', async () => {
+test('a message that holds only a document is sent to the engine as an empty one', async () => {
   const trial = await gateway.trial();
   for (const messages of [[user([PDF])], [user('read'), { role: 'assistant', content: 'what?' }, user([PDF])]]) {
     expect((await post(trial, 'messages', { max_tokens: 100, messages })).status).toBe(200);
@@ -77,7 +77,7 @@ test('an item that the attempt does not have is refused by its place and id', as
   }
 });
 
-test.each([['custom', 'function'], ['function', 'custom']])('a named call of a %s tool stands in the prompt when later steps bring the tool as %s, or not at all', async (type, later) => {
+test.each([['custom', 'function'], ['function', 'custom']])('a referenced call of a %s tool stays in the prompt when later steps declare the tool as %s and when they declare none', async (type, later) => {
   const trial = await gateway.trial();
   gateway.toy.script = [calling({ name: 'patch', arguments: { input: 'x' } }), 'done', 'bye'].map((text) => ({ text }));
   const asked = (tools: JsonObject[], input: unknown[]) => post(trial, 'responses', { tools, input });
@@ -88,7 +88,7 @@ test.each([['custom', 'function'], ['function', 'custom']])('a named call of a %
   for (const { request } of (await trial.calls()).slice(1)) expect(request.messages).toMatchObject([user('go'), { role: 'assistant', tool_calls: [{ function: { name: 'patch' } }] }, { role: 'tool' }]);
 });
 
-test('a second place of a text names nothing more, and a place that the reply does not have is refused', async () => {
+test('a second place of a text adds nothing, and a place that the reply does not have is refused', async () => {
   const trial = await gateway.trial();
   const { output } = await gateway.json(await post(trial, 'responses', { input: 'hi' }));
   const id = String((output as JsonObject[])[0]?.id).replace(/_0$/, '');
@@ -101,7 +101,7 @@ test('a second place of a text names nothing more, and a place that the reply do
   }
 });
 
-test.skipIf(IN_WORKERD)('a small request that names much recorded content has the limits of a large one, and is answered by the thread for these', async () => {
+test.skipIf(IN_WORKERD)('a small request that references much recorded content has the limits of a large one and is answered by the heavy thread', async () => {
   const trial = await gateway.trial();
   gateway.toy.script = Array.from({ length: 4 }, () => ({ text: 'word '.repeat(12_000) }));
   const reply = await gateway.json(await post(trial, 'responses', { input: 'tell' }));
@@ -121,7 +121,7 @@ test.skipIf(IN_WORKERD)('a small request that names much recorded content has th
   }
 });
 
-test('arguments that are no object reach the agent as they are, and come back', async () => {
+test('arguments that are not an object reach the agent unchanged and are accepted in the next request', async () => {
   const trial = await gateway.trial();
   gateway.toy.script = [calling({ name: 'f', arguments: [1, 'x'] }), 'bye'].map((text) => ({ text }));
   const first = { max_tokens: 100, tools: [{ name: 'f', input_schema: {} }], messages: [user('go')] };

@@ -5,7 +5,7 @@ import { GroupCommit } from './group-commit.ts';
 
 const codeOf = (error: unknown) => (error instanceof Error && 'code' in error ? error.code : error);
 
-test('calls beyond the bound of the queue are kept in memory while a commit hangs, or are refused for good', async () => {
+test('calls beyond the bound of the queue are refused while a commit hangs, and are recorded again after it', async () => {
   const hanging = Promise.withResolvers<Set<string>>();
   const group = new GroupCommit({ waitMs: 600_000, maxQueued: 8, log: () => {}, disown: async () => {}, commit: () => hanging.promise });
   const record = () => group.record(callRecord({})).catch(codeOf);
@@ -16,7 +16,7 @@ test('calls beyond the bound of the queue are kept in memory while a commit hang
   expect(await record()).toBe('recorded');
 });
 
-test('a few large calls fill the memory while a commit hangs, those of the commit itself are forgotten, or what is free stays taken', async () => {
+test('calls beyond the bound of bytes are refused while a commit hangs, the call being committed included, and the bytes are free after it', async () => {
   const hanging = Promise.withResolvers<Set<string>>();
   const group = new GroupCommit({ waitMs: 600_000, maxHeldBytes: 1000, maxGroup: 1, log: () => {}, disown: async () => {}, commit: () => hanging.promise });
   const record = (size: number) => group.record(callRecord({ size })).catch(codeOf);
@@ -29,7 +29,7 @@ test('a few large calls fill the memory while a commit hangs, those of the commi
   expect(await Promise.all([record(999), record(1)])).toEqual(['recorded', 'recorded']);
 });
 
-test('large calls that wait are sent in one block without bound, or one that is larger than it is never sent', async () => {
+test('large calls that wait are committed in groups of bounded size, and a call larger than the bound is committed alone', async () => {
   const groups: number[][] = [];
   const commit = async (calls: CallRecord[]) => {
     groups.push(calls.map(({ size = 0 }) => size));

@@ -23,7 +23,7 @@ function recorder(commit: (ids: string[], round: number) => Promise<string[]> | 
   return { group, rounds, disowned, log };
 }
 
-test('calls that arrive during a commit each take a round trip', async () => {
+test('calls that arrive during a commit share the next round trip', async () => {
   const { group, rounds } = recorder(async () => {
     await new Promise((resolve) => setTimeout(resolve, 20));
     return [];
@@ -34,7 +34,7 @@ test('calls that arrive during a commit each take a round trip', async () => {
   expect(rounds).toEqual([['a'], ['b', 'c', 'd']]);
 });
 
-test('one bad row fails its neighbours', async () => {
+test('one bad row fails only its own call', async () => {
   const { group } = recorder((ids) => {
     if (ids.includes('bad')) throw Object.assign(new Error('value too long'), { code: '22001' });
     return ids.filter((id) => id === 'closed');
@@ -45,7 +45,7 @@ test('one bad row fails its neighbours', async () => {
   ]);
 });
 
-test('a lost connection fails calls that could still be committed', async () => {
+test('a commit is tried again after a lost connection', async () => {
   const { group, rounds } = recorder((_, round) => {
     if (round < 3) throw lost();
     return [];
@@ -54,7 +54,7 @@ test('a lost connection fails calls that could still be committed', async () => 
   expect(rounds).toEqual([['a'], ['a'], ['a']]);
 });
 
-test('a commit that succeeds after its agent was told of a failure counts as completed', async () => {
+test('a call is retracted if its commit succeeds after its agent got an error', async () => {
   const { group, disowned } = recorder(async () => {
     await new Promise((resolve) => setTimeout(resolve, 120));
     return [];
@@ -64,7 +64,7 @@ test('a commit that succeeds after its agent was told of a failure counts as com
   expect(disowned).toEqual(['late']);
 });
 
-test('the queue grows without bound while the store is away', async () => {
+test('calls are refused once the store was away for longer than they may wait', async () => {
   const { group } = recorder(() => {
     throw lost();
   }, 150);

@@ -5,7 +5,7 @@ import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
 const gateway = useGateway();
 const STREAM = { ...ASK, stream: true };
 
-test.each([false, true])('a reply ends though its record could not be written (stream: %s)', async (stream) => {
+test.each([false, true])('a reply whose record cannot be written does not end (stream: %s)', async (stream) => {
   const trial = await gateway.trial();
   await gateway.db.execute(sql`alter table calls add constraint full_disk check (false) not valid`);
   try {
@@ -22,7 +22,7 @@ test.each([false, true])('a reply ends though its record could not be written (s
   }
 });
 
-test.each([false, true])('a call is lost while Postgres restarts (stream: %s)', async (stream) => {
+test.each([false, true])('a call is answered and recorded although Postgres restarts under it (stream: %s)', async (stream) => {
   const trial = await gateway.trial();
   gateway.engine.beforeEnd = () => gateway.postgres.stop('kill');
   const answering = trial.chat({ ...ASK, stream }).then(async (reply) => ({ status: reply.status, text: await reply.text() }));
@@ -35,7 +35,7 @@ test.each([false, true])('a call is lost while Postgres restarts (stream: %s)', 
   expect(await trial.calls()).toMatchObject([{ status: 'completed' }]);
 });
 
-test.each([false, true])('a call waits while Postgres is read-only, and is recorded when that has ended (stream: %s)', async (stream) => {
+test.each([false, true])('a call waits while Postgres is read-only, and is recorded after that (stream: %s)', async (stream) => {
   const setReadOnly = async (value: 'on' | 'off') => {
     const client = await gateway.db.$client.connect();
     await client.query('set default_transaction_read_only = off');
@@ -53,7 +53,7 @@ test.each([false, true])('a call waits while Postgres is read-only, and is recor
   expect(await trial.calls()).toMatchObject([{ status: 'completed' }]);
 });
 
-test('an agent waits for ever when Postgres stays away, or sees an end that is not recorded', async () => {
+test('when Postgres stays away, an agent gets an error in time and no end of a reply', async () => {
   await gateway.restart({ settings: { storeWaitMs: 1_500 } });
   const trial = await gateway.trial();
   gateway.engine.beforeEnd = () => gateway.postgres.stop();

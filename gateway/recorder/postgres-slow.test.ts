@@ -34,7 +34,7 @@ const isSleeping = async () => (await gateway.db.execute(sql`select 1 from pg_st
 
 const statuses = async (trial: Trial) => (await trial.calls()).map((call) => call.status);
 
-test('calls whose commit hangs wait for ever, are seen to end, or count as completed when it succeeds after all', async () => {
+test('calls whose commit hangs end with an error in time, and count as failed when it succeeds later', async () => {
   const trials = await Promise.all(Array.from({ length: 8 }, () => gateway.trial()));
   const ends = await whileLocked(() => Promise.all(trials.map((trial, i) => endOf(trial, { ...ASK, stream: i % 2 === 1 }))));
   expect(ends).toEqual(trials.map((_, i) => `${i % 2 === 1 ? 200 : 503} store_unavailable`));
@@ -44,7 +44,7 @@ test('calls whose commit hangs wait for ever, are seen to end, or count as compl
   expect(await Promise.all(trials.map((trial) => endOf(trial, ASK)))).toEqual(Array(8).fill('whole'));
 });
 
-test('a commit that succeeds after its agent was told of a failure is trained on', async () => {
+test('a call that is committed after its agent got an error is not trained on', async () => {
   const trial = await gateway.trial();
   await slowCommits(gateway.db, 2_000);
   expect(await endOf(trial, ASK)).toBe('503 store_unavailable');
@@ -55,7 +55,7 @@ test('a commit that succeeds after its agent was told of a failure is trained on
 });
 
 // A late commit shows as completed until it is disowned: for that long its retry may be answered with it.
-test('a retry is answered with a reply that is then taken back', async () => {
+test('a retry gets a reply that stays completed, never one that is then retracted', async () => {
   const trial = await gateway.trial();
   await gateway.db.execute(sql`create or replace function slow_disk() returns trigger language plpgsql as 'begin perform pg_sleep(2); return new; end'`);
   await gateway.db.execute(sql`create trigger slow_disk before update on calls for each row execute function slow_disk()`);

@@ -58,7 +58,7 @@ async function retryAfterKill({ trialId, stream, headers, afterCommit }: { trial
 const KEYED = { stream: false, headers: { 'idempotency-key': 'k' } };
 const COUNTED = { stream: true, headers: { 'x-stainless-retry-count': '1' } };
 
-test.each<typeof KEYED | typeof COUNTED>([KEYED, COUNTED])('a call that was committed as its gateway was killed answers its retry (stream: $stream)', async ({ stream, headers }) => {
+test.each<typeof KEYED | typeof COUNTED>([KEYED, COUNTED])('a retry gets the reply of a call that was committed when its gateway was killed (stream: $stream)', async ({ stream, headers }) => {
   const { text, sampled, recorded, answered } = await retryAfterKill({ trialId: `after-${stream}`, stream, headers: { ...headers }, afterCommit: true });
   expect([text, sampled]).toEqual(['Hello 🦀 world\u0000!', 1]);
   expect(recorded).toEqual([{ id: answered, status: 'completed' }]);

@@ -70,7 +70,7 @@ test('a retry gets the reply of its own body and Idempotency-Key only', async ()
   expect(headOf(await ask(trial, { 'idempotency-key': 'k' }))).toEqual({ call: headOf(first).call, isReplay: true });
 });
 
-test('of two retries that come at once one gets the lost reply, the other is a new call', async () => {
+test('of two concurrent retries one gets the lost reply, and the other is a new call', async () => {
   const trial = await gateway.trial();
   await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, again(0), ASK, signal));
   const replies = await Promise.all([ask(trial, again(1)), ask(trial, again(1))]);

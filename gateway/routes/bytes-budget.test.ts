@@ -39,7 +39,7 @@ test.each([{ budgetEnd: 'length' as const, after: 'length' }, { budgetEnd: 'refu
   },
 );
 
-test('calls side by side do not pass a budget of bytes, and what they had reserved is free again', async () => {
+test('concurrent calls stay within a budget of bytes, and their reservations are released', async () => {
   const trial = await gateway.trial({ budgets: { bytes: MAX, tokens: 10_000 } });
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -60,7 +60,7 @@ test('a stream that cannot be stored does not reach its end', async () => {
   expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 0, bytes: 10_000 } });
 });
 
-test('a call that was cancelled counts, and where it does not fit the budget is used up', async () => {
+test('a cancelled call counts towards the budget of bytes, and exhausts it when it does not fit', async () => {
   const trial = await gateway.trial({ budgets: { bytes: 10_000 } });
   gateway.engine.fault = 'hang';
   const leaving = new AbortController();

@@ -11,7 +11,7 @@ const count = ({ baseUrl, key }: Trial, body: unknown = ASKED) =>
 const endOf = async (reply: Response): Promise<unknown> => ({ status: reply.status, ...(await context.json(reply)) });
 const failed = (status: number) => ({ status, type: 'error', error: expect.objectContaining({ message: expect.stringContaining('engine') }) });
 
-test('an engine that cuts, fails or refuses a count is told as the database, or as a fault of the gateway', async () => {
+test('a count that fails at the engine is reported as the engine’s error', async () => {
   const trial = await context.trial();
   for (const fault of ['cut', 500, 404] as const) {
     context.toy.fault = (path) => (path === '/tokenize' ? fault : null);
@@ -23,14 +23,14 @@ test('an engine that cuts, fails or refuses a count is told as the database, or 
   expect(await endOf(await count(trial))).toEqual(failed(503));
 });
 
-test('a count that the engine does not answer holds its place for ever', async () => {
+test('a count that the engine does not answer times out and frees its place', async () => {
   await context.restart({ settings: { maxCallsInFlight: 1, idleMs: 300 } });
   const trial = await context.trial();
   context.toy.route = (_, path) => (path === '/tokenize' ? new Promise(() => {}) : undefined);
   for (const _ of [1, 2]) expect(await endOf(await count(trial))).toEqual(failed(504));
 });
 
-test('counts have no bound, or those of one trial keep the engine from another’s calls', async () => {
+test('open counts of a trial are bounded and do not hold up another trial’s calls', async () => {
   const [trial, other] = [await context.trial(), await context.trial()];
   const release = Promise.withResolvers<undefined>();
   let asked = 0;

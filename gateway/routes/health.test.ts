@@ -7,12 +7,12 @@ import { ASK, eventually, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 
-test('in flight is what the other counts leave over, so that a lost call looks like a running one', () => {
+test('calls in flight are counted on their own, so a lost call does not look like a running one', () => {
   const counters = Object.assign(new Counters(), { accepted: 3, completed: 1 });
   expect(asMetrics(counters, [])).toContain('\ntrialgate_calls_in_flight 0\n');
 });
 
-test('a call that was accepted is counted nowhere, twice, or otherwise than it was recorded', async () => {
+test('every accepted call is counted once, as it was recorded', async () => {
   const trial = await gateway.trial({ budgets: { calls: 5 } });
   for (let i = 0; i < 3; i++) await (await trial.chat({ ...ASK, stream: i === 1 })).text();
   gateway.engine.fault = 'status_500';

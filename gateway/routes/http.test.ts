@@ -18,7 +18,7 @@ test.each([['gzip', gzipSync(BODY)], ['deflate', deflateSync(BODY)], ['br', brot
   expect(gateway.engine.last.body.messages).toEqual(ASK.messages);
 });
 
-test('a body that cannot be decoded, or is too large after decoding, is refused and told what to do', async () => {
+test('a body that cannot be decoded and one that is too large after decoding are refused with what to do', async () => {
   const trial = await gateway.trial();
   const refused = async (coding: string, bytes: Uint8Array<ArrayBuffer>) => {
     const reply = await encoded(trial, coding, bytes);
@@ -54,7 +54,7 @@ test('clients that add /v1 twice, not at all, or a slash at the end are answered
   expect(await refused.json()).toMatchObject({ type: 'error', error: { type: 'invalid_request_error' } });
 });
 
-test('a model is found by its name, and any name is the policy', async () => {
+test('a model is found by its name, and any name counts as the policy unless the gateway is strict', async () => {
   const trial = await gateway.trial();
   const model = (name: string) => fetch(`${trial.baseUrl}/models/${name}`, { headers: { authorization: `Bearer ${trial.key}` } });
   for (const name of ['policy', 'gpt-4o', 'Qwen/Qwen3-8B']) expect(await (await model(name)).json()).toMatchObject({ id: name, object: 'model', type: 'model', created: 7, max_model_len: 2048 });
@@ -62,7 +62,7 @@ test('a model is found by its name, and any name is the policy', async () => {
   expect((await fetch(`${gateway.gateway.url}/${trial.id}/v1/models/gpt-4o`, { headers: { authorization: `Bearer ${trial.key}` } })).status).toBe(404);
 });
 
-test('every reply has an id; that of a call is the call’s', async () => {
+test('every reply has a request id, which for a call is the call’s id', async () => {
   const trial = await gateway.trial();
   const { url } = gateway.gateway;
   const idOf = ({ headers }: Response) => headers.get('x-request-id');

@@ -4,7 +4,7 @@ import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
 const gateway = useGateway();
 const STREAM = { ...ASK, stream: true };
 
-test('a plain reply comes without a record, or shows what only the record is for', async () => {
+test('a plain reply is recorded with ids and log-probabilities, which the agent does not get', async () => {
   const trial = await gateway.trial();
   const reply = await trial.chat(ASK);
   expect(reply.status).toBe(200);
@@ -26,7 +26,7 @@ test('a plain reply comes without a record, or shows what only the record is for
   expect(call?.request).toEqual(ASK);
 });
 
-test.each([false, true])('a stream loses or tears characters, or its record differs from a plain call (byte by byte: %s)', async (bytewise) => {
+test.each([false, true])('a stream arrives whole and is recorded like a plain call (byte by byte: %s)', async (bytewise) => {
   gateway.engine.bytewise = bytewise;
   const trial = await gateway.trial();
   const stream = await readStream(await trial.chat(STREAM));
@@ -42,7 +42,7 @@ test.each([false, true])('a stream loses or tears characters, or its record diff
   expect(call?.response).toMatchObject({ choices: [{ message: { content: 'Hello 🦀 world\u0000!' } }] });
 });
 
-test('what the agent asks for itself is taken out', async () => {
+test('an agent gets the ids, log-probabilities and usage that it asks for', async () => {
   const trial = await gateway.trial();
   const own = { logprobs: true, top_logprobs: 3, return_token_ids: true };
   const body = await (await trial.chat({ ...ASK, ...own })).json();
@@ -55,14 +55,14 @@ test('what the agent asks for itself is taken out', async () => {
   expect(stream.chunks[1]?.choices?.[0]).toHaveProperty('token_ids', [61]);
 });
 
-test('fields that the gateway does not know are dropped on the way to the engine', async () => {
+test('fields that the gateway does not know reach the engine', async () => {
   const trial = await gateway.trial();
   const odd = { not_yet_known: { deep: [1, '\u0000'] }, tools: [{ type: 'function', function: { name: 'f' } }] };
   await trial.chat({ ...ASK, ...odd });
   expect(gateway.engine.last.body).toMatchObject({ ...odd, model: 'policy', return_token_ids: true, logprobs: true, top_logprobs: 0 });
 });
 
-test('a stream is held back until its commit, not only its end', async () => {
+test('a stream is passed on before its commit, except for its end', async () => {
   const trial = await gateway.trial();
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -77,7 +77,7 @@ test('a stream is held back until its commit, not only its end', async () => {
   expect(text).toContain('"finish_reason":"stop"');
 });
 
-test('the engine goes on for an agent that has gone, or what it sampled is lost', async () => {
+test('a stream whose agent has gone is aborted at the engine, and what was sampled is recorded', async () => {
   const trial = await gateway.trial();
   gateway.engine.delay = 60;
   const agent = new AbortController();
@@ -93,7 +93,7 @@ test('the engine goes on for an agent that has gone, or what it sampled is lost'
   await eventually(() => gateway.engine.last.aborted);
 });
 
-test('a plain call that its agent has left runs on, or leaves no trace', async () => {
+test('a plain call whose agent has gone is aborted at the engine and recorded as cancelled', async () => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'hang';
   const agent = new AbortController();
@@ -115,7 +115,7 @@ test.each([
   [{ ...ASK, n: 0 }, /n/],
   [{ ...ASK, stream: 'yes' }, /stream/],
   [{ ...ASK, max_tokens: 0 }, /max_tokens/],
-])('a bad body reaches the engine: %j', async (body, message) => {
+])('a bad body gets 400 and does not reach the engine: %j', async (body, message) => {
   const trial = await gateway.trial();
   const reply = await trial.chat(body);
   expect(reply.status).toBe(400);
@@ -137,7 +137,7 @@ function slowBody(): { body: ReadableStream<Uint8Array>; end: () => void } {
 const sendBody = (trial: { baseUrl: string; key: string }, body: BodyInit) =>
   fetch(`${trial.baseUrl}/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${trial.key}` }, body, duplex: 'half' } as RequestInit);
 
-test('a body without end fills the memory, whether it says its length or not', async () => {
+test('a body larger than is accepted gets 413, whether it announces its length or not', async () => {
   await gateway.restart({ settings: { maxBodyBytes: 1000 } });
   const trial = await gateway.trial();
   const large = JSON.stringify({ ...ASK, padding: 'x'.repeat(2000) });
@@ -149,7 +149,7 @@ test('a body without end fills the memory, whether it says its length or not', a
   expect((await sendBody(trial, new Blob([JSON.stringify(ASK)]).stream())).status).toBe(200);
 });
 
-test('bodies that are still coming do not count, and a trial has any number of them', async () => {
+test('bodies that are still arriving count as calls in flight', async () => {
   await gateway.restart({ settings: { maxCallsInFlight: 2 } });
   const trial = await gateway.trial();
   const slow = [slowBody(), slowBody(), slowBody()];
@@ -160,7 +160,7 @@ test('bodies that are still coming do not count, and a trial has any number of t
   expect((await trial.chat(ASK)).status).toBe(200);
 });
 
-test('a key that is over may send a body that does not say how long it is', async () => {
+test('a body without a length gets 409 at once if its key’s attempt is closed', async () => {
   const first = await gateway.trial();
   await gateway.trial({ trialId: first.id, attempt: 2 });
   const { body, end } = slowBody();
@@ -169,7 +169,7 @@ test('a key that is over may send a body that does not say how long it is', asyn
   end();
 });
 
-test('the models route shows paths of the engine', async () => {
+test('the models route shows no paths of the engine', async () => {
   const trial = await gateway.trial();
   const reply = await fetch(`${trial.baseUrl}/models`, { headers: { authorization: `Bearer ${trial.key}` } });
   expect(await reply.json()).toEqual({
@@ -181,7 +181,7 @@ test('the models route shows paths of the engine', async () => {
   });
 });
 
-test('a strict gateway answers for any model', async () => {
+test('a strict gateway answers only for the model that it serves', async () => {
   await gateway.restart({ settings: { strictModel: true } });
   const trial = await gateway.trial();
   const reply = await trial.chat(ASK);

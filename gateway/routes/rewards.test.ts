@@ -11,7 +11,7 @@ async function report(id: string, key: string, body: unknown) {
   return error ? [reply.status, error.code] : [reply.status, rest];
 }
 
-test('an agent that scores itself does so once, and cannot change its mind', async () => {
+test('an agent outside a run reports its reward once and cannot change it', async () => {
   const trial = await gateway.trial();
   const done = [200, { session_id: trial.id, attempt: 1, reported_reward: 0.75 }];
   expect(await report(trial.id, trial.key, { reward: 0.75 })).toEqual(done);
@@ -20,13 +20,13 @@ test('an agent that scores itself does so once, and cannot change its mind', asy
   expect(await readTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: 0.75, rewards: null, outcome: null });
 });
 
-test('an agent of a run gives itself no reward', async () => {
+test('a reward reported for a run’s trial is refused', async () => {
   const trial = await gateway.trial({ runId: 'run', groupId: 'run/0.1/0' });
   for (const key of [trial.key, ADMIN_KEY]) expect(await report(trial.id, key, { reward: 1 })).toEqual([409, 'reward_refused']);
   expect(await readTrial(gateway.db, trial.id)).toMatchObject({ reportedReward: null, rewards: null });
 });
 
-test('no key of another trial, of an old attempt or of one that has ended gives a reward', async () => {
+test('the keys of another trial, an old attempt and an ended attempt cannot report a reward', async () => {
   const [trial, other] = [await gateway.trial(), await gateway.trial()];
   expect(await report(trial.id, other.key, { reward: 1 })).toEqual([401, 'invalid_api_key']);
   const next = await gateway.trial({ trialId: trial.id, attempt: 2 });
@@ -48,7 +48,7 @@ test.each([{}, { reward: 2 }, { reward: -0.1 }, { reward: '1' }, { reward: 1, mo
   expect(await report(trial.id, trial.key, body)).toEqual([400, 'invalid_request']);
 });
 
-test('a reward is read to a limit', async () => {
+test('a reward’s body is read only up to a limit', async () => {
   const trial = await gateway.trial();
   expect(await report(trial.id, trial.key, `{"reward": 1${' '.repeat(8192)}}`)).toEqual([413, 'request_too_large']);
 });

@@ -12,7 +12,7 @@ const linesOf = async (query: string): Promise<Listed[]> => {
   return text.split('\n').filter(Boolean).map((line) => JSON.parse(line));
 };
 
-test('pages show every session once, and none that is deleted', async () => {
+test('pages show every session once and leave out deleted ones', async () => {
   const ids = Array.from({ length: 120 }, (_, i) => `paged-${(i * 37) % 120}`);
   for (const trialId of ids) await openAttempt(gateway.db, { trialId, runId: 'paged', groupId: `paged/${Number(trialId.slice(6)) % 2}` });
   await gateway.admin('DELETE', '/sessions/paged-7');
@@ -29,7 +29,7 @@ test('pages show every session once, and none that is deleted', async () => {
   expect(idsOf((await list('group_id=paged/1&limit=500')).sessions)).toHaveLength(59);
 });
 
-test('a filter lets through what was asked for alone', async () => {
+test('a filter shows only the sessions that match it', async () => {
   for (const trialId of ['done', 'open']) await openAttempt(gateway.db, { trialId, runId: 'kept' });
   await sealTrial(gateway.db, { trialId: 'done', attempt: 1, outcome: 'scored', rewards: { reward: 1 } });
   expect(idsOf((await list('run_id=kept&outcome=scored')).sessions)).toEqual(['done']);
@@ -42,7 +42,7 @@ test.each(['limit=0', 'limit=x', 'limit=501', 'outcome=good', 'run_id=%00', 'cur
   expect([reply.status, (await reply.json()).error.message]).toEqual([400, expect.stringContaining(query.split('=')[0] ?? '')]);
 });
 
-test('an export that the database leaves breaks off', async () => {
+test('an export breaks off with an error when the database fails', async () => {
   gateway.engine.label = 'cut@1';
   await gateway.givePool('cut', 'cut@1');
   for (let i = 0; i < 60; i++) await openAttempt(gateway.db, { trialId: `cut-${i}`, runId: 'cut' });

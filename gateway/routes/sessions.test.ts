@@ -5,7 +5,7 @@ import { ASK, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 
-test('opening the same attempt again gives another key, or resets the session', async () => {
+test('opening the same attempt again returns the same key and keeps the session', async () => {
   const body = { run_id: 'run', group_id: 'run/0.1/3', attempt: 2, sampling: { temperature: 0.5 }, budgets: { calls: 4 } };
   const first = await (await gateway.admin('POST', '/sessions/again', body)).json();
   expect(first).toMatchObject({ session_id: 'again', status: 'created', attempt: 2, base_url: `${gateway.gateway.url}/again/v1` });
@@ -16,7 +16,7 @@ test('opening the same attempt again gives another key, or resets the session', 
   expect(await (await gateway.admin('GET', '/sessions/again')).json()).toMatchObject({ sampling: { temperature: 0.5 }, budgets: { calls: 4 } });
 });
 
-test('the record lacks what the remote agent loop reads', async () => {
+test('the record has every field that the remote agent loop reads', async () => {
   const { api_key } = await (await gateway.admin('POST', '/sessions/record')).json();
   await gateway.chat('record', api_key, { ...ASK, temperature: 0.7, tools: [{ type: 'function', function: { name: 'f' } }] });
   gateway.engine.fault = 'status_500';
@@ -43,7 +43,7 @@ test('the record lacks what the remote agent loop reads', async () => {
   expect(record.unfinished).toMatchObject([{ status: 'failed', http_status: 502, completion_token_ids: [] }]);
 });
 
-test('a completed session goes on, or cannot be completed twice', async () => {
+test('completing a session twice gives the same answer', async () => {
   await gateway.admin('POST', '/sessions/complete');
   for (const _ of [1, 2]) {
     const reply = await gateway.admin('POST', '/sessions/complete/complete');
@@ -52,7 +52,7 @@ test('a completed session goes on, or cannot be completed twice', async () => {
   expect(await (await gateway.admin('GET', '/sessions/complete')).json()).toMatchObject({ completed: true });
 });
 
-test('a deleted session can still be read', async () => {
+test('a deleted session is not found, and opening it again begins the next attempt', async () => {
   await gateway.admin('POST', '/sessions/deleted');
   for (const _ of [1, 2]) {
     expect(await (await gateway.admin('DELETE', '/sessions/deleted')).json()).toEqual({ session_id: 'deleted', status: 'deleted' });
@@ -62,7 +62,7 @@ test('a deleted session can still be read', async () => {
   expect(await (await gateway.admin('POST', '/sessions/deleted')).json()).toMatchObject({ attempt: 2 });
 });
 
-test('a session without an id gets one from the gateway, and a list of sessions is deleted at once', async () => {
+test('a session without an id gets one from the gateway, and a list of sessions is deleted in one request', async () => {
   const opened = await Promise.all([1, 2, 3].map(async () => (await gateway.admin('POST', '/sessions', { metadata: { suite: 'a' } })).json()));
   const ids = opened.map(({ session_id }) => session_id);
   expect(new Set(ids).size).toBe(3);
@@ -80,7 +80,7 @@ test.each([
   ['/sessions/x', { attempt: -1 }, /attempt/],
   ['/sessions/x', { sampling: { temperature: 'hot' } }, /sampling\.temperature/],
   ['/sessions/x', { budgets: { calls: 0 } }, /budgets\.calls/],
-])('a bad opening is taken: %s %j', async (path, body, message) => {
+])('a bad opening gets 400 with the name of what is wrong: %s %j', async (path, body, message) => {
   const reply = await gateway.admin('POST', path, body);
   expect(reply.status).toBe(400);
   expect((await reply.json()).error.message).toMatch(message);
@@ -105,7 +105,7 @@ test('a trial may have slashes, colons and at signs in its id, percent-encoded i
   expect((await gateway.admin('DELETE', path)).status).toBe(200);
 });
 
-test('a session\'s record can be limited by time (`since`) and number (`limit`)', async () => {
+test('a session’s record can be limited by time (`since`) and number (`limit`)', async () => {
   const { api_key } = await (await gateway.admin('POST', '/sessions/parts')).json();
   for (let i = 0; i < 4; i++) await (await gateway.chat('parts', api_key, ASK)).text();
   const read = async (query: string): Promise<{ call_id: string; ended_at: number }[]> => (await (await gateway.admin('GET', `/sessions/parts${query}`)).json()).turns;
@@ -117,7 +117,7 @@ test('a session\'s record can be limited by time (`since`) and number (`limit`)'
   expect((await gateway.admin('GET', '/sessions/parts?since=yesterday')).status).toBe(400);
 });
 
-test('a reader that continues after the last call it has misses none, in whatever order calls ended', async () => {
+test('a reader that continues after the last call it has misses none, whatever order calls end in', async () => {
   await gateway.admin('POST', '/sessions/polled');
   const record = async (endedAt: number, choices = 1) => {
     const call = callRecord({ trialId: 'polled', endedAt: new Date(endedAt) });

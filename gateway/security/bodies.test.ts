@@ -22,7 +22,7 @@ test.each(Object.entries(HEAVY))('a body with %s is refused before it is parsed,
   expect((await trial.chat(ASK)).status).toBe(200);
 });
 
-test('a list that the protocol does not know is stored as one value, and read as it was sent', async () => {
+test('a list that the protocol does not know is stored as one value and read back as it was sent', async () => {
   const trial = await gateway.trial();
   const x = Array.from({ length: 100 }, (_, i) => ({ __proto__: null, i, list: [{ a: null }], '': '' }));
   const body = JSON.parse(around(`"x":${JSON.stringify(x)},"__proto__":{"a":1}`));
@@ -40,7 +40,7 @@ const storedBytes = async (trialId: string): Promise<number> => {
   return rows[0]?.bytes ?? 0;
 };
 
-test('of calls that the engine refused only digest and size are stored, and a later call through a fresh gateway is answered', async () => {
+test('calls that the engine refused are stored with digest and size only, and a fresh gateway answers the next call', async () => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'bad_request';
   const body = JSON.stringify({ ...ASK, metadata: { text: 'x'.repeat(512 * 1024) } });
@@ -57,7 +57,7 @@ test('of calls that the engine refused only digest and size are stored, and a la
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', request: ASK });
 });
 
-test('of calls after the end of a budget only digest and size are stored', async () => {
+test('calls after the end of a budget are stored with digest and size only', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   expect((await trial.chat(ASK)).status).toBe(200);
   const body = JSON.stringify({ ...ASK, metadata: { text: 'x'.repeat(512 * 1024) } });

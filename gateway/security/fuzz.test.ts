@@ -4,7 +4,7 @@ import { fuzzGateway } from '../testing/fuzz/fuzz-gateway.ts';
 
 const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 1_000_000);
 
-test(`spoiled requests and replies (FUZZ_SEED=${seed}) end in what nobody foresaw, or reach another trial`, async ({ signal }) => {
+test(`malformed requests and engine replies (FUZZ_SEED=${seed}) cause no internal error and reach no other trial`, async ({ signal }) => {
   const { faults, statuses, served } = await fuzzGateway({ seed, rounds: 60, start: startTestGateway, signal });
   expect(faults).toEqual([]);
   // It was no single kind of answer, and none of the routes alone.

@@ -7,17 +7,17 @@ beforeEach(({ skip }) => skip(IN_WORKERD, 'a Worker has no loopback, and none st
 const gateway = useGateway({ adminKey: null });
 const ask = (host: string, headers: string[] = [], target = '/sessions/own', method = 'POST') => rawRequest(gateway.gateway.url, rawText({ method, target, host, headers }));
 
-test.each(['0.0.0.0', '::', '10.0.0.1', '127.0.0.1.example.com', 'localhost.example.com', ''])('without an admin key it does not listen on %s', async (host) => {
+test.each(['0.0.0.0', '::', '10.0.0.1', '127.0.0.1.example.com', 'localhost.example.com', ''])('a gateway without an admin key refuses to listen on %s', async (host) => {
   const options = { host, port: 0, engines: [], databaseUrl: gateway.postgres.url, adminKey: null, secret: SECRET };
   await expect(startGateway(options)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('--admin-key') });
 });
 
-test.each(['localhost', 'localhost:8700', '127.0.0.1:8700', '127.9.9.9', '[::1]:8700'])('a program on this machine is answered as %s', async (host) => {
+test.each(['localhost', 'localhost:8700', '127.0.0.1:8700', '127.9.9.9', '[::1]:8700'])('a program on this machine that calls the host %s is answered', async (host) => {
   expect((await ask(host)).status).toBe(200);
 });
 
 test.each(['evil.example', 'evil.example:8700', 'localhost.evil.example', '127.0.0.1.evil.example', '10.0.0.1', 'localhost@evil.example', ''])(
-  'a web page opens no session through a name of its own for this machine: %s',
+  'a request for another host name, as a web page can send it, opens no session: %s',
   async (host) => {
     for (const [method, target] of [['POST', '/sessions/own'], ['GET', '/sessions'], ['GET', '/sessions/export'], ['DELETE', '/sessions/own'], ['POST', '/sessions/own/complete']] as const) {
       const { status } = await ask(host, [], target, method);
@@ -31,11 +31,11 @@ test.each(['https://evil.example', 'null', 'http://localhost.evil.example'])('a 
   expect([status, text]).toEqual([403, expect.stringContaining('not_local')]);
 });
 
-test('the page of the gateway itself can try its routes', async () => {
+test('the gateway’s own page can try its routes', async () => {
   expect((await ask('localhost:8700', ['Origin: http://localhost:8700'])).status).toBe(200);
 });
 
-test('no web page rewards a trial, and an agent can reward its own under another name of this machine', async () => {
+test('a reward without a key is refused, and an agent can report its own under another name of this machine', async () => {
   const trial = await gateway.trial();
   const reward = (key: string) => rawRequest(gateway.gateway.url, rawText({ method: 'POST', target: `/sessions/${trial.id}/reward`, host: 'gateway', key, body: '{"reward":1}' }));
   expect((await reward('')).status).toBe(401);

@@ -18,7 +18,7 @@ async function send(method: string, path: string, key: string) {
   return { status: reply.status, text: await reply.text() };
 }
 
-test('a trial reads, writes or ends another with its own key, or tells them apart from none', async () => {
+test('a trial’s key cannot read, write or end another trial, nor tell whether that one exists', async () => {
   const [thief, victim] = [await gateway.trial(), await gateway.trial()];
   await victim.chat({ ...ASK, messages: [{ role: 'user', content: 'the secret of the victim' }] });
   const before = await (await gateway.admin('GET', `/sessions/${victim.id}`)).json();
@@ -35,7 +35,7 @@ test('a trial reads, writes or ends another with its own key, or tells them apar
   expect(await (await gateway.admin('GET', `/sessions/${victim.id}`)).json()).toEqual(before);
 });
 
-test('two trials’ calls at once get each other’s replies', async () => {
+test('concurrent calls of several trials each get their own replies', async () => {
   const trials = await Promise.all(Array.from({ length: 8 }, () => gateway.trial()));
   await Promise.all(trials.flatMap((trial) => [1, 2, 3].map((i) => trial.chat({ ...ASK, stream: i === 2, messages: [{ role: 'user', content: trial.id }] }).then((reply) => reply.text()))));
   for (const trial of trials) {
@@ -44,7 +44,7 @@ test('two trials’ calls at once get each other’s replies', async () => {
   }
 });
 
-test.each(['superseded', 'completed', 'sealed', 'deleted'])('a key works on after its attempt was %s', async (how) => {
+test.each(['superseded', 'completed', 'sealed', 'deleted'])('a key is refused on every route after its attempt was %s', async (how) => {
   const trial = await gateway.trial();
   if (how === 'superseded') await gateway.trial({ trialId: trial.id, attempt: 2 });
   if (how === 'completed') await completeTrial(gateway.db, { trialId: trial.id });
@@ -57,7 +57,7 @@ test.each(['superseded', 'completed', 'sealed', 'deleted'])('a key works on afte
   expect(gateway.engine.seen).toEqual([]);
 });
 
-test('the admin key opens a trial’s model', async () => {
+test('the admin key does not call a trial’s model', async () => {
   const trial = await gateway.trial();
   expect((await send('POST', `/${trial.id}/v1/chat/completions`, ADMIN_KEY)).status).toBe(401);
 });

@@ -38,7 +38,7 @@ type Trial = { id: string; key: string };
 const calling = ({ id, key }: Trial, more: Partial<Sent> = {}): Sent => ({ path: `/${id}/v1/chat/completions`, key, length: WHOLE, ...more });
 
 // In a Worker the platform holds the connection.
-describe.skipIf(IN_WORKERD)('of a refused body', () => {
+describe.skipIf(IN_WORKERD)('refused bodies', () => {
   test.each<[string, number, (trial: Trial) => Sent]>([
     ['announces more bytes than are accepted', 413, (trial) => calling(trial)],
     ['has more values than are accepted', 413, (trial) => calling(trial, { length: 58 * MIB, part: '[],'.repeat(MIB / 3) })],
@@ -76,7 +76,7 @@ describe.skipIf(IN_WORKERD)('of a refused body', () => {
   });
 });
 
-test.skipIf(IN_WORKERD)('a small body that is refused leaves its connection open', async () => {
+test.skipIf(IN_WORKERD)('a small body that is refused keeps its connection open', async () => {
   const trial = await gateway.trial();
   const refused = await trial.chat({ ...ASK, metadata: 'x'.repeat(MIB / 2) }, { headers: { authorization: 'Bearer no' } });
   expect([refused.status, refused.headers.get('connection')]).toEqual([401, expect.not.stringContaining('close')]);

@@ -6,7 +6,7 @@ import { ADMIN_KEY, ASK, IMPATIENT, IN_WORKERD, SECRET, startTestGateway, useGat
 const gateway = useGateway();
 const FAULTS: Fault[] = ['status_500', 'status_503', 'bad_request', 'cut', 'error_event', 'hang', 'not_json', 'no_ids', 'refuse'];
 
-test('a secret shows in a log, an error or the store after everything went wrong', async () => {
+test('the log, errors and the store contain no secret after every kind of fault', async () => {
   const PASSWORD = 'the-database-password';
   await gateway.restart({ settings: IMPATIENT, databaseUrl: gateway.postgres.url.replace('postgres@', `postgres:${PASSWORD}@`) });
   const trial = await gateway.trial();
@@ -42,7 +42,7 @@ test('a secret shows in a log, an error or the store after everything went wrong
   for (const [place, text] of Object.entries(places)) for (const [name, secret] of Object.entries(secrets)) expect([place, name, text.includes(secret)]).toEqual([place, name, false]);
 });
 
-test('a gateway with another secret than the one of its database does not start, or in workerd does not answer, and says what to do', async () => {
+test('a gateway whose secret is not its database’s refuses to serve and says what to do', async () => {
   const options = { host: '127.0.0.1', port: 0, engines: [gateway.engine.url], databaseUrl: gateway.postgres.url, adminKey: ADMIN_KEY };
   const start = (secret: string) => startTestGateway({ ...options, secret });
   const help = expect.stringMatching(/another secret.*--secret.*delete from deployment/);

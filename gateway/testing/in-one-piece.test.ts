@@ -7,7 +7,7 @@ const block = (text: string, index = 0): JsonObject => ({ type: 'content_block_d
 const part = (delta: string, item = 0): JsonObject => ({ type: 'response.output_text.delta', output_index: item, delta });
 const END = { finish_reason: 'length' };
 
-test('one text in other pieces counts as another, or another text as the same', () => {
+test('a text compares equal however it is divided, and different texts compare different', () => {
   expect(inOnePiece([chat('a'), chat('b c', END)])).toEqual(inOnePiece([chat('a'), chat('b'), chat(' c', END)]));
   expect(inOnePiece([block('a'), block('b')])).toEqual([block('ab')]);
   expect(inOnePiece([part('a'), part('b'), part('c', 1)])).toEqual([part('ab'), part('c', 1)]);
@@ -16,7 +16,7 @@ test('one text in other pieces counts as another, or another text as the same', 
   expect(inOnePiece([chat('a'), chat('b')])).not.toEqual(inOnePiece([chat('a'), chat('c')]));
 });
 
-test('a tool that is given nothing is called otherwise where the server says so twice', () => {
+test('a tool call without arguments compares equal to one whose stream says `{}` in two parts', () => {
   const piece = (partial_json: string) => ({ type: 'content_block_delta', index: 0, delta: { type: 'input_json_delta', partial_json } });
   const empty = [{ type: 'content_block_start', index: 0 }, { type: 'content_block_stop', index: 0 }];
   const [start = {}, stop = {}] = empty;

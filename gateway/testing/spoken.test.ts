@@ -4,7 +4,7 @@ import { isSpoken, showsPrompt } from './spoken.ts';
 const CUT = { text: 'template ', calls: [], after: null };
 const tools = [{ type: 'function' }];
 
-test.each(['<', '<tool', '<tool_call'])('what a stream kept back as the beginning of a call (%s) counts as lost', (kept) => {
+test.each(['<', '<tool', '<tool_call'])('text that a stream kept back as the beginning of a call (%s) does not count as lost', (kept) => {
   expect(isSpoken({ ...CUT, asked: { tools, stream: true } }, `template ${kept}`, { parses: true, within: false })).toBe(true);
 });
 
@@ -14,11 +14,11 @@ test.each([
   ['where nothing takes calls out', { tools, stream: true }, 'template <', false],
   ['that begins no call', { tools, stream: true }, 'template <to_', true],
   ['before another call', { tools, stream: true }, 'template <tool_call>{"name": "ls", "arguments": {}}</tool_call><', true],
-])('a text that was lost %s passes for kept back', (_, asked, whole, parses) => {
+])('a text that was lost %s counts as lost', (_, asked, whole, parses) => {
   expect(isSpoken({ ...CUT, asked }, whole, { parses, within: false })).toBe(false);
 });
 
-test('a call that is streamed as text passes for one', () => {
+test('a call that is streamed as text does not count as a call', () => {
   const whole = 'so <tool_call>{"name": "ls", "arguments": {}}</tool_call>';
   expect(isSpoken({ ...CUT, text: whole, asked: { tools, stream: true } }, whole, { parses: true, within: false })).toBe(false);
 });

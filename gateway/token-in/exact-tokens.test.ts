@@ -35,7 +35,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
     expect(samples[0]?.loss_mask.filter(Boolean)).toHaveLength(context.toy.generated.reduce((sum, { completion }) => sum + completion.length, 0));
   });
 
-  test('the record is what the engine was given and gave, and what the agent saw', async () => {
+  test('the record equals what the engine was given and gave, and what the agent saw', async () => {
     await context.serve({ ...options, label: 'run@1', spans: HALVES });
     await context.givePool('run', 'run@1');
     const place = { ...onToy({ url: context.gateway.url, adminKey: ADMIN_KEY }, context.toy), opening: { run_id: 'run' } };
@@ -45,7 +45,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
   });
 });
 
-test('an engine without the routes has its drift counted', async () => {
+test('drift is counted and recorded for an engine that cannot generate from ids', async () => {
   await context.serve({ scaleOut: false });
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello there' }, { text: 'bye' }, { text: 'summary' }];
@@ -60,7 +60,7 @@ test('an engine without the routes has its drift counted', async () => {
   expect((await context.samplesOf(trial.id)).map((sample) => sample.call_ids)).toEqual(calls.map((call) => [call.id]));
 });
 
-test.each([undefined, [{ type: 'function', function: { name: 'ls', description: '', parameters: {} } }]])('a second gateway process knows what the first has recorded (tools: %j)', async (tools) => {
+test.each([undefined, [{ type: 'function', function: { name: 'ls', description: '', parameters: {} } }]])('a second gateway process continues what the first has recorded (tools: %j)', async (tools) => {
   await context.serve();
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello there' }, { text: 'bye' }];
@@ -72,7 +72,7 @@ test.each([undefined, [{ type: 'function', function: { name: 'ls', description: 
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
 });
 
-test('a later turn that calls tools ends as a first one does, and does not show what ended it', async () => {
+test('a later turn that calls tools ends like a first one and does not show its end token', async () => {
   await context.serve();
   const trial = await context.trial();
   const tools = [{ type: 'function', function: { name: 'ls' } }];
@@ -88,7 +88,7 @@ test('a later turn that calls tools ends as a first one does, and does not show 
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
 });
 
-test('of replies that say the same, each goes on by its own ids, though those of another say more after the stop string', async () => {
+test('of two replies with the same text a request continues the one whose text after the stop string matches', async () => {
   await context.serve();
   const trial = await context.trial();
   context.toy.script = [{ text: 'aaer', spelled: encode }, { text: 'aae', spelled: encode }, { text: 'end' }];
@@ -99,7 +99,7 @@ test('of replies that say the same, each goes on by its own ids, though those of
   expect(last).toMatchObject({ continuation: 'clean', parentId: second?.id });
 });
 
-test('a history that was edited after a recorded turn is no clean continuation of that turn', async () => {
+test('a history that was edited after a recorded turn is recorded as forked', async () => {
   await context.serve();
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello' }, { text: 'there' }, { text: 'you' }];
@@ -110,7 +110,7 @@ test('a history that was edited after a recorded turn is no clean continuation o
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'forked']);
 });
 
-test.each(['/generate', '/derender'])('a reply that is made whole keeps its agent\'s stream alive until it is there, and is recorded as any other (%s takes its time)', async (slow) => {
+test.each(['/generate', '/derender'])('a stream gets keep-alive comments until its reply is assembled, and is recorded like any other (%s is slow)', async (slow) => {
   await context.serve();
   await context.restart({ settings: { keepAliveMs: 30 } });
   const trial = await context.trial();
@@ -134,7 +134,7 @@ test('an engine whose routes for ids fail answers later turns, which count as re
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'realigned']);
 });
 
-test('a stream that is longer than the engine may be silent is not cut', async () => {
+test('a stream longer than the idle limit is not cut while tokens come', async () => {
   await context.serve({ parses: false });
   await context.restart({ settings: { idleMs: 1_000 } });
   const trial = await context.trial();

@@ -45,7 +45,7 @@ async function expectExact(trial: Trial): Promise<void> {
   }
 }
 
-test('gateways that take turns at one trial’s conversations each go on from what the others recorded, by its ids', async () => {
+test('gateways that take turns in one trial’s conversations continue the ids that the others recorded', async () => {
   const other = await startTestGateway({ host: '127.0.0.1', port: 0, engines: [context.toy.url], databaseUrl: context.postgres.url, adminKey: ADMIN_KEY, secret: SECRET });
   try {
     const trial = await context.trial();
@@ -56,7 +56,7 @@ test('gateways that take turns at one trial’s conversations each go on from wh
   }
 });
 
-test('a gateway that started anew, or has no memory to spare, goes on from recorded ids', async () => {
+test('a gateway continues recorded ids after a restart and without memory to spare', async () => {
   const trial = await context.trial();
   const begun = conversations();
   for (let turn = 0; turn < 6; turn++) {
@@ -72,7 +72,7 @@ test('a gateway that started anew, or has no memory to spare, goes on from recor
   expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', 'clean', 'clean', 'clean']);
 });
 
-test('text completions that come at once after a restart each continue the recorded ids, and read no other turns', async () => {
+test('concurrent text completions after a restart each continue the recorded ids and read no other turns', async () => {
   const trial = await context.trial();
   const prompts: string[] = [];
   const complete = async (prompt: string) => {

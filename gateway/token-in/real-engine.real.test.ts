@@ -9,7 +9,7 @@ import { placeBefore } from '../testing/place-before.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 
-test('a conversation with a real engine does not drift, and its record is what the agent saw', async ({ signal }) => {
+test('a conversation with a real engine does not drift, and its record equals what the agent saw', async ({ signal }) => {
   const faults = await withTemporaryStack(async ({ plan }) => {
     const engine = new UndiciConnection(plan.engines[0] ?? '');
     // This engine has no parser. What it is given and gives, the benchmark and the test below hear.
@@ -41,7 +41,7 @@ async function constrainedTurns(gateway: Place['gateway'], decoding: 'enforce' |
   return z.object({ turns: z.array(turn) }).parse(await trial.session()).turns.map(({ untrainable, sampling }) => [untrainable, ...sampling.constraints]);
 }
 
-test('a real engine\'s tool calls are recorded as it gave them, and what goes on from them does not drift', async ({ signal }) => {
+test('a real engine’s tool calls are recorded as it gave them, and later turns do not drift from them', async ({ signal }) => {
   const postgres = await TestPostgres.create();
   try {
     await withVllm(async (url) => {

@@ -32,7 +32,7 @@ test.each([
 test.each([
   { how: 'with its mask', can: 'is', mask: around, untrainable: null },
   { how: 'without a mask', can: 'is not', mask: null, untrainable: 'sampling_not_reproducible' },
-])('a reply under a grammar $can trainable $how', async ({ mask, untrainable }) => {
+])('a reply under a grammar $how $can trainable', async ({ mask, untrainable }) => {
   await context.serve({ mask });
   const trial = await context.trial();
   context.toy.script = [{ text: '<tool_call>{"name": "ls", "arguments": {}}</tool_call>' }];

@@ -7,7 +7,7 @@ const context = useTokenGateway();
 const TURNS = 20;
 const stored = z.object({ ids: z.coerce.number(), texts: z.coerce.number() });
 
-test('each turn of a conversation stores what the turns before it have stored', async () => {
+test('each turn of a conversation stores only what is new', async () => {
   const trial = await context.trial();
   const messages: { role: string; content: string }[] = [];
   for (let turn = 0; turn < TURNS; turn++) {

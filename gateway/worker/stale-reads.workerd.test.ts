@@ -11,7 +11,7 @@ async function serveBehindCache(options: { spares?: RegExp } = {}): Promise<void
   await gateway.restart({ databaseUrl: proxy.url });
 }
 
-test('a Worker serves from a cache that was left on', async () => {
+test('a Worker refuses to serve while the database’s cache is on', async () => {
   await serveBehindCache();
   const trial = await gateway.trial();
   for (const reply of [await trial.chat(ASK), await gateway.admin('POST', '/sessions/x')]) {
@@ -21,7 +21,7 @@ test('a Worker serves from a cache that was left on', async () => {
   expect(gateway.engine.seen).toEqual([]);
 });
 
-test('an old read opens an attempt that is closed, or an engine that is out of rotation, where nobody noticed a cache', async () => {
+test('a cache that nobody noticed opens no closed attempt and no engine out of rotation', async () => {
   await serveBehindCache({ spares: /pg_stat_activity/ });
   gateway.engine.label = 'run@1';
   await gateway.givePool('run', 'run@1');

@@ -64,7 +64,7 @@ test('items, parts and tools that a model cannot be shown are left out with thei
   expect(leftOut).toEqual([{ at: 'input.0', value: compaction }, { at: 'input.1.content.1', value: file }, { at: 'input.3', value: search }, { at: 'input.5.output.1', value: file }, { at: 'tools.0', value: { type: 'web_search' } }]);
 });
 
-test('a choice among tools is asked of an engine that is shown none', () => {
+test('an engine that gets no tools is not asked to choose among tools', () => {
   expect(parse({ tools: [{ type: 'web_search' }], tool_choice: 'auto' }).body).not.toHaveProperty('tool_choice');
   expect(parse({ tools: [], tool_choice: 'auto' }).body).not.toHaveProperty('tools');
 });

@@ -17,7 +17,7 @@ const PARTS = {
   ],
 };
 
-test('what the fuzzer spoils is refused before it is spoiled, or reaches no tool, no reasoning, no recorded turn', async () => {
+test('unspoiled requests of the fuzzer are all answered and exercise tools, reasoning and recorded turns', async () => {
   gateway.toy.inParts = true;
   const random = new Random(7);
   const heard = new Map<string, string>();
