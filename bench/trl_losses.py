@@ -33,7 +33,7 @@ def inputs() -> dict[str, torch.Tensor]:
         "mask": (torch.arange(LENGTH) < lengths[:, None]).float(),
         "logprobs": start + 0.6 * torch.randn(ROWS, LENGTH),
         "start": start,
-        "recorded": start + 0.8 * torch.randn(ROWS, LENGTH),
+        "rollout_logprobs": start + 0.8 * torch.randn(ROWS, LENGTH),
         "advantages": torch.tensor([1.3, -0.7, 0.4, -1.5, 0.9, 0.8]),
     }
 
@@ -67,7 +67,7 @@ def measure(given: dict[str, torch.Tensor], loss_type: str, delta: float | None,
     logprobs = given["logprobs"].clone().requires_grad_()
     trainer._get_per_token_logps_and_entropies = lambda *_, **__: (logprobs, torch.zeros_like(logprobs), None)
     # This follows `_generate_and_score_completions`, with a cap of 2.
-    difference = (given["start"] - given["recorded"]) * given["mask"]
+    difference = (given["start"] - given["rollout_logprobs"]) * given["mask"]
     ratio = (difference.sum(1, keepdim=True) if correction == "sequence" else difference).exp().clamp(max=2.0)
     ids = torch.zeros(ROWS, LENGTH, dtype=torch.long)
     loss = GRPOTrainer._compute_loss(

@@ -41,9 +41,9 @@ ROUNDING = 1e-3
 class Sample:
     """One trainable token sequence. The first four arrays have one entry a token.
 
-    `logprobs` and `policy_versions` (which sampled the token) count only where `loss_mask` is 1. `sampling_mask`
-    has for each token the ids over which its log-probability is normalised, ascending, or None for all ids.
-    `companions` are the rewards of the trials of the same group that have no samples in the batch.
+    `rollout_logprobs` and `policy_versions` (which sampled the token) count only where `loss_mask` is 1.
+    `sampling_mask` has for each token the ids over which its log-probability is normalised, ascending, or None for all
+    ids. `companions` are the rewards of the trials of the same group that have no samples in the batch.
 
     `turns` has the turn that sampled each trained token, or is None without rewards turn by turn. `turn_rewards` has
     what each turn earned of the reward of the same name; `companion_turn_rewards` has the same for each companion.
@@ -53,7 +53,7 @@ class Sample:
 
     token_ids: np.ndarray
     loss_mask: np.ndarray
-    logprobs: np.ndarray
+    rollout_logprobs: np.ndarray
     policy_versions: np.ndarray
     temperature: float
     rewards: dict[str, float]
@@ -160,9 +160,9 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
     except (TypeError, ValueError, OverflowError) as error:
         raise _bad(path, f"row {number} has a value of the wrong type ({error})") from error
     length = len(sample.token_ids)
-    if not length == len(sample.loss_mask) == len(sample.logprobs) == len(sample.policy_versions):
+    if not length == len(sample.loss_mask) == len(sample.rollout_logprobs) == len(sample.policy_versions):
         lengths = (
-            f"{length} ids, {len(sample.loss_mask)} mask entries, {len(sample.logprobs)} log-probabilities, "
+            f"{length} ids, {len(sample.loss_mask)} mask entries, {len(sample.rollout_logprobs)} log-probabilities, "
             f"{len(sample.policy_versions)} policy versions"
         )
         raise _bad(path, f"row {number} (trial {trial_id}) has unequal lengths: {lengths}")
@@ -183,11 +183,11 @@ def _sample(path: Path, number: int, row: tuple, parent_version: int) -> Sample:
     numbers += [value for named in of_turns for values in named.values() for value in values]
     if not np.isfinite(numbers).all():
         raise NotFiniteError(f"trial {trial_id} has a reward that is not finite")
-    if not np.isfinite(sample.logprobs).all():
-        raise NotFiniteError(f"trial {trial_id} has a recorded log-probability that is not finite")
+    if not np.isfinite(sample.rollout_logprobs).all():
+        raise NotFiniteError(f"trial {trial_id} has a rollout log-probability that is not finite")
     # A probability above 1 is impossible, so the engine's other log-probabilities cannot be trusted either.
-    if (highest := sample.logprobs[sample.loss_mask].max()) > ROUNDING:
-        raise _bad(path, f"row {number} (trial {trial_id}) has a recorded log-probability of {highest:g}, above 0")
+    if (highest := sample.rollout_logprobs[sample.loss_mask].max()) > ROUNDING:
+        raise _bad(path, f"row {number} (trial {trial_id}) has a rollout log-probability of {highest:g}, above 0")
     versions = sample.trained_versions
     if versions.min() < 0:
         raise _bad(path, f"row {number} (trial {trial_id}) has a trained token without a policy version")

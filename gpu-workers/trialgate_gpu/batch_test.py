@@ -53,10 +53,10 @@ def test_a_token_sampled_by_a_later_version_than_the_parent_is_refused(tmp_path)
     assert sample.trained_versions.tolist() == [2, 4]
 
 
-@pytest.mark.parametrize("recorded", [-1e9, 0.0, 1e-6])
-def test_very_low_log_probabilities_and_those_that_rounding_puts_above_zero_are_accepted(tmp_path, recorded):
-    (sample,) = read_batch(*write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", logprobs=[0.0, recorded])]), 0)
-    assert sample.logprobs.tolist() == pytest.approx([0.0, recorded])
+@pytest.mark.parametrize("rollout_logprob", [-1e9, 0.0, 1e-6])
+def test_very_low_log_probabilities_and_those_that_rounding_puts_above_zero_are_accepted(tmp_path, rollout_logprob):
+    (sample,) = read_batch(*write_batch(tmp_path, [row([1], [2], 1.0, "g", "t", logprobs=[0.0, rollout_logprob])]), 0)
+    assert sample.rollout_logprobs.tolist() == pytest.approx([0.0, rollout_logprob])
 
 
 def test_companion_rewards_are_read_with_their_names(tmp_path):
@@ -110,7 +110,7 @@ def test_a_turn_reward_that_is_not_finite_skips_the_step(tmp_path):
         ({"policy_versions": [None, None]}, "trained token without a policy version"),
         ({"policy_versions": [None, -1]}, "trained token without a policy version"),
         ({"policy_versions": [None, 1]}, "policy version 1 sampled, after version 0"),
-        ({"logprobs": [0.0, 0.5]}, "recorded log-probability of 0.5, above 0"),
+        ({"logprobs": [0.0, 0.5]}, "rollout log-probability of 0.5, above 0"),
         ({"companions": None}, "wrong type"),
         ({"companions": [[("reward", None)]]}, "wrong type"),
     ],
@@ -122,7 +122,7 @@ def test_a_bad_row_is_refused_with_the_reason(tmp_path, changes, match):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"logprobs": [0.0, float("nan")]}, "trial t has a recorded log-probability"),
+        ({"logprobs": [0.0, float("nan")]}, "trial t has a rollout log-probability"),
         ({"rewards": [("reward", float("inf"))]}, "trial t has a reward"),
         ({"companions": [[("reward", float("nan"))]]}, "trial t has a reward"),
     ],

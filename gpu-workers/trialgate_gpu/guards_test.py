@@ -26,7 +26,7 @@ def rows_with(where):
         rows[1]["rewards"] = [("reward", NAN)]
     if where == "advantage":
         rows[1]["rewards"] = [("reward", 1e300)]
-    if where == "recorded log-probability":
+    if where == "rollout log-probability":
         rows[2]["logprobs"][-1] = NAN
     return rows
 
@@ -34,7 +34,7 @@ def rows_with(where):
 PLACES = {
     "reward": "trial t0-1 has a reward that is not finite",
     "advantage": "reward",
-    "recorded log-probability": "trial t0-2 has a recorded log-probability that is not finite",
+    "rollout log-probability": "trial t0-2 has a rollout log-probability that is not finite",
     "loss": "the loss is nan",
     "gradient": "the norm of the gradient is inf",
     "weight": "a weight is nan",

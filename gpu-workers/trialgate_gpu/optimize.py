@@ -114,9 +114,9 @@ def gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettings) -> d
     counts = torch.tensor([len(c.targets) for c in chains])
     sequence = torch.repeat_interleave(torch.arange(len(chains)), counts)
     start = proximal.of_samples([c.sample for c in chains])
-    recorded = torch.from_numpy(np.concatenate([c.old_logprobs for c in chains]))
+    rollout_logprobs = torch.from_numpy(np.concatenate([c.rollout_logprobs for c in chains]))
     tokens = Tokens(torch.zeros_like(start), start, sequence)
-    return correction_metrics(tokens, recorded, settings) | {"tokens/proximal": proximal.computed}
+    return correction_metrics(tokens, rollout_logprobs, settings) | {"tokens/proximal": proximal.computed}
 
 
 def backward(
@@ -135,16 +135,16 @@ def backward(
     objective = OBJECTIVES[settings.objective]
     advantage = torch.from_numpy(pack.advantages).float().to(policy.device)
     share = torch.from_numpy(shares[pack.samples]).float().to(policy.device)
-    recorded = torch.from_numpy(pack.old_logprobs).to(policy.device)
+    rollout_logprobs = torch.from_numpy(pack.rollout_logprobs).to(policy.device)
     sequence = torch.from_numpy(np.unique(pack.samples, return_inverse=True)[1]).to(policy.device)
     at_start = not tally.norms
-    start = torch.empty_like(recorded) if at_start else proximal.of(pack).to(policy.device)
+    start = torch.empty_like(rollout_logprobs) if at_start else proximal.of(pack).to(policy.device)
 
     def slopes(index: torch.Tensor, logprobs: torch.Tensor) -> torch.Tensor:
         if at_start:
             start[index] = logprobs
         tokens = Tokens(advantage[index], start[index], sequence[index])
-        weight = share[index] * correction(tokens, recorded[index], settings)
+        weight = share[index] * correction(tokens, rollout_logprobs[index], settings)
         with torch.enable_grad():
             leaf = logprobs.detach().requires_grad_()
             losses = objective.losses(leaf, tokens, settings)

@@ -34,7 +34,7 @@ class Chain:
     inputs: np.ndarray
     predictors: np.ndarray
     targets: np.ndarray
-    old_logprobs: np.ndarray
+    rollout_logprobs: np.ndarray
     temperature: float
     advantages: np.ndarray
     sampling_mask: SamplingMask | None = None
@@ -65,7 +65,7 @@ class Pack:
     blocks: list[Block]
     nodes: np.ndarray
     targets: np.ndarray
-    old_logprobs: np.ndarray
+    rollout_logprobs: np.ndarray
     temperatures: np.ndarray
     advantages: np.ndarray
     samples: np.ndarray
@@ -104,7 +104,7 @@ def chain(
     sample: int,
     token_ids: np.ndarray,
     loss_mask: np.ndarray,
-    logprobs: np.ndarray,
+    rollout_logprobs: np.ndarray,
     temperature: float,
     sampling_mask: SamplingMask | None = None,
     advantages: np.ndarray | None = None,
@@ -118,7 +118,7 @@ def chain(
     masks = None if sampling_mask is None else [sampling_mask[i] for i in trained]
     inputs = token_ids[: trained[-1]]
     adv = np.zeros(len(trained)) if advantages is None else advantages
-    return Chain(sample, inputs, trained - 1, token_ids[trained], logprobs[trained], temperature, adv, masks)
+    return Chain(sample, inputs, trained - 1, token_ids[trained], rollout_logprobs[trained], temperature, adv, masks)
 
 
 def shared_prefix(a: np.ndarray, b: np.ndarray) -> int:
@@ -217,7 +217,7 @@ def _build(members: list[tuple[Chain, int]], prefix: np.ndarray | None = None) -
         blocks,
         np.concatenate([nodes for nodes, _ in trained]),
         np.concatenate([c.targets for _, c in trained]),
-        np.concatenate([c.old_logprobs for _, c in trained]),
+        np.concatenate([c.rollout_logprobs for _, c in trained]),
         np.concatenate([np.full(len(c.targets), c.temperature, np.float32) for _, c in trained]),
         np.concatenate([c.advantages for _, c in trained]),
         np.concatenate([np.full(len(c.targets), c.sample) for _, c in trained]),

@@ -39,7 +39,7 @@ def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: in
         adv = [a + teacher_advantages(s, settings) for a, s in zip(adv, samples, strict=True)]
     staleness = np.array([parent_version - int(s.trained_versions.min()) for s in samples])
     chains = [
-        chain(i, s.token_ids, s.loss_mask, s.logprobs, s.temperature, s.sampling_mask, adv[i])
+        chain(i, s.token_ids, s.loss_mask, s.rollout_logprobs, s.temperature, s.sampling_mask, adv[i])
         for i, s in enumerate(samples)
     ]
     stale_tokens = sum(int((s.trained_versions < parent_version).sum()) for s in samples)

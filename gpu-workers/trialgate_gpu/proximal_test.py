@@ -67,7 +67,9 @@ def test_the_gradient_of_the_decoupled_loss_equals_autograds(tiny_model, tmp_pat
     policy.model.float()
     prepared = prepared_from(tmp_path, resampled(tmp_path, two_groups(), tiny_model, 0), 3, settings)
     torch.manual_seed(1)
-    chains = [replace(c, old_logprobs=c.old_logprobs + noise(len(c.targets), 0.5).numpy()) for c in prepared.learned]
+    chains = [
+        replace(c, rollout_logprobs=c.rollout_logprobs + noise(len(c.targets), 0.5).numpy()) for c in prepared.learned
+    ]
     proximal = Proximal()
     proximal.measure(policy, chains, PACK_TOKENS, Progress())
     start = {c.sample: proximal.of(next(make_packs([c], PACK_TOKENS))) for c in chains}
@@ -92,7 +94,7 @@ def test_the_gradient_of_the_decoupled_loss_equals_autograds(tiny_model, tmp_pat
         ids = torch.from_numpy(prepared.samples[item.sample].token_ids)[None]
         logprobs = policy.model(ids).logits[0].log_softmax(-1)[item.predictors, item.targets]
         ratio = (logprobs - start[item.sample]).exp()
-        correction = (start[item.sample] - torch.from_numpy(item.old_logprobs)).exp()
+        correction = (start[item.sample] - torch.from_numpy(item.rollout_logprobs)).exp()
         advantage = float(item.advantages[0])
         loss = torch.maximum(-advantage * ratio, -advantage * ratio.clamp(0.8, 1.2))
         total = total + (loss * correction.clamp(max=1.5)).sum() * weight[item.sample]
@@ -204,17 +206,17 @@ def test_the_rollout_is_threshold_is_part_of_a_steps_key():
     assert parse_settings({"rollout_is_threshold": 3}).identity() != parse_settings({}).identity()
 
 
-@pytest.mark.parametrize("recorded", [-8.0, -14.0, -24.0, -1e9, 0.0])
+@pytest.mark.parametrize("rollout_logprob", [-8.0, -14.0, -24.0, -1e9, 0.0])
 @pytest.mark.parametrize("settings", [{}, {"ppo_epochs": 2, "ppo_mini_batch_size": 4}, {"rollout_is": "sequence"}])
 def test_one_token_with_a_far_rollout_logprob_does_not_dominate_a_step(
-    make_run, tiny_model, tmp_path, recorded, settings
+    make_run, tiny_model, tmp_path, rollout_logprob, settings
 ):
     run, trainer = make_run(), fresh()
     base = run.base(trainer)["checkpoint"]
     rows = resampled(tmp_path, two_groups(), tiny_model, 0)
     clean = trainer.train_step(run.request(base, rows, **settings), Progress())["metrics"]
     # This is the worst trial of its group. Its advantage is negative, where PPO's clip sets no upper bound.
-    rows[0]["logprobs"][-2] = recorded
+    rows[0]["logprobs"][-2] = rollout_logprob
     outlier = trainer.train_step(run.request(base, rows, **settings), Progress())["metrics"]
     assert outlier["actor/grad_norm"] <= 4 * clean["actor/grad_norm"]
     assert outlier["rollout_corr/log_ratio_max"] > 3

@@ -56,13 +56,13 @@ def start(tiny_model, tmp_path_factory):
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     samples = read_batch(*write_batch(tmp_path_factory.mktemp("batch"), rows()), 0)
     torch.manual_seed(1)
-    recorded = []
+    made = []
     for sample in samples:
         logprobs = np.zeros(len(sample.token_ids), np.float32)
         found = plain_logprobs(model, sample).detach()
         logprobs[sample.loss_mask] = found + 0.5 * torch.randn(len(found))
-        recorded.append(replace(sample, logprobs=np.minimum(logprobs, 0)))
-    return policy, model, recorded
+        made.append(replace(sample, rollout_logprobs=np.minimum(logprobs, 0)))
+    return policy, model, made
 
 
 def plain_logprobs(model, sample):
@@ -96,7 +96,7 @@ def plain_loss(model, samples, advantages, starts, members, settings):
     for i in members:
         sample, a = samples[i], advantages[i].float()
         logprobs = plain_logprobs(model, sample)
-        recorded = torch.from_numpy(sample.logprobs[sample.loss_mask])
+        rollout_logprobs = torch.from_numpy(sample.rollout_logprobs[sample.loss_mask])
         ratio = (logprobs - starts[i]).exp()
         if settings.objective == "gspo":
             ratio = ratio.log().mean().exp().expand(len(logprobs))
@@ -106,7 +106,7 @@ def plain_loss(model, samples, advantages, starts, members, settings):
             loss = torch.maximum(-a * ratio, -a * ratio.clamp(1 - low, 1 + high))
             if a < 0:
                 loss = torch.minimum(loss, -a * settings.clip_ratio_c)
-        gap = (starts[i] - recorded).exp()
+        gap = (starts[i] - rollout_logprobs).exp()
         weight = gap if settings.rollout_is == "token" else gap.prod().expand(len(gap))
         weight = weight.clamp(max=settings.rollout_is_threshold)
         if settings.rollout_rs:

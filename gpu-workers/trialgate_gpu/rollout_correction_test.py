@@ -15,10 +15,10 @@ def of(differences, **settings):
 
 
 def test_the_importance_weight_is_truncated_above_and_exactly_1_where_nothing_differs():
-    recorded = torch.tensor([-1.0, -3.0, -1.0, -3e38, 3e38])
+    rollout_logprobs = torch.tensor([-1.0, -3.0, -1.0, -3e38, 3e38])
     start = torch.tensor([-1.0, -1.0, -3.0, -1.0, -1.0])
     tokens = Tokens(torch.ones(5), start, torch.arange(5))
-    found = importance_weight(tokens, recorded, TrainerSettings())
+    found = importance_weight(tokens, rollout_logprobs, TrainerSettings())
     assert found[0] == 1 and found[1] == found[3] == 2
     torch.testing.assert_close(found[[2, 4]], torch.tensor([-2.0, -20.0]).exp())
 
@@ -42,8 +42,8 @@ def test_ratios_are_truncated_and_masked_as_the_settings_say(settings, expected)
 
 def test_the_measured_gap_includes_tokens_that_a_mask_leaves_out():
     tokens = Tokens(torch.zeros(4), START, SEQUENCE)
-    recorded = START - torch.tensor([1.0, 1.0, 0.25, 8.0]).log()
-    found = correction_metrics(tokens, recorded, TrainerSettings(rollout_rs="token_k1"))
+    rollout_logprobs = START - torch.tensor([1.0, 1.0, 0.25, 8.0]).log()
+    found = correction_metrics(tokens, rollout_logprobs, TrainerSettings(rollout_rs="token_k1"))
     assert found["rollout_corr/rollout_is_ratio_fraction_high"] == 0.25
     assert found["rollout_corr/rollout_is_ratio_fraction_low"] == 0.25
     assert found["rollout_corr/rollout_rs_masked_fraction"] == 0.5

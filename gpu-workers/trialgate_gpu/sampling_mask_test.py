@@ -60,7 +60,7 @@ def sampled_chains(policy, masked):
 def ratios(policy, chains):
     found = []
     for pack in make_packs(chains, 10_000):
-        old = torch.from_numpy(pack.old_logprobs)
+        old = torch.from_numpy(pack.rollout_logprobs)
         found += (token_logprobs(policy.infer(pack), policy.head, pack) - old).exp().tolist()
     return found
 

@@ -5,7 +5,7 @@ directions, beside what its turn earned. Its expectation over the policy's token
 the policy gradient descends KL(policy || teacher) in the contexts that the policy reaches, token by token (discount 0):
 "On-Policy Distillation" (Thinking Machines, 2025), after MiniLLM (arXiv 2306.08543) and GKD (arXiv 2306.13649). It is
 verl's `distillation_loss` with `loss_mode: k1` and `use_policy_gradient`. With the base model as the teacher it is the
-KL penalty to a reference. The policy's log-probability is the recorded one, so both come from engines.
+KL penalty to a reference. The policy's is the rollout log-probability, so both come from engines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def log_ratios(sample: Sample) -> np.ndarray:
     trained = sample.loss_mask
     if sample.teacher_logprobs is None:
         return np.full(sample.trained_tokens, np.nan)
-    return sample.teacher_logprobs[trained].astype(np.float64) - sample.logprobs[trained]
+    return sample.teacher_logprobs[trained].astype(np.float64) - sample.rollout_logprobs[trained]
 
 
 def teacher_advantages(sample: Sample, settings: TrainerSettings) -> np.ndarray:

@@ -17,10 +17,10 @@ from .settings import parse_settings
 from .teacher import teacher_advantages
 
 
-def taught(teacher, recorded, **settings):
-    made = sample(0.0, tokens=len(recorded))
-    logprobs = np.array([0.0, *recorded], np.float32)
-    given = replace(made, logprobs=logprobs, teacher_logprobs=np.array([np.nan, *teacher], np.float32))
+def taught(teacher, rollout_logprobs, **settings):
+    made = sample(0.0, tokens=len(rollout_logprobs))
+    logprobs = np.array([0.0, *rollout_logprobs], np.float32)
+    given = replace(made, rollout_logprobs=logprobs, teacher_logprobs=np.array([np.nan, *teacher], np.float32))
     return teacher_advantages(given, parse_settings({"distillation_loss_coef": 1.0} | settings)).tolist()
 
 

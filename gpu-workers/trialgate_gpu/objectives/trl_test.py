@@ -41,7 +41,7 @@ def test_loss_and_gradient_equal_those_of_trl(case):
     samples = [sample(0.0, trial=str(row), tokens=count) for row, count in enumerate(counts)]
     shares = token_shares(samples, settings.loss_agg_mode, settings.loss_scale_factor)
     tokens = Tokens(INPUTS["advantages"][sequence], INPUTS["start"][mask], sequence)
-    weight = torch.from_numpy(shares).float()[sequence] * correction(tokens, INPUTS["recorded"][mask], settings)
+    weight = torch.from_numpy(shares).float()[sequence] * correction(tokens, INPUTS["rollout_logprobs"][mask], settings)
     logprob = INPUTS["logprobs"][mask].requires_grad_()
 
     loss = (OBJECTIVES[settings.objective].losses(logprob, tokens, settings).loss * weight).sum()
