@@ -1,6 +1,6 @@
 /**
- * What a gateway on Node does when it starts and a Worker cannot: it brings the database's tables up to date and makes
- * wrangler.jsonc's engines the deployment's pool. `TRIALGATE_DATABASE_URL` is the address behind Hyperdrive.
+ * Does what a gateway on Node does at its start and a Worker cannot: brings the database's tables up to date and registers wrangler.jsonc's
+ * engines as the deployment's pool. `TRIALGATE_DATABASE_URL` is the address behind Hyperdrive.
  */
 import { fileURLToPath } from 'node:url';
 import { unstable_readConfig } from 'wrangler';

@@ -3,7 +3,7 @@ import { Failure } from './failure.ts';
 
 /** A trial's place among the open calls. */
 export type Place = {
-  /** Adds bytes of the body to the count; they stay counted until the call leaves. Throws when there are too many. */
+  /** Counts bytes of the body until the call leaves. Throws when there are too many. */
   hold: (bytes: number) => void;
   leave: () => void;
 };

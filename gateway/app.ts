@@ -15,9 +15,9 @@ import { rewardRoutes } from './routes/rewards.ts';
 import { sessionListRoutes } from './routes/session-list.ts';
 import { sessionRoutes } from './routes/sessions.ts';
 
-/** The gateway, for any runtime with web-standard requests. */
+/** Creates the gateway for any runtime with web-standard requests. */
 export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
-  // A slash at the end of a path is ignored.
+  // Ignores a slash at the end of a path.
   const app = new Hono<GatewayEnv>({ strict: false });
   for (const path of ['/sessions', '/sessions/*', '/health', '/metrics', '/openapi.json', '/docs', '/docs/*']) app.use(path, withRequestId);
   app.route('/', healthRoutes(deps));

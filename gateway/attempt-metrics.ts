@@ -4,7 +4,10 @@ import type { AttemptCount } from '../store/queries/count-attempts.ts';
 const MOST_TASKS = 100;
 const MOST_VERSIONS = 50;
 
-/** Returns the ended attempts and infrastructure errors of the active runs, for the newest policy versions and for the tasks with the most errors. */
+/**
+ * Returns metrics of the ended attempts and infrastructure errors of active runs, for the newest policy versions and the tasks with the
+ * most errors.
+ */
 export function attemptMetrics(counts: readonly AttemptCount[]): string {
   const versions = sumBy(counts, ({ runId, policyVersion }) => labels({ run: runId, policy_version: String(policyVersion ?? '') }), ({ policyVersion }) => policyVersion ?? -1);
   const tasks = sumBy(counts, ({ runId, task }) => labels({ run: runId, task }), () => 0);

@@ -8,20 +8,20 @@ import { patiently } from './patiently.ts';
 
 const bearer = (headers: Headers): string => /^Bearer\s+(.+?)\s*$/i.exec(headers.get('authorization') ?? '')?.[1] ?? '';
 
-/** Without an admin key the gateway listens on loopback alone, and programs there do. */
+/** True when the request has the admin key. Without an admin key the gateway listens on loopback only, and any local program counts. */
 export const holdsAdminKey = ({ adminKey }: GatewayDeps, headers: Headers): boolean => (adminKey === null ? isLocal(headers) : sameText(bearer(headers), adminKey));
 
-/** Lets the holder of the admin key pass. */
+/** Throws a 401 unless the request has the admin key. */
 export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
   if (holdsAdminKey(deps, headers)) return;
   if (deps.adminKey === null) throw new Failure(403, 'not_local', 'without an admin key session routes answer programs that ask localhost', { retryable: false });
   throw unauthorized('session routes need the admin key: send `Authorization: Bearer <admin key>`');
 }
 
-/** OpenAI's clients send a bearer, Anthropic's a header of their own. */
+/** OpenAI's clients send a bearer token, Anthropic's a header of their own. */
 const keyOf = (headers: Headers): string => bearer(headers) || (headers.get('x-api-key') ?? '');
 
-/** What a request's URL and key say: its trial, and the attempt of it that the key proves. */
+/** The trial that a request names by URL or key, and the attempt that its key proves. */
 export type Claim = { trialId: string; attempt: number | null } | { trialId: null; attempt: null };
 
 export function claimOf({ secret }: GatewayDeps, named: string | undefined, headers: Headers): Claim {
@@ -31,8 +31,8 @@ export function claimOf({ secret }: GatewayDeps, named: string | undefined, head
 }
 
 /**
- * The trial whose open attempt the request's key proves (invariant 5); without a trial in the URL, the one that the key names. The
- * recording transaction checks the fence again. `keyed`: also where the URL alone would do.
+ * Returns the trial whose open attempt the request's key proves (invariant 5). Without a trial in the URL it is the one that the key names.
+ * The transaction that records the call checks the attempt again. `keyed` requires a key even where the URL alone would be enough.
  */
 export const openTrialOf = (deps: GatewayDeps, named: string | undefined, headers: Headers, { keyed = false } = {}): Promise<TrialNow> =>
   openClaimed(deps, claimOf(deps, named, headers), headers, { keyed });
@@ -40,7 +40,7 @@ export const openTrialOf = (deps: GatewayDeps, named: string | undefined, header
 export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven }: Claim, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
   if (trialId === null) throw unauthorized("the URL names no trial: send the trial's own key, or use its base URL");
   const trial = isTrialId(trialId) && (await patiently(deps, () => deps.trials.find(trialId)));
-  // Names of trials can be guessed: whether there is one, who has no key of it does not learn.
+  // Trial ids are guessable: answer 401, not 404, so that callers without a key cannot probe.
   if (!trial && (proven !== null || deps.settings.compat === 'verl')) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
   const attempt = proven ?? (keyed || !trial ? null : attemptOfUrl(deps, trial, headers));
   if (!trial || attempt === null) throw unauthorized(`this key does not open trial ${trialId}`);
@@ -51,7 +51,10 @@ export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven 
   return trial;
 }
 
-/** Where a trial's URL opens it, whatever an agent sends as its key passes, unless it is a key of ours. An agent is no web page. */
+/**
+ * Where a trial's URL opens it, any text that an agent sends as its key is accepted, except a key of ours. Web pages, which send an origin,
+ * are refused.
+ */
 const attemptOfUrl = ({ settings }: GatewayDeps, trial: TrialNow, headers: Headers): number | null =>
   settings.compat === 'verl' && trial.runId === null && !bearer(headers).startsWith('tg-') && !headers.has('origin') ? trial.attempt : null;
 

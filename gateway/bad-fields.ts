@@ -27,5 +27,5 @@ function deepest(issue: z.core.$ZodIssue): Found {
   return { path: [...path, ...first.path], message: said, expected };
 }
 
-/** The message that zod gives a union that has no message of its own. */
+/** The message that zod gives a union without a message of its own. */
 const UNSAID = 'Invalid input';

@@ -41,7 +41,7 @@ async function trialWith(budgets: Budgets, settings: Partial<typeof DEFAULT_SETT
     counters: deps.counters,
     now,
     ask: async (n = 1) => allowance(deps, await now(), request(n), new AbortController().signal),
-    /** By a call under way elsewhere. */
+    /** Reserves a place as a call under way in another process does. */
     fill: () => reserveCall(store.db, { trialId: id, attempt: 1, callId: crypto.randomUUID(), replies: 1, tokens: null }),
     locker: async () => (await store.db.execute<{ xmax: string }>(sql`select xmax::text from trials where id = ${id}`)).rows[0]?.xmax,
   };

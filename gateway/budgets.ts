@@ -12,13 +12,13 @@ import { BytesUsedUp, hasBytesLeft } from './stored-bytes.ts';
 import { unlessAborted } from './unless-aborted.ts';
 
 export type Allowance = {
-  /** The trial as it was when this was decided. */
+  /** The trial's row when this was decided. */
   now: TrialNow;
-  /** What is kept for the call while it is under way; null when none of the trial's budgets is one that calls side by side could pass. */
+  /** The reservation of the call while it is under way. Null when no budget of the trial could be exceeded by concurrent calls. */
   reservation: Reservation | null;
-  /** How much longer replies may take, and why they end then; null without a budget. */
+  /** The time that replies may still take, and why they end after it. Null without a budget of seconds. */
   timeLeft: { ms: number; failure: Failure } | null;
-  /** What is used up, and whether the agent hears it for the first time. */
+  /** The budget that is used up. `first` is true when the agent hears of it for the first time. */
   refusal: { failure: Failure; first: boolean } | null;
 };
 
@@ -27,8 +27,8 @@ const POLL_MS = 200;
 type Deps = Pick<GatewayDeps, 'db' | 'trials' | 'counters' | 'settings' | 'stopping'>;
 
 /**
- * What the trial's budgets leave for a call. Where other calls that are under way, of whichever gateway, have reserved what is
- * left, it waits for at most `idleMs` until they have used it or given it back: that they may use it up does not end the trial.
+ * Returns what the trial's budgets leave for a call. If concurrent calls, of any gateway, have reserved the rest, it waits for at most
+ * `idleMs` until they have used or released it. Until then the trial has not ended, because they may release it.
  */
 export async function allowance(deps: Deps, trial: TrialNow, { n, maxTokens }: ModelRequest, signal: AbortSignal): Promise<Allowance> {
   const isShared = trial.budgets.calls !== undefined || trial.budgets.tokens !== undefined;
@@ -57,13 +57,13 @@ async function reserve(deps: Deps, wish: Reserving): Promise<{ tokens: number | 
       return asking;
     });
   } catch (error) {
-    // What came too late for us may be granted all the same.
+    // The store may still grant a reservation whose answer came too late for us.
     void giveBack(deps, wish, asked);
     throw error;
   }
 }
 
-/** Less than a call wishes is all that is left. */
+/** Returns why replies end early when the reservation is smaller than the call asked for. */
 function cutOf({ budgets }: TrialNow, wish: Reserving, { tokens }: { tokens: number | null }): Failure | null {
   return tokens !== null && tokens < (wish.tokens ?? Infinity) ? usedUp(`${budgets.tokens} tokens`) : null;
 }
@@ -91,14 +91,14 @@ function whatIsUsedUp(now: TrialNow): Failure | null {
   return seconds !== undefined && now.seconds >= seconds ? usedUp(`${seconds} seconds`) : null;
 }
 
-/** A reply takes a token at least. A call that asks for too many does not end its trial: another one may ask for fewer. */
+/** A reply takes at least one token. A call that asks for too many replies does not end its trial, because another may ask for fewer. */
 function checkReplies({ budgets: { tokens }, usedTokens }: TrialNow, replies: number): void {
   if (tokens === undefined || usedTokens + replies <= tokens) return;
   const message = `${replies} replies take more tokens than the ${tokens - usedTokens} that are left of the trial's ${tokens}: ask for fewer`;
   throw new Failure(400, 'too_many_replies', message, { retryable: false });
 }
 
-/** Whether it is worth asking for the row's lock, which calls that are recorded need too. */
+/** True when a reservation may succeed. Asking only then saves the row's lock, which recording a call needs too. */
 function hasRoom({ budgets: { calls, tokens }, reserved, attemptOpenedAt, seconds, ...used }: TrialNow, wish: Reserving): boolean {
   const clock = attemptOpenedAt.getTime() / 1000 + seconds;
   const others = Object.entries(reserved ?? {}).flatMap(([callId, each]) => (callId !== wish.callId && each.until > clock ? [each.tokens] : []));

@@ -1,24 +1,27 @@
 import { ConversationCounts } from './token-in/conversation-memory.ts';
 import { CONTINUATIONS, type Continuation } from '../store/schema.ts';
 
-/** Calls since this process started. Each is counted by itself: accepted = completed + failed + cancelled + inFlight shows none lost. */
+/**
+ * Counts calls since this process started. Each count is independent, so accepted = completed + failed + cancelled + inFlight shows that no
+ * call was lost.
+ */
 export class Counters {
   accepted = 0;
   completed = 0;
   failed = 0;
   cancelled = 0;
   inFlight = 0;
-  /** For what others of their trial have reserved of its budgets; not accepted yet. */
+  /** Calls that wait because others of their trial have reserved the rest of its budgets. They are not accepted yet. */
   waiting = 0;
-  /** Of those that completed and were not their trial's first, by how they go on from an earlier one. */
+  /** Completed calls that were not their trial's first, by how they continue an earlier one. */
   readonly continuations: Record<Continuation, number> = { clean: 0, realigned: 0, forked: 0 };
-  /** The blocks, items and tools, by type, that were left out of a prompt. Each is counted once per trial. */
+  /** Blocks, items and tools that were left out of a prompt, by type. Each is counted once per trial. */
   readonly leftOut = new NamedCounts();
-  /** The requests that were refused before they became calls, by the code of the refusal. */
+  /** Requests that were refused before they became calls, by the code of the refusal. */
   readonly refused = new NamedCounts();
-  /** The calls whose request forces the form of the reply, by what the gateway did (`enforce` or `hint`) and by the field. */
+  /** Calls whose request forces the form of the reply, by what the gateway did (`enforce` or `hint`) and by field. */
   readonly constrained = { enforce: new NamedCounts(), hint: new NamedCounts() };
-  /** The trials for which the log already says that such calls are not trained. */
+  /** Trials for which the log already says that such calls are not trained. */
   readonly #told = new Set<string>();
   readonly conversations = new ConversationCounts();
 
@@ -42,7 +45,7 @@ export class Counters {
     return sum;
   }
 
-  /** Returns whether nothing was logged for this trial yet. Forgets the oldest trials. */
+  /** True when nothing was logged for this trial yet. Forgets the oldest trials. */
   isFirstTold(trialId: string): boolean {
     if (this.#told.has(trialId)) return false;
     const [oldest] = this.#told;
@@ -57,7 +60,7 @@ const CONVERSATION_COUNTS = ['bytes', 'readsOfTrials', 'readsOfTurns', 'released
 const MOST_NAMES = 50;
 const MOST_TOLD = 10_000;
 
-/** Counts by names that agents choose. Counts only a limited number of plain names separately. */
+/** Counts by names that agents choose. Only a limited number of plain names is counted separately, so that agents cannot fill the memory. */
 export class NamedCounts extends Map<string, number> {
   add(name: string): void {
     const key = /^[a-z0-9_]{1,60}$/.test(name) && (this.has(name) || this.size < MOST_NAMES) ? name : 'other';
@@ -69,17 +72,17 @@ export class NamedCounts extends Map<string, number> {
   }
 }
 
-/** The counts alone, which a copy for another thread contains. */
+/** The plain counts, which can be copied to another thread. */
 type Counted = Pick<Counters, 'accepted' | 'completed' | 'failed' | 'cancelled' | 'inFlight' | 'waiting' | 'continuations' | 'conversations'> & {
   leftOut: ReadonlyMap<string, number>;
   refused: ReadonlyMap<string, number>;
   constrained: Record<'enforce' | 'hint', ReadonlyMap<string, number>>;
 };
 
-/** The counts of one thread, in the form in which it sends them to another. */
+/** The counts of one thread as it sends them to another. */
 export type Snapshot = { counters: Counted; engines: readonly EngineLoad[] };
 
-/** Returns the sums of the loads that two threads put on the same engines. */
+/** Returns the summed loads of two threads on the same engines. */
 export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad[]): EngineLoad[] {
   const sums = new Map<string, EngineLoad>();
   for (const { engine, inFlight, escapes } of [...own, ...others]) {
@@ -91,7 +94,7 @@ export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad
 
 type EngineLoad = { engine: string; inFlight: number; escapes: number };
 
-/** Prometheus' text format. */
+/** Returns the counts in Prometheus's text format. */
 export function asMetrics({ accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained, conversations }: Counters, engines: readonly EngineLoad[]): string {
   const ended = { completed, failed, cancelled };
   return [

@@ -22,7 +22,7 @@ export function decodeBody(bytes: Uint8Array, coding: string, maxBytes: number):
   return new Promise((resolve, reject) => {
     DECODERS[coding]?.(bytes, { maxOutputLength: maxBytes }, (error, decoded) => {
       if (!error) return resolve(decoded);
-      // The error messages of Node and workerd.
+      // The error messages of Node and of workerd.
       const isTooLarge = ('code' in error && error.code === 'ERR_BUFFER_TOO_LARGE') || error.message === 'Memory limit exceeded';
       reject(isTooLarge ? tooLarge(maxBytes) : badRequest(`the body is not ${coding}: ${error.message}`));
     });

@@ -24,57 +24,60 @@ export type GatewayDeps = {
   sameCalls: SameCalls;
   deliveries: Deliveries;
   refusals: Refusals;
-  /** Derives the attempts' keys. */
+  /** The secret from which the attempts' keys are derived. */
   secret: string;
-  /** Opens the session routes; null leaves them open, for a gateway that listens on loopback alone. */
+  /** The key of the session routes. Null leaves them open, for a gateway that listens on loopback only. */
   adminKey: string | null;
   settings: GatewaySettings;
-  /** One line a failure. */
+  /** Writes one line for each failure. */
   log: (line: string) => void;
-  /** Returns the counts of another thread of this process. */
+  /** Returns the counts of this process's other thread. */
   otherThread?: () => Promise<Snapshot | null>;
-  /** A file of Swagger UI, whose page shows the API; null where there is none. */
+  /** Returns a file of Swagger UI for the API's page, or null if there is none. */
   docsFile: (name: string) => Promise<Uint8Array<ArrayBuffer> | null>;
-  /** Aborts when the process must let go of what still runs. */
+  /** Aborts when the process must stop what is still running. */
   stopping: AbortSignal;
 };
 
 /**
- * The functions that a runtime gives each request. `cut` breaks its connection, for a runtime in which an unfinished body does not.
- * `handOver` gives the request to the thread for heavy ones, with its body if that was read, and returns that thread's result. `delivered`
- * resolves when the reply has ended, to whether the agent received all of it.
+ * Functions that a runtime adds to each request. `cut` breaks the connection, for a runtime in which an unfinished body does not.
+ * `handOver` gives the request, with its body if that was read, to the heavy thread and returns that thread's result. `delivered` resolves
+ * when the reply has ended: true if the agent received all of it.
  */
 export type GatewayEnv = {
   Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response>; delivered?: () => Promise<boolean> };
-  /** The facts known about a request while it is answered. A refusal is recorded with them. */
+  /** Facts that are known about a request while it is answered. A refusal is recorded with them. */
   Variables: { trial?: { id: string; attempt: number }; body?: { size: number; digest: Uint8Array } };
 };
 
 export type GatewaySettings = {
-  /** Continues a conversation from its recorded ids where the engine can. */
+  /** True to continue conversations from their recorded ids where the engine can. */
   tokenIn: boolean;
-  /** At the end of a trial's budget: an empty reply that ends by `length`, or a 429 that says not to retry. */
+  /** What a call gets at the end of its trial's budget: an empty reply that ends by `length`, or a 429 that says not to retry. */
   budgetEnd: 'length' | 'refuse';
-  /** A model name other than the engine's is 404. */
+  /** True to answer 404 for any model name but the engine's. */
   strictModel: boolean;
   /** How long a call waits for a replica in rotation. */
   holdMs: number;
-  /** How long an engine may be silent within a stream. Before a reply's first bytes it is then asked whether it is alive. How long a call waits for what others have reserved of a budget. */
+  /**
+   * How long an engine may be silent within a stream; before the first bytes the gateway then asks whether it is alive. A call also waits
+   * this long for reserved parts of a budget.
+   */
   idleMs: number;
-  /** How long a stream may bring its agent nothing before it gets a line that clients skip. */
+  /** How long a stream may send its agent nothing before it sends a comment line that clients skip. */
   keepAliveMs: number;
   /** How long a request waits for the database. */
   storeWaitMs: number;
-  /** The limit of one request's body, after decoding. */
+  /** The limit of one request's body after decoding. */
   maxBodyBytes: number;
-  /** The limits of one request's JSON: its values and keys, and its levels (`gateway/json-bounds.ts`). */
+  /** Limits of one request's JSON: its values and keys, and its levels (`gateway/json-bounds.ts`). */
   maxBodyNodes: number;
   maxBodyDepth: number;
-  /** The limit of all open calls' decoded bodies in one thread. One trial may hold a quarter of it, and at least one call. */
+  /** The limit of all open calls' decoded bodies in one thread. One trial may hold a quarter of it, or a single call of any size. */
   maxBodyBytesInFlight: number;
-  /** Of one trial, in this process. */
+  /** The limit of one trial's open calls in this process. */
   maxCallsInFlight: number;
-  /** The limit of the memory for the content of open trials' calls. The gateway reads the rest back from the store. */
+  /** The limit of memory for the content of open trials' calls. The gateway reads the rest from the store when needed. */
   conversationMemoryBytes: number;
   /** `verl`: sessions outside any run also open by their URL alone, as in verl-recipe PR 83. */
   compat: 'none' | 'verl';
@@ -88,7 +91,7 @@ export const DEFAULT_SETTINGS: GatewaySettings = {
   idleMs: 600_000,
   keepAliveMs: 15_000,
   storeWaitMs: 10_000,
-  // The same limit as Anthropic's own API.
+  // Anthropic's own API has the same limit.
   maxBodyBytes: 32 * 2 ** 20,
   maxBodyNodes: 500_000,
   maxBodyDepth: MAX_DEPTH,

@@ -4,17 +4,17 @@ import type { Fault } from '../store/schema.ts';
 import { isTransient } from '../store/transient.ts';
 import { TrialgateError, type ErrorCode } from '../store/errors.ts';
 
-/** Why a request got no good answer: what the agent is told, and the reason that is recorded. */
+/** The reason why a request fails: what the agent is told, and what is recorded. */
 export class Failure extends Error {
   readonly status: number;
-  /** `snake_case`, stable: the `code` of the reply's error and the start of the recorded reason. */
+  /** A stable name in `snake_case`: the `code` of the reply's error and the start of the recorded reason. */
   readonly code: string;
   readonly headers: Record<string, string>;
-  /** What is said next to the error. */
+  /** Fields that the reply has next to its error. */
   readonly beside: Record<string, unknown>;
-  /** What the agent is given instead of the usual envelope. */
+  /** The body that the agent gets instead of the usual error envelope. */
   readonly body: Record<string, unknown> | null;
-  /** The party that caused the failure, when the code does not say it (`faultOf`). */
+  /** The party that caused the failure, if the code does not say it (`faultOf`). */
   fault: Fault | null;
   /** The path of the invalid part of the request: `messages.3.content.1`. */
   readonly item: string | null;
@@ -69,14 +69,14 @@ export const engineSilent = (silentMs: number) => new Failure(504, 'engine_timeo
 
 export const clientGone = () => new Failure(499, 'agent_disconnected', 'the agent closed its connection');
 
-/** OpenAI's error envelope. */
+/** Returns OpenAI's error envelope. */
 export function errorBody({ status, code, message, body, beside }: Failure): Record<string, unknown> {
   return body ?? { ...beside, error: { message, type: errorType(status), param: null, code } };
 }
 
 type Envelope = { name: string; errorBody: (failure: Failure) => Record<string, unknown> };
 
-/** The reply to a failed call carries the call's id. */
+/** Returns the reply to a failed request. If it was a call, the reply carries the call's id. */
 export function errorResponse(failure: Failure, protocol: Envelope | null = null): Response {
   const headers = { ...failure.headers, ...requestIdHeader(protocol, failure.headers['x-trialgate-call']) };
   return jsonReply((protocol?.errorBody ?? errorBody)(failure), headers, failure.status);

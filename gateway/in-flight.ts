@@ -1,4 +1,4 @@
-/** How many calls this process has under way, by trial or by replica. */
+/** Counts the calls that this process has under way, by trial or by replica. */
 export class InFlight {
   readonly #counts = new Map<string, number>();
 
@@ -6,7 +6,7 @@ export class InFlight {
     return this.#counts.get(key) ?? 0;
   }
 
-  /** Counts one in. What it returns counts it out, once. */
+  /** Counts one call in. Returns a function that counts it out, once. */
   enter(key: string): () => void {
     this.#counts.set(key, this.count(key) + 1);
     let inside = true;

@@ -6,13 +6,12 @@ export type JsonLimits = { maxBodyNodes: number; maxBodyDepth: number };
 /** A body of at most this many bytes is cheap to parse, however many nodes it has. */
 const SMALL = 32 * 2 ** 10;
 const [QUOTE, COMMA, COLON, BACKSLASH, OPENING, CLOSING] = [0x22, 0x2c, 0x3a, 0x5c, 0x7b, 0x7d];
-/** The bit that distinguishes `{` from `[`, and `}` from `]`. */
+/** The bit that differs between `{` and `[`, and between `}` and `]`. */
 const CURLY = 0x20;
 
 /**
- * Counts the nodes of a JSON text while its bytes arrive, before any of it is parsed, because the memory and time of a parse depend on the
- * number of nodes, not of bytes. Each bracket, comma and colon outside of strings counts as a node. It does not check that the text is
- * valid JSON.
+ * Counts the nodes of a JSON text as its bytes arrive, before anything is parsed, because the memory and time of a parse depend on the
+ * nodes, not the bytes. Each bracket, comma and colon outside of strings counts as a node. It does not check that the text is valid JSON.
  */
 export class JsonBounds {
   readonly #limits: JsonLimits;
@@ -25,10 +24,10 @@ export class JsonBounds {
     this.#limits = limits;
   }
 
-  /** Throws the refusal that names the limit and its setting. */
+  /** Throws a refusal that names the limit and its setting. */
   add(part: Uint8Array): void {
     const { maxBodyNodes, maxBodyDepth } = this.#limits;
-    // Local variables: fields would make the loop several times slower.
+    // Local variables, because fields would make the loop several times slower.
     let [nodes, depth, deepest, inText, escaped] = [this.nodes, this.#depth, 0, this.#inText, this.#escaped];
     let at = 0;
     while (at < part.length) {
@@ -59,7 +58,7 @@ export class JsonBounds {
   }
 }
 
-/** Returns the number of nodes of a whole body; 0 when the body is too small to have many. Throws as `JsonBounds` does. */
+/** Returns the number of nodes of a whole body, or 0 if it is too small to have many. Throws as `JsonBounds` does. */
 export function checkBounds(body: Uint8Array, limits: JsonLimits): number {
   if (body.length <= Math.min(SMALL, limits.maxBodyNodes) && !hasBrackets(body, limits.maxBodyDepth)) return 0;
   const bounds = new JsonBounds(limits);
@@ -75,7 +74,7 @@ function hasBrackets(body: Uint8Array, moreThan: number): boolean {
   return count > moreThan;
 }
 
-/** Returns whether the error is the refusal of a body with too many nodes. */
+/** True when the error refuses a body with too many nodes. */
 export const isTooComplex = (error: unknown): boolean => error instanceof Failure && error.code === 'request_too_complex';
 
 const tooComplex = (maxBodyNodes: number) =>

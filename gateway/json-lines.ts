@@ -1,12 +1,12 @@
 import { stringifyExact } from '../store/exact-json.ts';
 
 type Connection = {
-  /** How to break it, where a body that ends with an error does not do that by itself. */
+  /** Breaks the connection, for a runtime in which a body that ends with an error does not. */
   cut: (() => void) | undefined;
   log: (line: string) => void;
 };
 
-/** Values as they come, a line each. What fails before the first line is thrown; later, the connection breaks. */
+/** Streams values as they come, one a line. An error before the first line is thrown; later it breaks the connection. */
 export async function jsonLines(values: AsyncGenerator<unknown>, { cut, log }: Connection): Promise<Response> {
   const encoder = new TextEncoder();
   let next: IteratorResult<unknown> | null = await values.next();

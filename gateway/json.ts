@@ -4,10 +4,10 @@ import { Failure } from './failure.ts';
 
 export { isObject, type JsonObject } from '../store/json.ts';
 
-/** What handles JSON calls itself for each level, here and in engines: a stack has an end. */
+/** Code that handles JSON recurses for each level, here and in engines, and a stack has an end. */
 export const MAX_DEPTH = 500;
 
-/** Null when the text is not JSON, not an object, or too deep. */
+/** Returns null when the text is not JSON, not an object, or too deep. */
 export function parseObject(text: string): JsonObject | null {
   try {
     const value: unknown = JSON.parse(text);
@@ -17,7 +17,7 @@ export function parseObject(text: string): JsonObject | null {
   }
 }
 
-/** The fields that the gateway itself reads as numbers. */
+/** Fields that the gateway itself reads as numbers. */
 const NUMBERS = [
   'n', 'best_of', 'max_tokens', 'max_completion_tokens', 'max_output_tokens', 'min_tokens', 'temperature', 'top_p', 'top_k', 'min_p',
   'presence_penalty', 'frequency_penalty', 'repetition_penalty', 'logprobs', 'top_logprobs',
@@ -28,10 +28,10 @@ function withNumbers(request: JsonObject): JsonObject {
   return request;
 }
 
-/** A model's request. The parts that the gateway does not use pass through exactly as written, including numbers and the order of keys. */
+/** Parses a model's request. The parts that the gateway does not use keep their exact text, including numbers and the order of keys. */
 export const parseModelRequest = (bytes: Uint8Array): JsonObject => withNumbers(parseBody(bytes, parseExact));
 
-/** Returns the JSON object that a request's body holds. */
+/** Returns the JSON object in a request's body. */
 export function parseBody(bytes: Uint8Array, parse: (text: string) => unknown = JSON.parse): JsonObject {
   let text: string;
   let value: unknown;
@@ -48,7 +48,7 @@ export function parseBody(bytes: Uint8Array, parse: (text: string) => unknown = 
 
 export const badRequest = (message: string) => new Failure(400, 'invalid_request', message, { retryable: false });
 
-/** Looks into what has enough brackets to be so alone. */
+/** True when the value is too deep. It is walked only if its text has enough brackets to be so. */
 function isTooDeep(value: JsonObject, text: string): boolean {
   if (!hasBrackets(text, MAX_DEPTH)) return false;
   let level: object[] = [value];

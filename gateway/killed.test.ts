@@ -4,7 +4,7 @@ import { killUnderLoad } from './testing/kills.ts';
 test('every reply that an agent saw end is recorded once when its gateway is killed', async () => {
   const counts = await killUnderLoad({ kills: 5, agents: 12 });
   expect(counts).toMatchObject({ kills: 5, lost: [], twice: [], unsampled: [], odd: [] });
-  // It was under load, and was killed while it answered.
+  // The kills came while the gateway was under load and answered.
   expect(counts.ended).toBeGreaterThan(50);
   expect(counts.refused + counts.cut).toBeGreaterThan(0);
 });

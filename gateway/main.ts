@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { startGateway, type NodeGatewayOptions } from './node.ts';
 
-/** Runs the gateway until `signal` aborts. Says where it listens on one line of stdout, failures on stderr. */
+/** Runs the gateway until `signal` aborts. Prints its address as one line on stdout, and failures on stderr. */
 export async function runGateway(options: Omit<NodeGatewayOptions, 'log'>, signal: AbortSignal): Promise<void> {
   const gateway = await startGateway({ ...options, log: (line) => console.error(`${new Date().toISOString()} gateway: ${line}`) });
   const open = options.adminKey === null ? '; without an admin key, its session routes are open to this machine' : '';

@@ -37,44 +37,44 @@ import { Trials } from './trials.ts';
 
 export type NodeGatewayOptions = {
   host: string;
-  /** 0: a free one. */
+  /** 0 takes a free port. */
   port: number;
-  /** The deployment's engines: `http://host:port` or `unix:/path/to.sock`. */
+  /** Engines of the deployment: `http://host:port` or `unix:/path/to.sock`. */
   engines: readonly string[];
   databaseUrl: string;
   adminKey: string | null;
   secret: string;
   settings?: Partial<GatewaySettings>;
   log?: (line: string) => void;
-  /** How long calls under way may go on after `close`. */
+  /** How long calls under way may continue after `close`. */
   drainMs?: number;
   /** How long a request's headers may take. */
   headersTimeoutMs?: number;
-  /** The module that runs the thread for heavy requests. When absent, the thread loads the gateway's modules one by one. */
+  /** The module that runs the heavy thread. If absent, the thread loads the gateway's modules one by one. */
   heavyThread?: URL;
-  /** Set on that thread, which answers only the other thread and does not prepare the store. */
+  /** Set on the heavy thread, which answers only the other thread and does not prepare the store. */
   lane?: LaneEnd;
 };
 
 export type NodeGateway = {
   url: string;
   close: () => Promise<void>;
-  /** What it serves, in Hono's patterns. */
+  /** The routes that it serves, in Hono's patterns. */
   routes: readonly { method: string; path: string }[];
 };
 
 /**
- * Its few prepared statements are the same for any values, and planning them costs more than running them. A commit is on disk
- * when it is told of, whatever the role's or the database's default (invariant 1).
+ * The few prepared statements need the same plan for all values, and planning costs more than running them. A commit is on disk when it is
+ * reported, whatever the default of the role or database (invariant 1).
  */
 const SESSION = '-c plan_cache_mode=force_generic_plan -c synchronous_commit=on';
 
 const START_WAIT_MS = 10_000;
-/** If this process dies, the store counts a reply that was delivered within this time before as undelivered. */
+/** If this process dies, the store counts replies delivered within this time before as undelivered. */
 const DELIVERIES_MS = 100;
 const REFUSALS_MS = 500;
 
-/** Serves the gateway on Node: undici towards the engines, group commit towards Postgres. */
+/** Serves the gateway on Node, with undici towards the engines and group commit towards PostgreSQL. */
 export async function startGateway(options: NodeGatewayOptions): Promise<NodeGateway & { snapshot: () => Snapshot }> {
   const { host, adminKey, secret, engines: urls, log = () => {}, drainMs = 10_000 } = options;
   if (adminKey === null && !isLoopback(host)) {
@@ -106,7 +106,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   const app = createGateway({ db, trials, refusals, recorder, engines, conversations, counters, otherThread, openCalls: new InFlight(), openBodies: new OpenBodies(), sameCalls: new SameCallsHere(), deliveries, secret, adminKey, settings, log, docsFile, stopping: stopping.signal });
   const end = async () => {
     await engines.close();
-    // A connection whose server was lost without a word would keep the process from ending.
+    // A connection whose server vanished without closing it would keep the process from ending.
     await Promise.race([db.$client.end(), sleep(2_000)]);
   };
   try {
@@ -127,7 +127,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
 }
 
 async function prepareStore(settings: GatewaySettings, db: Database, { databaseUrl, engines, secret }: NodeGatewayOptions): Promise<void> {
-  // No agent waits yet: a machine that starts everything at once gets its time.
+  // At start no agent waits yet, so PostgreSQL gets more time on a machine that starts everything at once.
   const starting = { settings: { storeWaitMs: Math.max(settings.storeWaitMs, START_WAIT_MS) } };
   try {
     await patiently(starting, () => migrate(databaseUrl));

@@ -6,7 +6,10 @@ import type { Protocol } from './protocols/protocol.ts';
 
 const MOST_CHARACTERS = 300;
 
-/** Counts a request to a model's route, or below a trial's URL, that was refused before it became a call. Records it with its trial when its key proved one. */
+/**
+ * Counts a request that was refused before it became a call, for a model's route or below a trial's URL. Records it with its trial if its
+ * key proved one.
+ */
 export function noteRefusal(deps: GatewayDeps, c: Context<GatewayEnv>, failure: Failure, protocol: Protocol | null): void {
   const { counters, refusals } = deps;
   const { status, code, message, item, headers } = failure;
@@ -34,7 +37,7 @@ export function noteRefusal(deps: GatewayDeps, c: Context<GatewayEnv>, failure: 
 /** The part of a path that names the trial. */
 const OF_TRIAL = /^\/(?:([^/]+)\/)?v1\//;
 
-/** Returns the trial and attempt that the request's key proves, for a path that is no route. */
+/** Returns the trial and attempt that the request's key proves, for a path without a route. */
 function provenTrial(deps: GatewayDeps, c: Context<GatewayEnv>): { id: string; attempt: number } | null {
   const [ofTrial, named] = OF_TRIAL.exec(c.req.path) ?? [];
   if (ofTrial === undefined) return null;
@@ -50,7 +53,7 @@ function unescaped(text: string): string {
   }
 }
 
-/** Returns the length of the body that the sender announced. */
+/** Returns the announced length of the body. */
 function announced(c: Context): number | null {
   const length = Number(c.req.header('content-length') ?? NaN);
   return Number.isFinite(length) ? length : null;

@@ -1,23 +1,26 @@
 import { Failure } from './failure.ts';
 
-/** One trial's share of all bytes. It prevents a few calls of one trial from blocking the bodies of others. */
+/** One trial's share of all bytes, so that a few calls of one trial cannot block the bodies of others. */
 const SHARE = 1 / 4;
 
-/** Counts the bytes that the bodies of open calls hold, in total and by trial. A call keeps its body, or its parsed form, until its reply has ended. */
+/**
+ * Counts the bytes that the bodies of open calls hold, in total and by trial. A call holds its body, or its parsed form, until its reply
+ * has ended.
+ */
 export class OpenBodies {
   readonly #byTrial = new Map<string, number>();
   #total = 0;
 
   /**
-   * Admits a body of which `announced` bytes are to come. A trial's share counts announced bytes. So when several bodies of one trial arrive
-   * at once, the first ones can be read completely. The total counts received bytes, so that a sender that sends nothing takes nothing from
-   * others.
+   * Admits a body of which `announced` bytes are to come. Announced bytes count towards a trial's share, so that of several bodies that
+   * arrive together the first ones can be read whole. Only received bytes count towards the total, so that a sender that sends nothing
+   * takes nothing from others.
    */
   enter(trialId: string, { announced, maxBytes }: { announced: number; maxBytes: number }): { hold: (bytes: number) => void; leave: () => void } {
     let [held, claimed] = [0, 0];
     const claim = (bytes: number): void => {
       const ofTrial = this.#byTrial.get(trialId) ?? 0;
-      // One body is always admitted, whatever its size: `max_body_bytes` limits that.
+      // A single body of any size is admitted; `max_body_bytes` limits it.
       if (bytes > claimed && ofTrial > claimed && ofTrial - claimed + bytes > maxBytes * SHARE) throw tooMany(429, "the trial's open calls already hold the most bytes that one trial may hold");
       this.#byTrial.set(trialId, ofTrial - claimed + bytes);
       if (ofTrial - claimed + bytes === 0) this.#byTrial.delete(trialId);

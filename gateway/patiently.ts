@@ -4,7 +4,7 @@ import { sleep } from './sleep.ts';
 
 const PAUSE_MS = 100;
 
-/** Asks the store until it answers or `storeWaitMs` have passed. What it asks must be safe to repeat. */
+/** Repeats a query until the store answers or `storeWaitMs` have passed. The query must be safe to repeat. */
 export async function patiently<T>(deps: { settings: { storeWaitMs: number } }, ask: () => Promise<T>): Promise<T> {
   const deadline = Date.now() + deps.settings.storeWaitMs;
   for (;;) {
@@ -18,7 +18,7 @@ export async function patiently<T>(deps: { settings: { storeWaitMs: number } }, 
   }
 }
 
-/** A server that hangs says nothing, not even that it is gone. */
+/** Rejects after `ms`, because a server that hangs reports nothing. */
 async function within<T>(answer: Promise<T>, ms: number): Promise<T> {
   let timer: ReturnType<typeof setTimeout> | undefined;
   const late = new Promise<never>((_, reject) => {

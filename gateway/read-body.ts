@@ -1,17 +1,20 @@
 import { codingOf, decodeBody, tooLarge } from './decode-body.ts';
 import { checkBounds, JsonBounds, type JsonLimits } from './json-bounds.ts';
 
-/** `nodes`: the number that `JsonBounds` counts; 0 for a small body, which is not counted. */
+/** `nodes` is the count of `JsonBounds`, or 0 for a small body, which is not counted. */
 export type Body = { bytes: Uint8Array<ArrayBuffer>; nodes: number };
-/** Receives the number of bytes before they are kept; throws when there are too many. */
+/** Counts bytes before they are kept. Throws when there are too many. */
 export type Hold = (bytes: number) => void;
 export type BodyLimits = JsonLimits & { maxBodyBytes: number };
 
 const LARGE = 2 ** 20;
-/** The bytes that each value or key counts in addition to its own. It takes some 600 bytes of memory while its call is prepared, and less afterwards. */
+/**
+ * The bytes that each value or key counts in addition to its own. It takes some 600 bytes of memory while its call is prepared, and fewer
+ * afterwards.
+ */
 const NODE_BYTES = 128;
 
-/** Returns whether a body is large enough to check first, or does not announce its decoded length. */
+/** True when a body is so large that it is checked first, or does not announce its decoded length. */
 export const isLarge = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > LARGE;
 
 /** Refuses a body whose announced length is already too large. */
@@ -19,14 +22,14 @@ export function checkAnnounced({ headers }: Request, { maxBodyBytes }: Pick<Body
   if (Number(headers.get('content-length') ?? 0) > maxBodyBytes) throw tooLarge(maxBodyBytes);
 }
 
-/** Reads and decodes a request's body, within the limits. Refuses a body with too many nodes or levels before it is parsed. */
+/** Reads and decodes a request's body within the limits. Refuses too many nodes or levels before anything is parsed. */
 export async function readBody(request: Request, limits: BodyLimits, hold: Hold = () => {}): Promise<Body> {
   const { maxBodyBytes } = limits;
   const coding = codingOf(request);
   const announced = request.headers.get('content-length');
   checkAnnounced(request, limits);
   if (coding === null && isLarge(request)) return readLarge(request, limits, hold);
-  // HTTP holds a sender to the length that it announced.
+  // HTTP holds a sender to its announced length.
   hold(Number(announced ?? 0));
   const sent = announced === null ? await readUnannounced(request, maxBodyBytes, hold) : new Uint8Array(await request.arrayBuffer());
   const body = coding === null ? sent : await decodeBody(sent, coding, maxBodyBytes);
@@ -45,7 +48,7 @@ async function readUnannounced(request: Request, maxBodyBytes: number, hold: Hol
   return joined(parts);
 }
 
-/** Counts each part as it arrives, so that no single count delays other requests. Reads nothing after the part that is one too many. */
+/** Counts each part as it arrives, so that no single count delays other requests. Reads nothing after the part that exceeds a limit. */
 async function readLarge(request: Request, limits: BodyLimits, hold: Hold): Promise<Body> {
   const bounds = new JsonBounds(limits);
   const parts: Uint8Array<ArrayBuffer>[] = [];

@@ -5,7 +5,7 @@ import { oneLine } from './one-line.ts';
 type Options = {
   write: (trialId: string, refused: Refused) => Promise<void>;
   log: (line: string) => void;
-  /** How long refusals are gathered before they are written. Null: until `close`, for a runtime whose requests share nothing. */
+  /** How long refusals are collected before they are written. Null: until `close`, for a runtime whose requests share nothing. */
   everyMs: number | null;
 };
 
@@ -15,7 +15,7 @@ const MOST_KNOWN = 10_000;
 export class Refusals {
   readonly #options: Options;
   readonly #pending = new Map<string, Refused>();
-  /** The number of refusals of each trial for each reason. It keeps the log readable. */
+  /** How many refusals of each trial and reason there were. It limits the lines of the log. */
   readonly #said = new Map<string, number>();
   #timer: ReturnType<typeof setTimeout> | null = null;
   #writing: Promise<void> = Promise.resolve();
@@ -45,7 +45,7 @@ export class Refusals {
     this.#writing = this.#write(this.#writing, pending);
   }
 
-  /** Only one statement at a time writes a trial's row. */
+  /** Writes one statement at a time, because all would update the same trial's row. */
   async #write(before: Promise<void>, pending: [string, Refused][]): Promise<void> {
     await before;
     const { write, log } = this.#options;

@@ -3,17 +3,20 @@ import { giveBackReservation, renewReservation } from '../store/queries/reserve-
 import type { GatewayDeps } from './deps.ts';
 import type { Failure } from './failure.ts';
 
-/** A call's part of its trial's budgets: recording the call ends it. `tokens`: how many it may sample; null without a budget of them. `cut`: why replies that have used them end, where they could have been longer. */
+/**
+ * A call's part of its trial's budgets, which ends when the call is recorded. `tokens` limits what it may sample; null without a budget of
+ * tokens. `cut` says why replies that reach the limit end, if they could have been longer.
+ */
 export type Reservation = { trialId: string; callId: string; tokens: number | null; cut: Failure | null };
 
-/** Says again and again that the call is under way, until what it returns is called: what a dead process has reserved is soon free. */
+/** Renews the reservation on a timer; returns a stop function. If this process dies, the reservation expires. */
 export function keepReserved({ db }: GatewayDeps, reservation: Reservation): () => void {
-  // What cannot be renewed in time is lost only if another call takes its place; then the record says so.
+  // A failed renewal loses the reservation only if another call takes it; recording then refuses the call.
   const beat = setInterval(() => void renewReservation(db, reservation).catch(() => {}), (LEASE_SECONDS * 1000) / 3);
   return () => clearInterval(beat);
 }
 
-/** Of a call that will not be recorded, once `asked` is over. Where the store does not hear it, what was reserved ends by its time. */
+/** Releases the reservation of a call that will not be recorded, once `asked` is over. If the store cannot be reached, the reservation expires. */
 export async function giveBack({ db }: Pick<GatewayDeps, 'db'>, reservation: Pick<Reservation, 'trialId' | 'callId'>, asked?: Promise<unknown>): Promise<void> {
   await asked?.catch(() => {});
   await giveBackReservation(db, reservation).catch(() => {});

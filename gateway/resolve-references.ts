@@ -12,12 +12,12 @@ import { patiently } from './patiently.ts';
 import { onlyChoice } from './protocols/said.ts';
 import type { Hold } from './read-body.ts';
 
-/** `isLight`: this thread leaves what would block it to the thread for large requests. */
+/** `isLight`: leaves requests that would block this thread to the heavy thread. */
 type Bounds = { hold: Hold; isLight: boolean };
 
 /**
- * Returns the request with the content of the recorded calls that it names by id, whichever process recorded them. The content has the same
- * limits as a body and counts as bytes of an open call, because a small body can name much of it. Returns null when it is too much for this
+ * Returns the request with the content of the recorded calls that it names by id, whichever process recorded them. The content has the
+ * limits of a body and counts as bytes of an open call, because a small body can name much of it. Returns null when it is too much for this
  * thread.
  */
 export async function resolveReferences<R extends ModelRequest>(deps: GatewayDeps, { id: trialId, attempt }: TrialNow, request: R, { hold, isLight }: Bounds): Promise<R | null> {
@@ -32,7 +32,7 @@ export async function resolveReferences<R extends ModelRequest>(deps: GatewayDep
     const resolved = await fromRecord({
       call: async (id) => {
         const call = await patiently(deps, () => readCall(deps.db, { trialId, attempt, id }, limit));
-        // The empty reply of a spent budget is also an answer, and it is recorded as failed.
+        // The empty reply after a used-up budget also counts, although it is recorded as failed.
         const message = call?.httpStatus === 200 ? onlyChoice(call.response ?? {}).message : null;
         return call && isObject(message) ? { request: call.request, message } : null;
       },

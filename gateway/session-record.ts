@@ -7,9 +7,9 @@ import { choicesOf } from '../store/calls/choices.ts';
 import { isObject } from './json.ts';
 
 /**
- * verl-recipe PR 83's SessionRecord, with more fields a turn. `turns` has the calls of one attempt that completed, in the
- * order of their commits; `unfinished` those that failed or were cancelled, in the same form, so that a reader who trains on
- * every turn does not meet them. Times are seconds since the epoch. `after`: the number of the last call that the reader has.
+ * Builds verl-recipe PR 83's SessionRecord, with more fields a turn. `turns` has the completed calls of one attempt in the order of their
+ * commits. `unfinished` has the failed and cancelled ones in the same form, apart, because readers train on every turn. Times are seconds
+ * since the epoch. `after` is the number of the last call that the reader has.
  */
 export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: Refused | null, after = 0): Session {
   const isDone = (call: Call) => call.status === 'completed';
@@ -27,7 +27,7 @@ export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[
   };
 }
 
-/** A session in a list: all but its calls. */
+/** Builds a session of a list: everything but its calls. */
 export function sessionSummary(row: Trial): Summary {
   return {
     ...standing(row, row.attempt),

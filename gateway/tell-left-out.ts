@@ -2,7 +2,7 @@ import type { GatewayDeps } from './deps.ts';
 import { oneLine } from './one-line.ts';
 import type { LeftOut } from './protocols/unserved.ts';
 
-/** Counts and logs the parts that a trial's request contains for the first time and that the model is not shown. */
+/** Counts and logs the parts of a trial's request that the model is not shown, each once. */
 export function tellLeftOut({ counters, log }: GatewayDeps, trialId: string, fresh: readonly LeftOut[]): void {
   for (const { value } of fresh) counters.leftOut.add(typeof value.type === 'string' ? value.type : 'other');
   if (fresh.length === 0) return;

@@ -3,8 +3,8 @@ import type { TrialNow } from '../store/queries/find-trials.ts';
 type Waiting = { id: string; resolve: (trial: TrialNow | undefined) => void; reject: (error: unknown) => void };
 
 /**
- * Looks trials up: requests that come together, or while a query is under way, share one. What is found was read after it was
- * asked for. `together` resolves when those that came at the same time have had their say.
+ * Looks trials up. Requests that come together, or while a query is under way, share a query that begins after they came. `together`
+ * resolves when all requests of the same moment have asked.
  */
 export class Trials {
   readonly #find: (ids: string[]) => Promise<TrialNow[]>;

@@ -1,4 +1,4 @@
-/** What is awaited, unless the signal aborts first: then it rejects for `why`. */
+/** Awaits a promise. If the signal aborts first, rejects with what `why` returns. */
 export async function unlessAborted<T>(awaited: Promise<T>, signal: AbortSignal, why: () => unknown = () => signal.reason): Promise<T> {
   const aborted = Promise.withResolvers<never>();
   const abort = () => aborted.reject(why());

@@ -26,7 +26,7 @@ export type SchemaName = keyof typeof named;
 
 const refer = (name: SchemaName) => ({ $ref: `#/components/schemas/${name}` });
 
-/** The OpenAPI 3.1 document of all routes but the models' own, which are described by who made their protocols. */
+/** The OpenAPI 3.1 document of all routes except the models' own, which the authors of their protocols describe. */
 export function openApiDocument(version: string) {
   const paths: Record<string, Record<string, unknown>> = {};
   for (const operation of OPERATIONS) (paths[operation.path] ??= {})[operation.method] = described(operation);
@@ -71,7 +71,7 @@ function parametersOf(query: z.ZodObject | undefined) {
   return Object.entries(query?.shape ?? {}).map(([name, schema]) => ({ name, in: 'query', required: false, schema: plain(z.toJSONSchema(schema)) }));
 }
 
-/** Shapes that others refer to by name, as requests and as replies alike: a reply may have more fields than these. */
+/** Schemas that others refer to by name. Requests and replies share them, so a reply may have more fields than its schema. */
 function components(): Record<string, unknown> {
   const registry = z.registry<{ id: string }>();
   for (const [id, schema] of Object.entries(named)) registry.add(schema, { id });
@@ -79,5 +79,5 @@ function components(): Record<string, unknown> {
   return Object.fromEntries(Object.entries(made).map(([id, schema]) => [id, plain(schema)]));
 }
 
-/** Without what a schema says of itself, where it is part of a document. */
+/** Returns a schema without `$schema` and `$id`, which have no place within a document. */
 const plain = (schema: object) => Object.fromEntries(Object.entries(schema).filter(([name]) => name !== '$schema' && name !== '$id'));

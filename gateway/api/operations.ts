@@ -3,17 +3,17 @@ import type { SchemaName } from './document.ts';
 import { attemptQuery, exporting, listing, recordQuery } from './schemas.ts';
 
 export type Operation = {
-  /** The clients' methods have these names. */
+  /** The name of the method in generated clients. */
   id: string;
   method: 'get' | 'post' | 'delete';
   path: string;
   summary: string;
-  /** Either opens it; none: it is open. */
+  /** Any one of these keys opens the route. An empty list leaves it open. */
   keys: ('admin' | 'trial')[];
   query?: z.ZodObject;
   body?: { schema: SchemaName; required: boolean };
   reply: SchemaName | { type: string };
-  /** The reply has one such value a line. */
+  /** True when the reply is a stream with one such value a line. */
   lines?: true;
   failures: Record<number, string>;
 };

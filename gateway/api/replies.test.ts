@@ -5,7 +5,7 @@ import * as schemas from './schemas.ts';
 const gateway = useGateway();
 const TOOLS = [{ type: 'function', function: { name: 'ls', parameters: {} } }];
 
-/** schemathesis asks for trials that have no calls: of those that have, this is what it would compare. */
+/** schemathesis tries trials that have no calls. This test makes the same comparison for a trial with calls. */
 test('the replies on sessions, samples and exports of a trial with calls match the document’s schemas exactly', async () => {
   const trial = await gateway.trial();
   await (await trial.chat({ ...ASK, tools: TOOLS })).text();

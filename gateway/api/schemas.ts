@@ -59,8 +59,8 @@ export const exporting = filter.extend({ samples: z.enum(['true', 'false']).opti
 export const attemptQuery = z.strictObject({ attempt: z.string().regex(/^[1-9]\d{0,8}$/, 'a number from 1').optional() });
 
 /**
- * `after`: returns the calls that were recorded after the one with this number, which the reply before it named `next`. `since`: returns the
- * calls that ended later than this. `limit`: returns at most this many calls, in the order in which they were recorded.
+ * `after`: only calls recorded after this number, which the previous reply named `next`. `since`: only calls that ended later than this.
+ * `limit`: at most this many calls, in the order in which they were recorded.
  */
 export const recordQuery = attemptQuery.extend({
   after: z.string().regex(/^\d{1,15}$/, 'the number that an earlier reply has as `next`').optional(),

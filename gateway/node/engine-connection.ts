@@ -2,15 +2,18 @@ import { Pool, type Dispatcher } from 'undici';
 import type { EngineConnection, EngineReply, EngineRequest } from '../engines/connection.ts';
 
 const CONNECT_MS = 10_000;
-/** vLLM's server closes what is idle for 5 s: a request that is sent just then is lost, and this process may be late by seconds. */
+/**
+ * vLLM's server closes a connection that is idle for 5 s, and a request sent at that moment is lost. This process may be late by seconds,
+ * so it closes earlier.
+ */
 const KEPT_MS = 2_000;
 const MAX_QUESTIONS = 4;
-/** What a reply may hold in memory of what nobody has read yet. */
+/** The unread bytes of one reply that are held in memory. */
 const MAX_UNREAD = 256 * 1024;
-/** No reply of a model is that long: its engine is out of its mind, and would take our memory along. */
+/** No model's reply is this long. The limit protects our memory from an engine that does not stop writing. */
 const MAX_REPLY = 256 * 2 ** 20;
 
-/** An engine at `http://host:port` or `unix:/path/to.sock`, over undici. */
+/** Connects to an engine at `http://host:port` or `unix:/path/to.sock` over undici. */
 export class UndiciConnection implements EngineConnection {
   readonly url: string;
   epoch = 0;
@@ -47,7 +50,7 @@ export class UndiciConnection implements EngineConnection {
 
 function openPool(url: string, connections: number | null): Pool {
   const socketPath = url.startsWith('unix:') ? url.slice('unix:'.length) : undefined;
-  // Silence is the call's own matter: undici would end one after 300 s.
+  // The call itself watches for silence. undici would end it after 300 s.
   return new Pool(socketPath === undefined ? new URL(url).origin : 'http://engine', {
     connections,
     pipelining: 1,
@@ -61,8 +64,8 @@ function openPool(url: string, connections: number | null): Pool {
 const END: IteratorResult<Uint8Array, undefined> = { done: true, value: undefined };
 
 /**
- * One request and its reply, on undici's own callbacks: the streams of `pool.request` cost more than the rest of a call.
- * What came before it is asked for is handed on in one piece.
+ * One request and its reply, on undici's own callbacks, because the streams of `pool.request` cost more than the rest of a call. Parts that
+ * came before they are asked for are returned as one.
  */
 class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint8Array> {
   readonly #request: EngineRequest;
@@ -135,18 +138,18 @@ class Exchange implements Dispatcher.DispatchHandler, AsyncIterableIterator<Uint
     const isPaused = this.#size > MAX_UNREAD;
     this.#unread = [];
     this.#size = 0;
-    // More may come before it returns.
+    // More parts may come before `resume` returns.
     if (isPaused) this.#controller?.resume();
     return value;
   }
 
-  /** The reader goes on in a microtask: after all of what one read of the socket brought. */
+  /** Wakes the reader in a microtask, which runs after everything that one read of the socket brought. */
   #wake(): void {
     this.#reader?.resolve();
     this.#reader = null;
   }
 
-  /** Nobody wants the rest. */
+  /** Stops the exchange: nobody wants the rest. */
   async return(): Promise<IteratorResult<Uint8Array, undefined>> {
     if (!this.#isOver) this.#controller?.abort(new Error('the reply was left unread'));
     return END;

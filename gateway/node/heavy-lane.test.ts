@@ -18,7 +18,7 @@ test.each([
   ['large', heavy()],
   ['of many values', withManyNodes()],
 ])('a %s request is answered, streamed, recorded and continued as any other', async (_what, body) => {
-  // Other tests start the thread from a bundle: here it is the file that is shipped.
+  // Other tests start the thread from a bundle. This one uses the file that is shipped.
   await gateway.restart({ heavyThread: new URL('./heavy-thread-main.ts', import.meta.url) });
   const trial = await gateway.trial();
   const whole = await trial.chat(body);

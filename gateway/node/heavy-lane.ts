@@ -14,16 +14,19 @@ export type ThreadOptions = { options: Omit<NodeGatewayOptions, 'log' | 'heavyTh
 
 /** This header tells the thread that a request comes from this process's other thread. */
 export const LANE_HEADER = 'x-trialgate-lane';
-/** Above this limit, the thread dies alone instead of the whole process. */
+/** Above this limit the thread runs out of memory alone, without the process. */
 const HEAP_MIB = 2048;
-/** Headers that belong to one connection, not to the request. The gateway has already answered `expect`. */
+/** Headers that belong to one connection and not to the request. The gateway has already answered `expect`. */
 const OF_CONNECTION = new Set(['connection', 'keep-alive', 'transfer-encoding', 'upgrade', 'expect', 'proxy-connection', 'te', 'trailer', LANE_HEADER]);
 
 const ANSWERS_WITHIN_MS = 1_000;
 
 type Thread = { worker: Worker; port: Promise<number> };
 
-/** Answers heavy requests on a thread with its own event loop and heap. Parsing and hashing them delays no other call, and running out of memory ends no other call. */
+/**
+ * Answers heavy requests on a thread with its own event loop and heap. So parsing and hashing delay no other call, and running out of
+ * memory ends no other call.
+ */
 export class HeavyLane {
   readonly #options: Omit<NodeGatewayOptions, 'log'>;
   readonly #log: (line: string) => void;
@@ -40,8 +43,8 @@ export class HeavyLane {
   }
 
   /**
-   * Passes a request to the thread and its reply back, byte by byte. `body`: the whole body, when it was already read. Returns the reply, without
-   * passing it back, when it came before most of the body: nobody reads the rest then. Throws when the thread cannot be reached.
+   * Passes a request to the thread and its reply back, byte by byte. `body` is the whole body if it was already read. A reply that comes
+   * before most of the body is returned instead, because nobody reads the rest of the body then. Throws when the thread cannot be reached.
    */
   async handOver(incoming: IncomingMessage, outgoing: ServerResponse, body: Uint8Array | null): Promise<Response | null> {
     if (this.#closing) throw shuttingDown();
@@ -49,13 +52,13 @@ export class HeavyLane {
     const port = await thread.port.catch((error: unknown) => {
       throw unavailable(error);
     });
-    // The agent left while the thread was started.
+    // The agent left while the thread started.
     if (outgoing.closed) return null;
     const id = `${this.#asks++}`;
     const length = body ? { 'content-length': body.byteLength } : {};
     const headers = { ...kept(incoming.rawHeaders, body !== null), ...length, [LANE_HEADER]: `${this.#token} ${id}` };
     const passed = Promise.withResolvers<Response | null>();
-    // Uses a new connection for each request, because the thread may close a kept connection at the moment of its next use.
+    // Each request gets a new connection, because the thread may close a kept one at the moment of its next use.
     const passing = request({ agent: false, host: '127.0.0.1', port, method: incoming.method, path: incoming.url, headers, setHost: false });
     const stop = body ? null : passOn(incoming, passing);
     passing.on('error', (error) => {
@@ -70,9 +73,9 @@ export class HeavyLane {
       }
       outgoing.writeHead(reply.statusCode ?? 502, kept(reply.rawHeaders, false));
       reply.pipe(outgoing);
-      // The part before the break is sent; the end stays unwritten.
+      // The part before the break is sent, and the end stays unwritten.
       reply.on('error', () => outgoing.socket?.destroySoon());
-      // A refusal may come before the body is sent. Nobody reads the rest of the body.
+      // A refusal may come before the body is sent. Nobody reads the rest.
       reply.on('end', () => stop?.());
       passed.resolve(null);
     });
@@ -85,7 +88,7 @@ export class HeavyLane {
     return passed.promise;
   }
 
-  /** Returns the thread's counts; null when there is no thread. A busy thread may not answer at once; this then returns its last counts. */
+  /** Returns the thread's counts, or null without a thread. A busy thread may not answer at once, so its last counts are returned. */
   async snapshot(): Promise<Snapshot | null> {
     const thread = this.#thread;
     if (!thread) return null;
@@ -148,7 +151,7 @@ async function whole(reply: IncomingMessage): Promise<Response> {
   return new Response(Buffer.concat(await reply.toArray()), { status: reply.statusCode ?? 502, headers });
 }
 
-/** Returns the raw headers of a request or reply that also apply to the next connection. Repeated headers stay repeated. */
+/** Returns the raw headers of a message that also apply to the next connection. Repeated headers stay repeated. */
 function kept(raw: readonly string[], isNewBody: boolean): OutgoingHttpHeaders {
   const headers: Record<string, string[]> = {};
   for (let i = 0; i < raw.length; i += 2) {

@@ -8,13 +8,13 @@ import { LaneEnd } from './lane-end.ts';
 
 /** A message to the thread. */
 export type Order = { counters: number } | { delivered: string; isWhole: boolean } | { close: true };
-/** A message from the thread. `log`: one line for each failure. */
+/** A message from the thread. `log` has one line for each failure. */
 export type Report = { port: number } | { log: string } | { counters: number; snapshot: Snapshot };
 
-/** How much lower its priority is than that of the thread that answers all other requests. */
+/** How much lower the thread's priority is than that of the thread that answers all other requests. */
 const NICE = 10;
 
-/** Serves heavy requests until it is told to close. It is a separate gateway that only this process's other thread can reach. */
+/** Serves heavy requests until it is told to close. It is a gateway of its own that only this process's other thread can reach. */
 export async function runHeavyThread(): Promise<void> {
   const { options, token }: ThreadOptions = workerData;
   const report = (what: Report) => parentPort?.postMessage(what);
@@ -30,20 +30,20 @@ export async function runHeavyThread(): Promise<void> {
 }
 
 /**
- * Lowers the priority of all threads of the process but the first one. V8's helpers collect garbage and libuv's decompress bodies, mostly for
- * this thread: at the first thread's priority they take up to half of a small machine's processors from all other calls. Only Linux sets the
- * priority of one thread; elsewhere this would be the whole gateway's.
+ * Lowers the priority of all threads of the process except the first. V8's helpers collect garbage and libuv's decompress bodies, mostly
+ * for this thread; at the first thread's priority they take up to half of a small machine's processors from all other calls. Only Linux
+ * sets the priority of a single thread; elsewhere this would lower the whole gateway's.
  */
 async function lowerPriority(): Promise<void> {
   if (process.platform !== 'linux') return;
   const nice = Math.min(constants.priority.PRIORITY_LOW, getPriority() + NICE);
   setPriority(nice);
-  // libuv starts its helpers for the first such question.
+  // This call makes libuv start its helper threads, so that they are listed.
   for (const thread of await readdir('/proc/self/task')) {
     try {
       if (Number(thread) !== process.pid) setPriority(Number(thread), nice);
     } catch {
-      // The thread has ended.
+      // The thread ended meanwhile.
     }
   }
 }

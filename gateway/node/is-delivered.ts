@@ -1,6 +1,6 @@
 import type { HttpBindings, Http2Bindings } from '@hono/node-server';
 
-/** Resolves to whether the system accepted all of a reply before its connection ended. */
+/** Resolves when a reply's connection has ended: true if the system accepted all of the reply before. */
 export function isDelivered(outgoing: HttpBindings['outgoing'] | Http2Bindings['outgoing']): Promise<boolean> {
   return new Promise((resolve) => {
     if (outgoing.closed) resolve(outgoing.writableFinished);

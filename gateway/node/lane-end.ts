@@ -1,10 +1,13 @@
 /** A request that the other thread has handed over. */
 export type Handed = {
-  /** `sent`: whether this thread gave all of the reply to the other one, which then reports whether the agent received it. */
+  /** `sent` says whether this thread passed all of the reply to the other one. Resolves to whether the agent received it. */
   isDelivered: (sent: Promise<boolean>) => Promise<boolean>;
 };
 
-/** The heavy thread's end of the lane. It recognises requests of the other thread by their header, and learns how their delivery ended. */
+/**
+ * The heavy thread's end of the lane. It recognises requests of the other thread by a header, and learns from that thread how their
+ * delivery ended.
+ */
 export class LaneEnd {
   readonly #token: string;
   readonly #waiting = new Map<string, (isWhole: boolean) => void>();
@@ -13,13 +16,13 @@ export class LaneEnd {
     this.#token = token;
   }
 
-  /** Returns null for a header that the other thread did not write. */
+  /** Returns null if the other thread did not write the header. */
   read(header: string | string[] | undefined): Handed | null {
     const [token, id] = typeof header === 'string' ? header.split(' ') : [];
     if (token !== this.#token || id === undefined) return null;
     return {
       isDelivered: async (sent) => {
-        // The other thread may report before this one sees that it has sent all.
+        // The other thread may report before this one sees that all is sent.
         const { promise, resolve } = Promise.withResolvers<boolean>();
         this.#waiting.set(id, resolve);
         try {

@@ -5,7 +5,7 @@ import { passOn } from './pass-on.ts';
 
 const parts = (count: number) => Array.from({ length: count }, (_, i) => Buffer.from(`${i} `));
 
-/** A stream that has everything at once, and one that counts what it is given. */
+/** Returns a stream whose parts are all there, and one that keeps the parts that it is given. */
 function streams(count: number) {
   const from = new Readable({ read() {} });
   for (const part of parts(count)) from.push(part);

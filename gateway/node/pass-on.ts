@@ -1,8 +1,8 @@
 import type { Readable, Writable } from 'node:stream';
 
 /**
- * Writes all of a stream to another one, as `pipe` does, but only a part for each turn of the event loop: a fast sender's `pipe` would keep the
- * loop busy for several milliseconds. Returns a function that stops it and leaves the rest unread.
+ * Writes all of a stream to another one, as `pipe` does, but only one part for each turn of the event loop, because `pipe` with a fast
+ * sender keeps the loop busy for several milliseconds. Returns a function that stops it and leaves the rest unread.
  */
 export function passOn(from: Readable, to: Writable): () => void {
   let isStopped = false;

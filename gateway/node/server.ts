@@ -13,7 +13,7 @@ import { isMostlyUnread, UnreadBodies } from './unread-bodies.ts';
 
 export type ListenOptions = { host: string; port: number; headersTimeoutMs: number; lane?: HeavyLane | null; own?: LaneEnd | undefined };
 
-/** A body may take its time, as may its reply: `requestTimeout` is off. Node takes the limit for headers from that, unless it is told. */
+/** Listens. `requestTimeout` is off, because a body and its reply may take long. Node derives the limit for headers from it unless one is set. */
 export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, lane, own }: ListenOptions): Promise<ServerType> {
   const unread = new UnreadBodies();
   const fetch = async (request: Request, { incoming, outgoing }: HttpBindings | Http2Bindings) => {
@@ -28,8 +28,8 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, la
       await unread.refuse(response, incoming);
       return answered();
     }
-    // The head goes with the first of the body, if that is there already. The socket's cork, not the message's: Node would send
-    // the end of a chunked body that is over by then before the body.
+    // Sends the head together with the first part of the body, if that is there. This corks the socket and not the message, because Node
+    // would send the end of a short chunked body before its content.
     const { socket } = outgoing;
     socket?.cork();
     setImmediate(() => socket?.uncork());
@@ -43,22 +43,25 @@ export function listen(app: Hono<GatewayEnv>, { host, port, headersTimeoutMs, la
   });
 }
 
-/** Tells Hono's Node server that the reply is already written. Hono looks for the header in responses of the platform's own class. */
+/**
+ * Returns a response that tells Hono's Node server that the reply is already written. Hono looks for the header in responses of the
+ * platform's own class.
+ */
 function answered(): Response {
   const response = new Response(null, { headers: { 'x-hono-already-sent': 'true' } });
   return response.body === null ? response : new Response();
 }
 
-/** Breaks a reply off: what was written of it goes out first. Its end stays unwritten, by which a client knows. */
+/** Breaks a reply off after what was written. A client sees from the missing end that it is incomplete. */
 async function cut(outgoing: HttpBindings['outgoing'] | Http2Bindings['outgoing']): Promise<void> {
-  // What is there of a body by then is written together with the head.
+  // Wait for the head, which is written together with the first part of the body.
   while (!outgoing.headersSent && !outgoing.destroyed) await nextTurn();
   const { socket } = outgoing;
   if (socket) socket.destroySoon();
   else outgoing.destroy();
 }
 
-/** What is no HTTP request, or none that we take, never becomes one: it is answered here. */
+/** Answers bytes that are not an HTTP request, or not one that we accept, because they never become a request. */
 function refuse(error: Error, socket: Socket): void {
   if (!socket.writable || ('code' in error && error.code === 'ECONNRESET')) return void socket.destroy();
   const failure = failureOf(error);
@@ -79,7 +82,7 @@ function portError(error: Error, host: string, port: number): Error {
   return new TrialgateError('missing_prerequisite', `port ${port} on ${host} is taken: choose another with --port`, { cause: error });
 }
 
-/** No new calls; those under way get `drainMs`, then are cut and recorded as failed. */
+/** Takes no new calls. Those under way get `drainMs`, and are then cut and recorded as failed. */
 export async function stopServer(server: ServerType, stopping: AbortController, drainMs: number): Promise<void> {
   const closed = new Promise<void>((resolve) => server.close(() => resolve()));
   const timer = setTimeout(() => {

@@ -1,32 +1,35 @@
 import { STATUS_CODES, type IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 
-/** A rest of at most this many bytes is read at once and thrown away, so that its connection can be used again. */
+/** A rest of at most this many bytes is read and thrown away at once, so that its connection can be used again. */
 const CHEAP_BYTES = 2 ** 20;
-/** How much is read of a rest, and for how long its connection stays, for clients that read no reply before they have sent all. */
+/** How much of a rest is read, and how long its connection stays open, for clients that read a reply only after they have sent everything. */
 const MOST_BYTES = 8 * 2 ** 20;
 const LINGER_MS = 2_000;
-/** One part, of about 64 KiB, is read of one connection each time, which takes about 1 % of the event loop's time, however many linger. */
+/**
+ * Each time, one part of about 64 KiB is read from one connection, which takes about 1 % of the event loop's time however many connections
+ * linger.
+ */
 const READ_EVERY_MS = 4;
 const MOST_LINGERING = 64;
 
 /** Headers that say how a reply is framed. */
 const OF_FRAMING = new Set(['connection', 'content-length', 'keep-alive', 'transfer-encoding']);
 
-/** Returns whether so much of a request's body is still to come, or may be, that reading it would delay others. */
+/** True when so much of a request's body is, or may be, still to come that reading it would delay others. */
 export const isMostlyUnread = ({ complete, headers }: IncomingMessage): boolean =>
   !complete && (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > CHEAP_BYTES);
 
 type Lingering = { incoming: IncomingMessage; read: number; end: () => void };
 
-/** Refuses requests without reading all of their bodies. */
+/** Refuses requests without reading their whole bodies. */
 export class UnreadBodies {
   readonly #lingering = new Map<Socket, Lingering>();
   #reading: NodeJS.Timeout | null = null;
 
   /**
-   * Sends a refusal and closes the connection as RFC 9112 (9.6) says: first for writing only. A connection that is closed while bytes arrive is
-   * reset, and many clients then lose the reply.
+   * Sends a refusal and closes the connection in the order of RFC 9112 (9.6): first only for writing. A connection that is closed while
+   * bytes arrive is reset, and many clients then lose the reply.
    */
   async refuse(refusal: Response, incoming: IncomingMessage): Promise<void> {
     const { socket } = incoming;
@@ -54,7 +57,7 @@ export class UnreadBodies {
   #readSome(): void {
     for (const [socket, each] of this.#lingering) {
       if (each.read >= MOST_BYTES) continue;
-      // The others come first next time.
+      // Moves the connection to the end, so that the others come first next time.
       this.#lingering.delete(socket);
       this.#lingering.set(socket, each);
       const part: Buffer | null = each.incoming.read();

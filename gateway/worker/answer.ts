@@ -26,11 +26,11 @@ import type { WorkerOptions } from './settings.ts';
 
 export type Answered = {
   response: Promise<Response>;
-  /** Resolves when nothing of the request goes on: its reply has ended or was left, its call is recorded, its connections are closed. */
+  /** Resolves when nothing of the request is left: its reply has ended or was abandoned, its call is recorded, its connections are closed. */
   over: Promise<void>;
 };
 
-/** The app of one request, with connections of its own: none is open yet. */
+/** Creates the app of one request. It opens its own connections when they are needed. */
 export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, settings }: WorkerOptions, isolate: Isolate) {
   const log = (line: string) => console.error(`gateway: ${line}`);
   const db = openRequestDatabase(databaseUrl);
@@ -95,10 +95,10 @@ export function answer(request: Request, options: WorkerOptions, isolate: Isolat
   };
 }
 
-/** workerd's own, beside the standard one. */
+/** A class of workerd's own, beside the standard one. */
 declare const IdentityTransformStream: new () => TransformStream<Uint8Array, Uint8Array>;
 
-/** Returns the same response, and a promise of whether the agent received all of it, which resolves when the body has ended or was abandoned. */
+/** Returns the same response and a promise that resolves when the body has ended or was abandoned: true if the agent received all of it. */
 function withEnd(response: Response, agent: AbortSignal): { response: Response; ended: Promise<boolean> } {
   if (!response.body) return { response, ended: Promise.resolve(true) };
   const { readable, writable } = new IdentityTransformStream();
@@ -108,7 +108,7 @@ function withEnd(response: Response, agent: AbortSignal): { response: Response; 
 const LAST = new TextEncoder().encode('\n');
 
 async function passOn(body: ReadableStreamDefaultReader<Uint8Array>, agent: WritableStreamDefaultWriter<Uint8Array>, signal: AbortSignal): Promise<boolean> {
-  // When the agent leaves before its response begins, nobody reads the body, and the write would wait for ever.
+  // If the agent leaves before its response begins, nobody reads the body and the write would wait for ever.
   const leave = () => void agent.abort(signal.reason).catch(() => {});
   if (signal.aborted) leave();
   signal.addEventListener('abort', leave);
@@ -118,7 +118,8 @@ async function passOn(body: ReadableStreamDefaultReader<Uint8Array>, agent: Writ
     await agent.close();
     return true;
   } catch (error) {
-    // workerd drops what it has not written of a body that breaks off. A part is taken when the one before is written: only this one is lost.
+    // workerd drops what it has not yet written of a body that breaks off. It takes a part when the one before is written, so only this
+    // extra part is lost.
     await agent.write(LAST).catch(() => {});
     await Promise.allSettled([agent.abort(error), body.cancel(error)]);
     return false;

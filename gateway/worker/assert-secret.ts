@@ -4,8 +4,8 @@ import { isTransient } from '../../store/transient.ts';
 import type { Isolate } from './isolate.ts';
 
 /**
- * A Worker has no startup step, so an isolate checks its secret before it answers its first request.
- * @throws TrialgateError `missing_prerequisite`
+ * Checks the secret before an isolate answers its first request, because a Worker has no startup step. @throws TrialgateError
+ * `missing_prerequisite`
  */
 export async function assertSecret(db: Database, secret: string, isolate: Isolate): Promise<void> {
   if (isolate.isSecretKnown) return;
@@ -13,7 +13,7 @@ export async function assertSecret(db: Database, secret: string, isolate: Isolat
     await requireSecret(db, secret);
     isolate.isSecretKnown = true;
   } catch (error) {
-    // Without a database, no request is answered from it, and the next request checks again.
+    // Without a database no request is answered, and the next request checks again.
     if (!isTransient(error)) throw error;
   }
 }

@@ -3,13 +3,12 @@ import { TrialgateError } from '../../store/errors.ts';
 import { isTransient } from '../../store/transient.ts';
 import type { Isolate } from './isolate.ts';
 
-/** Its answer is another one each time, and it looks like a read that may be cached: no function that changes is named in it. */
+/** Each execution has another result, and the text looks like a read that may be cached, because it names no volatile function. */
 const NEWEST = 'select max(query_start)::text as at from pg_stat_activity where pid > $1';
 
 /**
- * Hyperdrive does not tell whether it caches, and by default it does, for a minute. So an isolate asks the same twice before it
- * does anything else: reads would be old, of what a conversation has said and of which attempt is open.
- * @throws TrialgateError `missing_prerequisite`
+ * Hyperdrive caches for a minute by default and does not tell. So an isolate sends the same query twice before anything else. With a cache
+ * it would read old states of conversations and attempts. @throws TrialgateError `missing_prerequisite`
  */
 export async function assertUncached(db: Database, isolate: Isolate): Promise<void> {
   if (isolate.isUncached) return;
@@ -21,7 +20,7 @@ export async function assertUncached(db: Database, isolate: Isolate): Promise<vo
     }
     isolate.isUncached = true;
   } catch (error) {
-    // Without a database nothing is answered from it, and the next request asks again.
+    // Without a database no request is answered, and the next request checks again.
     if (!isTransient(error)) throw error;
   }
 }

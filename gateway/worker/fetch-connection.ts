@@ -4,8 +4,8 @@ import type { EngineConnection, EngineReply, EngineRequest } from '../engines/co
 const MAX_REPLY = 32 * 2 ** 20;
 
 /**
- * An engine over `fetch`, which shows no connections: another process may have answered each call. So the epoch rises with
- * every call, and the engine's label is read before it and again after it.
+ * Connects to an engine over `fetch`, which does not show its connections: another process may answer each call. So the epoch rises with
+ * every call, and the engine's label is read before and after each.
  */
 export class FetchConnection implements EngineConnection {
   readonly url: string;
@@ -32,7 +32,7 @@ export class FetchConnection implements EngineConnection {
   async close(): Promise<void> {}
 }
 
-/** Leaving it early lets the engine go. */
+/** Yields at most `maxBytes`. Leaving the loop early closes the reply. */
 async function* limited(body: ReadableStream<Uint8Array>, maxBytes: number): AsyncGenerator<Uint8Array> {
   let size = 0;
   for await (const part of body) {

@@ -5,19 +5,19 @@ import { InFlight } from '../in-flight.ts';
 import { OpenBodies } from '../open-bodies.ts';
 import { ConversationMemory } from '../token-in/conversation-memory.ts';
 
-/** How long what an engine said of itself is believed: `fetch` does not show that another process answers. */
+/** How long an engine's answers about itself are trusted, because `fetch` does not show when another process answers. */
 const KNOWN_MS = 30_000;
 const CONVERSATION_BYTES = 32 * 2 ** 20;
 
-/** What the requests of one isolate share: values alone, no connection and no promise. It may be gone at any time. */
+/** Values that the requests of one isolate share. Connections and promises cannot be shared. An isolate may end at any time. */
 export class Isolate {
   readonly counters = new Counters();
   readonly openCalls = new InFlight();
   readonly openBodies = new OpenBodies();
   readonly conversations = new ConversationMemory(CONVERSATION_BYTES, this.counters.conversations);
-  /** Whether its database was seen not to be cached. */
+  /** True once its database was seen to be uncached. */
   isUncached = false;
-  /** True once the secret was found to be the database's. */
+  /** True once the secret was checked against the database's. */
   isSecretKnown = false;
   readonly pool = new AgingPoolMemory();
 }

@@ -7,12 +7,12 @@ import { isObject, MAX_DEPTH } from '../json.ts';
 type Docs = { fetch: (url: string) => Promise<Response> };
 
 export type WorkerOptions = {
-  /** Hyperdrive's own address of the database. */
+  /** Hyperdrive's address of the database. */
   databaseUrl: string;
   secret: string;
   adminKey: string;
   engines: string[];
-  /** Absent: the API's page has no files. */
+  /** If absent, the API's page has no files. */
   docs: Docs | undefined;
   settings: GatewaySettings;
 };
@@ -23,7 +23,7 @@ export const engineUrls = z
   .transform((text) => text.split(',').map((url) => url.trim().replace(/\/+$/, '')))
   .pipe(z.array(z.string().regex(/^https?:\/\/[^/\s]+$/, `${EXPECTED}; a Worker reaches none through \`unix:\``)));
 
-/** Seconds as milliseconds. */
+/** Reads seconds and returns milliseconds. */
 const seconds = (ifAbsent: number) => z.coerce.number('a number of seconds').positive('more than 0 seconds').transform((value) => value * 1000).default(ifAbsent);
 const choice = (ifAbsent: boolean) => z.enum(['true', 'false'], 'true or false').transform((value) => value === 'true').default(ifAbsent);
 
@@ -32,7 +32,7 @@ const MAX_BODY_BYTES = 16 * 2 ** 20;
 const MAX_BODY_NODES = 200_000;
 const MAX_BODY_BYTES_IN_FLIGHT = 32 * 2 ** 20;
 
-/** Named as on Node. What is not set comes as the empty text or not at all. */
+/** Variables have the same names as on Node. An unset one is absent or empty. */
 const environment = z.object({
   HYPERDRIVE: z.object({ connectionString: z.string() }, 'a Hyperdrive binding'),
   DOCS: z.custom<Docs>((value) => isObject(value) && typeof value.fetch === 'function', 'the assets of deploy/wrangler.jsonc').optional(),
@@ -55,8 +55,8 @@ const environment = z.object({
 });
 
 /**
- * What the Worker was deployed with.
- * @throws TrialgateError `missing_prerequisite`, a line a fault: the variable and what was expected; never what was found.
+ * Returns the Worker's bindings and variables. @throws TrialgateError `missing_prerequisite` with one line a fault: the variable and what
+ * was expected, never its value.
  */
 export function readEnvironment(env: Record<string, unknown>): WorkerOptions {
   const given = Object.fromEntries(Object.entries(env).filter(([, value]) => value !== ''));

@@ -35,7 +35,7 @@ test('a cache that nobody noticed opens no closed attempt and no engine out of r
   expect((await first.chat(ASK)).status).toBe(409);
   expect((await second.chat(ASK)).status).toBe(200);
   expect((await first.calls()).map((call) => call.status)).toEqual(['completed', 'completed', 'failed']);
-  // The cache was there: what is only shown was old.
+  // The cache was on: a route that only shows data returned old data.
   const shown = async (): Promise<unknown[]> => (await (await gateway.admin('GET', `/sessions/${first.id}?attempt=2`)).json()).turns;
   expect(await shown()).toHaveLength(1);
   expect((await second.chat(ASK)).status).toBe(200);

@@ -2,7 +2,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';
 import { REPOSITORY } from '../../cli/folders.ts';
 
-/** What docs/workers.md names, and says why. */
+/** The parts of Node that docs/workers.md names, with the reasons. */
 const ALLOWED = {
   'gateway/decode-body.ts': ['node:zlib'],
   'gateway/retry/retry.ts': ['node:crypto'],

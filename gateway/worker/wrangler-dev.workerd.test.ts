@@ -23,7 +23,7 @@ test('the Worker is smaller than 1 MB as it is uploaded', async () => {
   expect(gzipBytes).toMatch(/^\d{1,3}\.\d+ KiB$/);
 });
 
-/** What docs/workers.md says to run, with a port and secrets of the test's own. */
+/** Runs the commands of docs/workers.md with a free port and secrets of the test. */
 test('`wrangler dev` starts, and what it answers is recorded', async () => {
   await using stack = new AsyncDisposableStack();
   const home = await mkdtemp(join(tmpdir(), 'trialgate-wrangler-'));
