@@ -29,7 +29,7 @@ test.each<[string, (Outcome | null)[]]>([
   ['3 of the evaluation\'s 4 trials failed: infra_error of port 3', ['scored', 'infra_error', 'infra_error', 'infra_error']],
   ['3 of the evaluation\'s 4 trials failed: infra_error of port 0', ['infra_error', null, null, 'scored']],
   ['4 of the evaluation\'s 4 trials failed: no host opened a sandbox for them', [null, null, null, null]],
-])('an evaluation of which %s counts as done', async (message, outcomes) => {
+])('an evaluation fails when most of its trials failed: %s', async (message, outcomes) => {
   await expect(check(...outcomes)).rejects.toMatchObject({ type: 'most_trials_failed', nonRetryable: true, message });
 });
 
@@ -37,6 +37,6 @@ test.each<[string, (Outcome | null)[]]>([
   ['half of whose trials failed', ['scored', 'truncated', 'infra_error', null]],
   ['whose verifier gives no rewards', ['verifier_error', 'verifier_error', 'verifier_error', 'verifier_error']],
   ['that was cut at its deadline', ['cancelled', 'cancelled', 'cancelled', 'scored']],
-])('an evaluation %s is tried for ever', async (_, outcomes) => {
+])('an evaluation %s counts as done', async (_, outcomes) => {
   await check(...outcomes);
 });

@@ -51,13 +51,13 @@ const rotation = async () => {
 };
 const missing = () => missingVersion(deps)({ runId: 'run' });
 
-test('a replica that comes back is left without its weights because the run can do without it', async () => {
+test('a replica that came back without its version is given it, also when the run does not need it', async () => {
   expect(await missing()).toBeNull();
   engines[0].label = 'default';
   expect(await missing()).toBe(1);
 });
 
-test('one that is away is waited for though the run can do without it, or is not though it cannot', async () => {
+test('a replica that is away is waited for only when the run needs it', async () => {
   await engines[0].stop();
   expect(await missing()).toBeNull();
   await engines[1].stop();
@@ -65,7 +65,7 @@ test('one that is away is waited for though the run can do without it, or is not
   expect((await beginPublication(deps)({ runId: 'run', version: 1, isMend: true })).replicas).toEqual([engines[0].url, engines[1].url].toSorted());
 });
 
-test('replicas that have their version are paused while a lost one is given it', async () => {
+test('a repair takes only the lost replicas out of rotation', async () => {
   engines[1].label = 'default';
   const asked = await beginPublication(deps)({ runId: 'run', version: 1, isMend: true });
   expect(asked).toMatchObject({ label: 'run@1', replicas: [engines[1].url], min_replicas: 0, checksum: 'c', previous: null });
@@ -76,7 +76,7 @@ test('replicas that have their version are paused while a lost one is given it',
   expect(await missing()).toBeNull();
 });
 
-test('a mend of all engines compares their tensors with nothing, or is not tried again for those that the run needs', async () => {
+test('a repair of all engines compares their tensors with the recorded checksum and needs as many of them as the run does', async () => {
   const begin = () => beginPublication(deps)({ runId: 'run', version: 1, isMend: true });
   engines[0].label = 'default';
   expect(await begin()).toMatchObject({ needed: 0, checksum: 'c' });
@@ -88,7 +88,7 @@ test('a mend of all engines compares their tensors with nothing, or is not tried
   expect(await begin()).toMatchObject({ needed: 1, replicas: [engines[0].url, engines[1].url].toSorted() });
 });
 
-test('a publication keeps all engines waiting for one that is away, or forgets what that should have', async () => {
+test('a publication goes on without a replica that is away, which gets the version when it is back', async () => {
   await engines[2].stop();
   const asked = await beginPublication(deps)({ runId: 'run', version: 2 });
   expect(asked).toMatchObject({ label: 'run@2', replicas: [engines[0].url, engines[1].url].toSorted(), min_replicas: 2 });
@@ -100,13 +100,13 @@ test('a publication keeps all engines waiting for one that is away, or forgets w
   expect((await store.db.select().from(publications).where(eq(publications.version, 2))).map(({ replica }) => replica).toSorted()).toEqual(asked.replicas);
 });
 
-test('the trainer and the publisher are told the head_dtype of the run', async () => {
+test('the trainer and the publisher get the run’s head_dtype', async () => {
   expect((await planBase(deps)({ runId: 'run' })).head_dtype).toBe('float32');
   expect((await beginPublication(deps)({ runId: 'run', version: 2 })).head_dtype).toBe('float32');
   expect((await beginPublication(deps)({ runId: 'run', version: 1, isMend: true })).head_dtype).toBe('float32');
 });
 
-test('an engine that comes back is not noticed, or a publication under way is taken for a loss', async () => {
+test('an engine that came back counts as lost, except while a publication is under way', async () => {
   const isBack = () => hasLostReplica(deps)({ runId: 'run' });
   await engines[0].stop();
   expect(await isBack()).toBe(false);

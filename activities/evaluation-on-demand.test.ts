@@ -41,7 +41,7 @@ async function underWay<T>(workflowId: string, body: () => Promise<T>): Promise<
 }
 const owners = async () => [...new Set((await db.select().from(replicas)).map((row) => row.runId))];
 
-test('an evaluation takes the engines of a run that is under way, or another version than they have', async () => {
+test('an evaluation shares the engines of a run under way and samples only from the version that they have', async () => {
   await acquirePool(deps)({ runId: 'first' });
   await db.update(replicas).set({ label: 'first@1' });
   await db.update(replicas).set({ inRotation: false, label: 'first@0' }).where(eq(replicas.url, 'unix:/a'));
@@ -57,7 +57,7 @@ test('an evaluation takes the engines of a run that is under way, or another ver
   });
 });
 
-test('an evaluation of a run that ended waits for nothing, samples from an old version, or keeps the engines', async () => {
+test('an evaluation of a run that has ended gets the engines, the version that it names or else the last one, and returns the engines', async () => {
   expect(await borrowPool(deps)({ runId: 'first' })).toEqual({ version: 2, published: false });
   expect(await owners()).toEqual(['first']);
   expect(await borrowPool(deps)({ runId: 'first', version: 0 })).toEqual({ version: 0, published: false });
@@ -66,7 +66,7 @@ test('an evaluation of a run that ended waits for nothing, samples from an old v
   expect(await owners()).toEqual([null]);
 });
 
-test('a pool in which an evaluation samples is given to another run, or let go by a run that ends', async () => {
+test('a pool in which an evaluation samples stays with it until the evaluation has ended', async () => {
   await borrowPool(deps)({ runId: 'first' });
   await underWay('first/publish', async () => {
     await releasePool(deps)({ runId: 'first' });
@@ -77,7 +77,7 @@ test('a pool in which an evaluation samples is given to another run, or let go b
   expect(await owners()).toEqual(['second']);
 });
 
-test('an evaluation that waits for engines keeps whoever has them from publishing', async () => {
+test('an evaluation fails at once while a run has the engines, so that this run can publish', async () => {
   await acquirePool(deps)({ runId: 'second' });
   await underWay('second', async () => {
     await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: true });
@@ -88,7 +88,7 @@ test('an evaluation that waits for engines keeps whoever has them from publishin
   });
 });
 
-test('two evaluations of a version are taken for one, or a second try plans other trials', async () => {
+test('a retry plans the same trials, and the next evaluation of a version gets a new id', async () => {
   const asked = { runId: 'first', version: 2, tasks: [resolve('tasks/eval')], samples: 3 };
   const planned = await planEvaluationOnDemand(deps)(asked);
   expect(await planEvaluationOnDemand(deps)(asked)).toEqual(planned);
@@ -100,7 +100,7 @@ test('two evaluations of a version are taken for one, or a second try plans othe
   expect((await planEvaluationOnDemand(deps)({ ...asked, version: 1 })).id).toBe('eval@1.1');
 });
 
-test('an evaluation of nothing is planned', async () => {
+test('an evaluation without tasks or without samples is refused', async () => {
   const none = planEvaluationOnDemand(deps)({ runId: 'first', version: 2 });
   await expect(none).rejects.toMatchObject({ type: 'bad_input', message: 'run first names no held-out tasks: say which ones (--tasks FOLDER)' });
   const zero = planEvaluationOnDemand(deps)({ runId: 'first', version: 2, tasks: [resolve('tasks/eval')], samples: 0 });

@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(home, { recursive: true }));
 
-test("a fork begins from other weights than its parent's version, or does not say where it comes from", async () => {
+test('a fork begins from its parent version’s weights and optimiser state and records where it comes from', async () => {
   await forkBase(db, { runId: 'second', config, from: { runId: 'first', version: 2 } });
   const [run] = await db.select().from(runs).where(eq(runs.id, 'second'));
   expect(run).toMatchObject({ forkedFrom: 'first@2', rescores: null, status: 'running' });
@@ -30,7 +30,7 @@ test("a fork begins from other weights than its parent's version, or does not sa
   expect(await readFile(join(base?.checkpoint ?? '', 'trainer/exp_avg.safetensors'), 'utf8')).toBe('moments');
 });
 
-test('a fork that cannot be made leaves a run behind, or does not say what can be forked', async () => {
+test('a refused fork creates no run and says which versions can be forked', async () => {
   const from = (version: number, runId = 'third') => forkBase(db, { runId, config, from: { runId: 'first', version } });
   await expect(from(7)).rejects.toThrow('run first has no policy version 7; there are 1, 2');
   await rm(join(home, 'checkpoints/first-1'), { recursive: true });

@@ -16,7 +16,7 @@ async function hostWithTask(idleMs?: number) {
   return { host, left, task: await taskWith(folder.home, 'true'), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
 }
 
-test('an opening that fails keeps its place', async () => {
+test('an opening that fails frees its place', async () => {
   await using here = await hostWithTask();
   await writeFiles(here.task.folder, { 'environment/data': 'more than nothing' });
   const full = { ...here.task, environment: { ...here.task.environment, storageMb: 0 } };
@@ -25,7 +25,7 @@ test('an opening that fails keeps its place', async () => {
   expect(await here.left()).toEqual([]);
 });
 
-test('an opening that is cancelled while it works leaves a sandbox that nobody closes', async () => {
+test('an opening that is cancelled at any moment leaves no sandbox and frees its place', async () => {
   await using here = await hostWithTask();
   for (let ticks = 0; ticks < 40; ticks++) {
     const controller = new AbortController();
@@ -38,7 +38,7 @@ test('an opening that is cancelled while it works leaves a sandbox that nobody c
   }
 });
 
-test('two tries of one opening take two places, or are in each other\'s way', async () => {
+test('two tries of one opening take one place and share the sandbox', async () => {
   await using here = await hostWithTask();
   await Promise.all([here.host.open(key, here.task, never), here.host.open(key, here.task, never)]);
   expect(here.host.slots.free).toBe(1);
@@ -48,7 +48,7 @@ test('two tries of one opening take two places, or are in each other\'s way', as
   expect(await here.left()).toEqual([]);
 });
 
-test('a sandbox that nobody comes back to keeps its place', async () => {
+test('a sandbox that nobody uses for the idle time is removed and frees its place', async () => {
   await using here = await hostWithTask(20);
   await here.host.open(key, here.task, never);
   for (let i = 0; i < 200 && here.host.slots.free < 2; i++) await sleep(10);
@@ -56,7 +56,7 @@ test('a sandbox that nobody comes back to keeps its place', async () => {
   expect(await here.left()).toEqual([]);
 });
 
-test('a sandbox is taken from under an agent, because a first try had opened it long ago', async () => {
+test('a sandbox in use is never removed as idle, however long ago it was opened', async () => {
   await using here = await hostWithTask(50);
   await here.host.open(key, here.task, never);
   await here.host.open(key, here.task, never);

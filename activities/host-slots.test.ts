@@ -11,7 +11,7 @@ async function isGiven(permit: Promise<object>): Promise<boolean> {
   return given;
 }
 
-test('a host promises more places than it has', async () => {
+test('a host grants at most as many places as it has', async () => {
   const slots = new HostSlots(2);
   slots.hold('a');
   await slots.permit(never);
@@ -21,7 +21,7 @@ test('a host promises more places than it has', async () => {
   expect(await isGiven(third)).toBe(true);
 });
 
-test('a permit that is given back twice, or a sandbox that is closed twice, makes a place that is not there', async () => {
+test('releasing a permit or a sandbox twice frees one place', async () => {
   const slots = new HostSlots(1);
   const permit = await slots.permit(never);
   slots.hold('a');
@@ -35,7 +35,7 @@ test('a permit that is given back twice, or a sandbox that is closed twice, make
   expect(slots.free).toBe(0);
 });
 
-test('a request that was given up goes on waiting, or takes the place of another', async () => {
+test('an aborted request fails, and the next place goes to the request behind it', async () => {
   const slots = new HostSlots(1);
   slots.hold('a');
   const controller = new AbortController();
@@ -47,7 +47,7 @@ test('a request that was given up goes on waiting, or takes the place of another
   expect(await isGiven(other)).toBe(true);
 });
 
-test('a permit whose asker went away while it was given is lost for ever', async () => {
+test('a permit whose request was aborted while it was granted is free again', async () => {
   const slots = new HostSlots(1);
   const controller = new AbortController();
   await slots.permit(controller.signal);

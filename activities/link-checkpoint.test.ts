@@ -19,7 +19,7 @@ async function checkpoint(name: string): Promise<string> {
   return folder;
 }
 
-test("a fork's version 0 goes with its parent's checkpoint, or loses the optimizer's state", async () => {
+test('a fork’s version 0 outlives its parent’s checkpoint and has the optimiser’s state', async () => {
   const parent = await checkpoint('parent');
   const fork = await linkCheckpoint(parent, 'second');
   expect((await stat(join(fork, 'trainer/exp_avg.safetensors'))).nlink).toBe(2);
@@ -31,7 +31,7 @@ test("a fork's version 0 goes with its parent's checkpoint, or loses the optimiz
   });
 });
 
-test('forks share a folder, or a second try makes another one', async () => {
+test('each fork has a folder of its own, and a retry finds the same folder', async () => {
   const parent = await checkpoint('parent');
   const fork = await linkCheckpoint(parent, 'second');
   expect(await linkCheckpoint(parent, 'second')).toBe(fork);
@@ -39,7 +39,7 @@ test('forks share a folder, or a second try makes another one', async () => {
   expect((await readdir(join(home, 'checkpoints'))).length).toBe(3);
 });
 
-test('a checkpoint that is being pruned is forked without some of its files', async () => {
+test('a fork of a checkpoint that is being pruned is refused and leaves no folder', async () => {
   const parent = await checkpoint('parent');
   await rm(join(parent, 'manifest.json'));
   await expect(linkCheckpoint(parent, 'second')).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('no longer there') });

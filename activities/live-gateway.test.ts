@@ -15,18 +15,18 @@ async function gateway(status = 200): Promise<string> {
   return `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
 }
 
-test('of two gateways one gets all attempts', async () => {
+test('attempts are spread over all gateways', async () => {
   const urls = [await gateway(), await gateway()];
   const given = [await liveGateway(urls, never), await liveGateway(urls, never)];
   expect(given.toSorted()).toEqual(urls.toSorted());
 });
 
-test('an attempt is given a gateway that is dead, or that says it cannot serve', async () => {
+test('an attempt is given a gateway that answers and says that it can serve', async () => {
   const [alive, ill] = [await gateway(), await gateway(503)];
   for (let i = 0; i < 3; i++) expect(await liveGateway(['http://127.0.0.1:9', ill, alive], never)).toBe(alive);
 });
 
-test('an attempt begins without a gateway, or waits for ever', async () => {
+test('an attempt fails when no gateway answers, and ends its wait when it is cancelled', async () => {
   await expect(liveGateway(['http://127.0.0.1:9'], never, 0)).rejects.toThrow('no gateway answers at http://127.0.0.1:9');
   const controller = new AbortController();
   const waiting = liveGateway(['http://127.0.0.1:9'], controller.signal);

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { agentsWithHostNetwork, networkNotice } from './network-notice.ts';
 
-test('a run that opens the network of the host to its agents is told of it, with their names', async () => {
+test('the notice names the agents to which a run opens the host’s network', async () => {
   expect(await networkNotice({ network: 'host', agents: ['oneshot', 'repair'] })).toMatch(/oneshot, repair reach all that this host reaches/);
   expect(await networkNotice({ network: 'gateway', agents: ['oneshot'] })).toBeNull();
 });

@@ -33,7 +33,7 @@ const sealed = async (outcome: 'scored' | 'infra_error', trial: { trialId: strin
   await sealTrial(store.db, { trialId: trial.trialId, outcome, rewards: outcome === 'scored' ? { reward: 1 } : undefined });
 };
 
-test('a second try opens another take, or a take in which something was made is gone on with by one who did not resume', async () => {
+test('a retry opens the same empty take; a take with results is continued only by a resume', async () => {
   expect(await open()).toEqual({ take: 1, superseded: [] });
   expect(await open()).toEqual({ take: 1, superseded: [] });
   await store.db.update(iterations).set({ trainedVersion: 1 });
@@ -45,7 +45,7 @@ test('a second try opens another take, or a take in which something was made is 
   expect((await open(true)).take).toBe(3);
 });
 
-test('workflows of a superseded take run on: its step, its groups, those of which a straggler runs or is to run again, also after a resume', async () => {
+test('opening a take lists the workflows of superseded takes that may still run: the step, and groups with trials that run or will run again', async () => {
   await open();
   for (const ordinal of [0, 1, 2]) await groupOf(ordinal, { endedAt: ordinal === 0 ? null : new Date() });
   await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/0.1/1', member: 1 });
@@ -61,27 +61,27 @@ test('workflows of a superseded take run on: its step, its groups, those of whic
   expect(await open(true)).toEqual({ take: 2, superseded });
 });
 
-test('a trial that is skipped between two attempts is run again after a block', async () => {
+test('a trial that is skipped between two attempts is final, and its last attempt keeps its outcome', async () => {
   await sealed('infra_error', { trialId: 'skipped', groupId: 'run/0.1/0', member: 1 });
   await sealTrial(store.db, { trialId: 'skipped', outcome: 'cancelled', reason: 'skipped by a person', final: true });
   expect(await store.db.select().from(trials).where(eq(trials.id, 'skipped'))).toMatchObject([{ outcome: 'cancelled', reason: 'skipped by a person' }]);
   expect(await store.db.select().from(attempts).where(eq(attempts.trialId, 'skipped'))).toMatchObject([{ outcome: 'infra_error' }]);
 });
 
-test('of two extensions the shorter one holds, because it came last', async () => {
+test('of two extensions the later deadline holds, in whatever order they arrive', async () => {
   await groupOf(0);
   const [longer, shorter] = ['2030-01-01T00:10:00.000Z', '2030-01-01T00:05:00.000Z'];
   for (const until of [longer, shorter]) await extendGroup(deps())({ id: 'run/0.1/0', until });
   expect((await store.db.select().from(groups))[0]?.deadlineAt?.toISOString()).toBe(longer);
 });
 
-test('an attempt whose number its workflow does not know stays open', async () => {
+test('a seal without an attempt’s number closes the open attempt', async () => {
   await openAttempt(store.db, { trialId: 'cut', attempt: 3, runId: 'run', groupId: 'run/0.1/0', member: 1 });
   await sealTrial(store.db, { trialId: 'cut', outcome: 'truncated', reason: 'cut between two attempts' });
   expect(await store.db.select().from(attempts).where(and(eq(attempts.trialId, 'cut'), eq(attempts.attempt, 3)))).toMatchObject([{ outcome: 'truncated' }]);
 });
 
-test('a run that is started again forgets what a person changed, or loses where it stood', async () => {
+test('a run that is started again keeps its changed settings and goes on after its last finished iteration', async () => {
   await store.db.update(runs).set({ config: { ...config, group_size: 5 }, status: 'blocked', reason: 'the disk is full' });
   await store.db.insert(iterations).values({ runId: 'run', iteration: 0, take: 1, policyVersion: 0, trainedVersion: 1, status: 'done' });
   const standing = await prepareRun(deps())({ runId: 'run', runFile: config });
@@ -89,7 +89,7 @@ test('a run that is started again forgets what a person changed, or loses where 
   expect(await store.db.select().from(runs)).toMatchObject([{ status: 'running', reason: null, config: { group_size: 5 } }]);
 });
 
-test('a group waits for a quorum that it has not the trials for, since the run was changed', async () => {
+test('a group’s quorum is at most its own size, also after the run’s settings changed', async () => {
   await open();
   await store.db.update(runs).set({ config: { ...config, group_size: 8, group_quorum: 6 } });
   expect(await openGroup(deps())({ ...planOf(0), trialPrefix: 'p' })).toMatchObject({ quorum: 2 });

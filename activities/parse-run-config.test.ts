@@ -22,10 +22,10 @@ test.each([
   ['a reward treatment that does not exist', { truncated: 'ignore' }, 'truncated: '],
   ['more trials than are used, which are cut and go on', { over_sampling: 1, stragglers: 'carry_over', max_staleness: 1 }, 'over_sampling: it cuts'],
   ['an engine that is no URL', { engines: ['localhost:8000'] }, 'engines.0: an engine is http://host:port or unix:/path.sock'],
-])('%s is accepted, or its error does not say where it is', (_, changes, expected) => {
+])('%s is refused with the path of the setting', (_, changes, expected) => {
   expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);
 });
 
-test('a run file that is no object crashes instead of being refused', () => {
+test('a run file that is not an object is refused', () => {
   expect(() => parseRunConfig([1], 'run.json')).toThrow('run.json is not valid');
 });

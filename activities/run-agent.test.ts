@@ -46,7 +46,7 @@ async function refusingGateway({ dies = false } = {}) {
   };
 }
 
-test('an agent that crashed because its gateway died is run again', async () => {
+test('an agent that crashed because its gateway died ends as infra_error', async () => {
   using refusing = await refusingGateway({ dies: true });
   // It is not asked: what cannot answer has no say in it.
   const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
@@ -54,7 +54,7 @@ test('an agent that crashed because its gateway died is run again', async () => 
   expect(end).toMatchObject({ outcome: 'infra_error', evidence: 'gateway', reason: expect.stringContaining('the gateway refused') });
 });
 
-test.skipIf((await isolation()).kind !== 'bubblewrap')("a run's `network: host` opens the host's network to its agents, and the log warns of it", async () => {
+test.skipIf((await isolation()).kind !== 'bubblewrap')('a run’s `network: host` opens the host’s network to its agents, and the log warns of it', async () => {
   const warned = vi.spyOn(console, 'warn').mockImplementation(() => {});
   onTestFinished(() => warned.mockRestore());
   let root = '';

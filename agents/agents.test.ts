@@ -81,7 +81,7 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(asked).toMatchObject([{ url: '/t/v1/chat/completions', headers: { authorization: 'Bearer the-key' }, messages: [{ role: 'user', content: task.instruction }] }]);
   });
 
-  test('oneshot asks once, with its key, and writes only the code block', async () => {
+  test('oneshot asks once, with its key, and writes only the code block of the reply', async () => {
     const { ending, asked, solution } = await run('oneshot', { text: right });
     expect(ending).toBe('done');
     expect(solution).toBe('def add(a, b):\n    return a + b\n');
@@ -91,13 +91,13 @@ describe.each(await isolations())('$kind', (isolation) => {
   });
 
   test.each(['```python\ndef add(a, b):', 'def add(a, b): return a + b', '```json\n{}\n```'])(
-    '%j is not taken for code',
+    'oneshot writes no solution for the reply %j',
     async (text) => {
       expect(await run('oneshot', { text })).toMatchObject({ ending: 'done', solution: null });
     },
   );
 
-  test('repair asks again after a wrong answer and shows the failure', async () => {
+  test('repair asks again after a wrong answer and shows the model the failure', async () => {
     const wrong = block('def add(a, b):\n    return a - b');
     const { ending, asked, solution } = await run('repair', { text: wrong }, { text: 'I see.' }, { text: right });
     expect(ending).toBe('done');
@@ -114,13 +114,13 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect((await run('repair', { text: right })).asked).toHaveLength(1);
   });
 
-  test("an agent asks again after a gateway's short failure", async () => {
+  test('an agent asks again after a gateway’s short failure', async () => {
     const { ending, asked } = await run('oneshot', { status: 503, text: 'engine' }, { text: right });
     expect(ending).toBe('done');
     expect(asked.map(({ headers }) => headers['x-stainless-retry-count'])).toEqual(['0', '1']);
   });
 
-  test("a gateway's lasting failure ends the agent with exit code 1 and a reason that names it", async () => {
+  test('a gateway’s lasting failure ends the agent with exit code 1 and a reason that names it', async () => {
     expect(await run('oneshot', { status: 500, text: 'engine is gone' })).toMatchObject({
       ending: 'agent_error',
       process: { exitCode: 1 },
@@ -139,7 +139,7 @@ describe.each(await isolations())('$kind', (isolation) => {
     expect(reason).toContain('wrong key');
   });
 
-  test('a used-up budget or context keeps what was written before', async () => {
+  test('an agent whose budget or context is used up ends well and keeps the files that it has written', async () => {
     const first = { text: block('def add(a, b): return 1') };
     const refusals = [
       { status: 429, text: 'budget_exhausted' },

@@ -32,7 +32,7 @@ function withReplies(call: CallRecord, count: number): CallRecord {
   return { ...call, choices: [first, ...more] };
 }
 
-test('what is counted is what is stored, also of a commit that is repeated', async () => {
+test('a trial’s counted bytes are its stored bytes, also after a repeated commit', async () => {
   const { call, used, stored } = await trial(10 ** 6);
   const calls = [
     call({ request: { messages: [{ role: 'user', content: 'é🦀'.repeat(50) }] }, digest: new Uint8Array(32), promptTokenIds: new Int32Array(100), response: { choices: [{ index: 0 }] } }),

@@ -34,7 +34,7 @@ test('a reply that a gateway may still deliver is not replayed, and neither is a
   expect(await claim()).toBeUndefined();
 });
 
-test('a reply that was cut is handed out once, for the same attempt, body and key only', async () => {
+test('a reply that was cut is handed out once, only for the same attempt, body and idempotency key', async () => {
   const id = await record({ idempotencyKey: 'k' });
   await settleDeliveries(store.db, { whole: [], cut: [id] });
   for (const other of [{ attempt: 2 }, { digest: Buffer.alloc(32, 8) }, { idempotencyKey: 'other' }, { trialId: 'another' }]) expect(await claim(other)).toBeUndefined();
@@ -42,7 +42,7 @@ test('a reply that was cut is handed out once, for the same attempt, body and ke
   expect(await claim({ idempotencyKey: 'k' })).toBeUndefined();
 });
 
-test('of several lost replies to one request the oldest goes first', async () => {
+test('of several lost replies to one request the oldest is handed out first', async () => {
   const ids = [await record(), await record(), await record()];
   await settleDeliveries(store.db, { whole: ids.slice(0, 1), cut: ids.slice(1) });
   expect([await claim(), await claim(), await claim()]).toMatchObject([{ id: ids[1] }, { id: ids[2] }, undefined]);
@@ -57,7 +57,7 @@ test('a reply counts as lost when its gateway’s database connection has ended,
   expect(await claim()).toMatchObject({ id: silent });
 });
 
-test('a call that was taken back, that failed, or whose client never says that it tries again is never handed out', async () => {
+test('a retracted call, a failed one and one whose client does not mark its retries are never handed out', async () => {
   await record({ status: 'failed' });
   await record({ isRetryable: false });
   const late = await record();
@@ -65,7 +65,7 @@ test('a call that was taken back, that failed, or whose client never says that i
   expect(await claim()).toBeUndefined();
 });
 
-test('a lost reply is handed out with the ids of its prompt, which earlier calls hold in part', async () => {
+test('a lost reply is handed out with all ids of its prompt, also those that earlier calls store', async () => {
   const ids = (...values: number[]) => new Int32Array(values);
   const first = await record({ isRetryable: false, promptTokenIds: ids(1, 2), choice: { completionTokenIds: ids(3) } });
   const base = { callId: first, tokenIds: ids(1, 2, 3), lists: {}, text: '' };

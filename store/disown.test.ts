@@ -18,7 +18,7 @@ function twoReplies(given: Parameters<typeof callRecord>[0]): CallRecord {
   return { ...call, choices: [first, { ...first, id: crypto.randomUUID() }] };
 }
 
-test('a call that is taken back still uses up its trial’s budgets, or is given back twice', async () => {
+test('a retracted call frees its trial’s budgets exactly once', async () => {
   const at = { trialId: 'used', attempt: 1 };
   await openAttempt(store.db, at);
   const [late, kept, failed] = [twoReplies(at), twoReplies(at), callRecord({ ...at, status: 'failed', choice: sampled })];
@@ -31,7 +31,7 @@ test('a call that is taken back still uses up its trial’s budgets, or is given
   expect(await findTrial(store.db, 'used')).toMatchObject({ attempt: 2, usedCalls: 0, usedTokens: 0 });
 });
 
-test('the further replies of a call lose what is empty in its request', async () => {
+test('the further replies of a call have the request with its empty fields', async () => {
   const at = { trialId: 'empty', attempt: 1 };
   await openAttempt(store.db, at);
   const request = { messages: [{ role: 'user', content: 'x' }], stop: null, tools: [], user: '' };
@@ -39,7 +39,7 @@ test('the further replies of a call lose what is empty in its request', async ()
   expect((await readCalls(store.db, at)).map((call) => call.request)).toEqual([request, request]);
 });
 
-test('the further replies of a call that is taken back are trained on', async () => {
+test('a retracted call is not trained on, and neither are its further replies', async () => {
   const at = { trialId: 'trial', attempt: 1 };
   await openAttempt(store.db, at);
   const call = twoReplies(at);

@@ -14,7 +14,7 @@ test.each([
   expect(stringifyExact(parseExact(text))).toBe(text);
 });
 
-test('a number that is kept as it was written is no object, and still has its value', () => {
+test('a number that is kept as it was written does not count as an object and has its value', () => {
   const value = parseExact('{"t": 1.0, "u": 2}');
   expect(isObject(value)).toBe(true);
   const { t, u } = isObject(value) ? value : {};

@@ -15,13 +15,13 @@ const store = useDatabase();
 
 const call = (trialId: string, attempt: number) => callRecord({ trialId, attempt });
 
-test('opening the same attempt twice gives two answers', async () => {
+test('opening the same attempt twice gives the same attempt', async () => {
   expect(await openAttempt(store.db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: true });
   expect(await openAttempt(store.db, { trialId: 'twice', attempt: 1 })).toEqual({ trialId: 'twice', attempt: 1, created: false });
   expect(await openAttempt(store.db, { trialId: 'twice' })).toMatchObject({ attempt: 1, created: false });
 });
 
-test('a zombie of an earlier attempt writes into the current one', async () => {
+test('a late call of an earlier attempt is refused, and that attempt stays closed', async () => {
   await openAttempt(store.db, { trialId: 'zombie', attempt: 1 });
   await openAttempt(store.db, { trialId: 'zombie', attempt: 2 });
   const [late, current] = [call('zombie', 1), call('zombie', 2)];
@@ -32,7 +32,7 @@ test('a zombie of an earlier attempt writes into the current one', async () => {
   expect(rows.find((row) => row.trialId === 'zombie' && row.attempt === 1)?.reason).toBe('superseded by attempt 2');
 });
 
-test('a call is accepted after the trial was completed, sealed or deleted', async () => {
+test('after a trial was completed, sealed or deleted, its late calls are refused and it cannot be opened again', async () => {
   await openAttempt(store.db, { trialId: 'done' });
   await completeTrial(store.db, { trialId: 'done' });
   await completeTrial(store.db, { trialId: 'done' });
@@ -48,7 +48,7 @@ test('a call is accepted after the trial was completed, sealed or deleted', asyn
   expect(await readCalls(store.db, { trialId: 'gone', attempt: 1 })).toEqual([]);
 });
 
-test('a commit that is repeated after its trial closed says that the call is not there', async () => {
+test('a commit that is repeated after its trial closed refuses only the calls that are not stored', async () => {
   await openAttempt(store.db, { trialId: 'repeated' });
   const [there, late] = [call('repeated', 1), call('repeated', 1)];
   await recordCalls(store.db, [there]);
@@ -57,7 +57,7 @@ test('a commit that is repeated after its trial closed says that the call is not
   expect(await findTrial(store.db, 'repeated')).toMatchObject({ recorded: 1, usedCalls: 1 });
 });
 
-test('a second seal overwrites the first', async () => {
+test('the first seal holds: a second one changes nothing and returns the first', async () => {
   await openAttempt(store.db, { trialId: 'sealed' });
   const first = await sealTrial(store.db, { trialId: 'sealed', attempt: 1, outcome: 'scored', rewards: { reward: 1 }, seconds: { agent: 2 } });
   expect(first).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
@@ -66,14 +66,14 @@ test('a second seal overwrites the first', async () => {
   await expect(sealTrial(store.db, { trialId: 'sealed', attempt: 2, outcome: 'scored' })).rejects.toMatchObject({ code: 'attempt_closed' });
 });
 
-test('a seal keeps its reason and its rewards’ names whatever characters an agent printed there', async () => {
+test('a seal stores a reason and rewards’ names with invalid characters replaced', async () => {
   await openAttempt(store.db, { trialId: 'strange' });
   const rewards = Object.fromEntries([['a\u0000b', 1], ['\ud800', 0]]);
   const sealed = await sealTrial(store.db, { trialId: 'strange', outcome: 'agent_error', reason: 'exit code 1: \u0000\ud800!', rewards });
   expect(sealed).toMatchObject({ reason: 'exit code 1: \ufffd\ufffd!', rewards: { 'a\ufffdb': 1, '\ufffd': 0 } });
 });
 
-test('an infra_error closes the trial, or leaves its old attempt open', async () => {
+test('an infra_error closes the attempt, and the trial can be opened for its next one', async () => {
   await openAttempt(store.db, { trialId: 'infra', attempt: 1 });
   const after = await sealTrial(store.db, { trialId: 'infra', attempt: 1, outcome: 'infra_error', reason: 'host lost' });
   expect(after.outcome).toBeNull();
@@ -84,7 +84,7 @@ test('an infra_error closes the trial, or leaves its old attempt open', async ()
   expect(await recordCalls(store.db, [call('infra', 2)])).toEqual(new Set());
 });
 
-test('a seal slips in between the check of an attempt and the commit of its call', async () => {
+test('a call is refused exactly when a concurrent seal came before it', async () => {
   await openAttempt(store.db, { trialId: 'race' });
   const record = call('race', 1);
   const [refused] = await Promise.all([
@@ -95,13 +95,13 @@ test('a seal slips in between the check of an attempt and the commit of its call
   expect(stored.length).toBe(refused.size === 0 ? 1 : 0);
 });
 
-test('opening a trial from many processes at once fails or makes two attempts', async () => {
+test('a trial that many processes open at the same time has one attempt', async () => {
   const opened = await Promise.all(Array.from({ length: 12 }, () => openAttempt(store.db, { trialId: 'crowd' })));
   expect(opened.map((one) => one.attempt)).toEqual(Array(12).fill(1));
   expect(opened.filter((one) => one.created)).toHaveLength(1);
 });
 
-test('ids, log-probabilities or texts change on their way through the store', async () => {
+test('ids, log-probabilities and texts are read as they were recorded', async () => {
   await openAttempt(store.db, { trialId: 'exact' });
   const logprobs = Float32Array.from([-0.1, -4.366866111755371, -9999]);
   const request = { messages: [{ role: 'user', content: '\u0000 🦀 \ud800', name: null }], model: 'x', tools: [] };
@@ -128,7 +128,7 @@ test('ids, log-probabilities or texts change on their way through the store', as
   expect(await findTrial(store.db, 'exact')).toMatchObject({ recorded: 1, usedCalls: 1, usedTokens: 0, exhausted: null });
 });
 
-test('a new attempt begins with what the old one has used', async () => {
+test('a new attempt begins with unused budgets', async () => {
   await openAttempt(store.db, { trialId: 'used' });
   const choice = { completionTokenIds: Int32Array.from([1, 2]), logprobs: Float32Array.from([-1, -1]) };
   const spent = callRecord({ trialId: 'used', status: 'failed', reason: 'budget_exhausted: the budget of 2 calls is used up' });
@@ -138,7 +138,7 @@ test('a new attempt begins with what the old one has used', async () => {
   expect(await findTrial(store.db, 'used')).toMatchObject({ recorded: 0, usedCalls: 0, usedTokens: 0, exhausted: null });
 });
 
-test('a deleted trial takes along what a batch was made of, or leaves what a batch counts as lost', async () => {
+test('deleting a trial removes its calls, except those of a trial that was trained on', async () => {
   await store.db.insert(runs).values({ id: 'run', config: {} });
   await store.db.insert(groups).values({ id: 'run/0.1/0', runId: 'run', kind: 'train', iteration: 0, take: 1, ordinal: 0, task: 't', agent: 'a', size: 2, policyVersion: 0, dropped: 'no_spread' });
   for (const trialId of ['trained', 'spare', 'stale', 'flat']) {

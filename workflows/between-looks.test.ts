@@ -13,7 +13,7 @@ function looksWithin(seconds: number): number {
   return looks;
 }
 
-test('a long rollout whose stragglers end one by one has a history of more than 10,000 events', () => {
+test('a rollout of the longest time whose stragglers end one by one has a history of less than 10,000 events', () => {
   const [groups, size, quorum] = [128, 16, 8];
   const task = 3;
   const activity = 3 + task;
@@ -26,10 +26,10 @@ test('a long rollout whose stragglers end one by one has a history of more than 
   expect(looksWithin(LONGEST) * look + told + children + looksAtThePool + whatElseAnIterationHas).toBeLessThan(10_000);
 });
 
-test('a small iteration is looked at less often than once a second', () => {
+test('the first 63 polls of an iteration are one second apart', () => {
   for (let looks = 1; looks < 64; looks++) expect(betweenLooks(looks)).toBe(1000);
 });
 
-test('a run that has looked often waits ever longer, or at once for minutes', () => {
+test('the time between polls doubles every 16 polls, up to 128 seconds', () => {
   expect([64, 80, 96, 112, 128, 144, 160, 5000].map((looks) => betweenLooks(looks) / 1000)).toEqual([2, 4, 8, 16, 32, 64, 128, 128]);
 });

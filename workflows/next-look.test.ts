@@ -8,15 +8,15 @@ function pausesAfter(looks: Look[]): number[] {
   return pauses.map((milliseconds) => milliseconds / 1000);
 }
 
-test('a replica that never confirms is given its weights every minute for the rest of the run', () => {
+test('the interval doubles after each failed repair, up to 15 minutes', () => {
   expect(pausesAfter(Array.from({ length: 8 }, () => 'in vain'))).toEqual([10, 20, 40, 80, 160, 320, 640, 900, 900]);
 });
 
-test('one that crashes while it is loaded is loaded as often as before, because it is away at the look between', () => {
+test('a poll with nothing to repair between failed repairs keeps the longer interval', () => {
   expect(pausesAfter(['in vain', 'in vain', 'in vain', 'nothing', 'in vain'])).toEqual([10, 20, 40, 80, 80, 160]);
 });
 
-test('a pool that was mended is looked at as rarely as one that could not be, or a whole one ever more rarely', () => {
+test('after a successful repair and with a whole pool the interval is a minute', () => {
   expect(pausesAfter(['in vain', 'in vain', 'in vain', 'in vain', 'mended', 'nothing'])).toEqual([10, 20, 40, 80, 160, 60, 60]);
   expect(pausesAfter(['nothing', 'nothing', 'nothing', 'nothing'])).toEqual([10, 20, 40, 60, 60]);
 });

@@ -27,7 +27,7 @@ async function operated(world: FakeWorld, body: (run: Awaited<ReturnType<typeof 
 }
 const start = () => environment.client.workflow.start('trainRun', { workflowId: `operated${++serial}`, taskQueue: 'trialgate', args: [{}] });
 
-test('an update that makes no sense is refused, and the run goes on', async () => {
+test('an invalid update is refused with the reason, and the run goes on', async () => {
   const month = 30 * 86_400;
   const refused: [string, unknown, string][] = [
     ['pause', { seconds: 0 }, 'seconds: expected a number above 0, at most 2592000 (30 days), found 0'],
@@ -49,7 +49,7 @@ test('an update that makes no sense is refused, and the run goes on', async () =
   expect(world.count('close 1.1')).toBe(1);
 });
 
-test('a pause outlasts the iteration in which it was asked for', async () => {
+test('a pause goes on after the iteration in which it was asked for, until a resume', async () => {
   const world = new FakeWorld();
   await operated(world, async (run, letGo) => {
     await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
@@ -66,7 +66,7 @@ test('a pause outlasts the iteration in which it was asked for', async () => {
   });
 });
 
-test('a paused run begins no evaluation, and no longer calls itself paused once it is let go', async () => {
+test('a paused run begins no evaluation, and after a resume its status is no longer paused', async () => {
   const world = new FakeWorld();
   world.config.evaluation = { ...world.config.evaluation, tasks: ['held-out'], before: false, every: 1 };
   await operated(world, async (run, letGo) => {
@@ -86,7 +86,7 @@ test('a paused run begins no evaluation, and no longer calls itself paused once 
   });
 });
 
-test('a pause uses up none of the time of its iteration', async () => {
+test('a paused iteration’s deadline begins after the pause', async () => {
   const world = new FakeWorld();
   const seen = Promise.withResolvers<void>();
   world.runAgent = async ({ trialId }) => {
@@ -108,7 +108,7 @@ test('a pause uses up none of the time of its iteration', async () => {
   });
 });
 
-test('a change that is still being made at the end of an iteration reaches the next', async () => {
+test('a change that is still being made at the end of an iteration holds for the next', async () => {
   const world = new FakeWorld();
   await operated(world, async (run, letGo) => {
     const asked = Promise.withResolvers<void>();
@@ -126,7 +126,7 @@ test('a change that is still being made at the end of an iteration reaches the n
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
 });
 
-test('a change during the last iteration reaches the evaluation after it', async () => {
+test('a change during the last iteration holds for the evaluation after it', async () => {
   const world = new FakeWorld();
   world.config = { ...world.config, evaluation: { ...world.config.evaluation, before: false, after: false } };
   await operated(world, async (run, letGo) => {

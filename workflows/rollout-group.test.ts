@@ -28,7 +28,7 @@ async function hold(freed: Promise<void>): Promise<void> {
   await Promise.race([freed, sleep('1h')]).finally(() => clearInterval(beat));
 }
 
-test('a trial that failed for reasons of ours counts for no quorum, and none that runs is cut for it', async () => {
+test('an infra_error does not count towards the quorum, so that no running trial is cut for it', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const group = plan();
@@ -46,7 +46,7 @@ test('a trial that failed for reasons of ours counts for no quorum, and none tha
   });
 });
 
-test('a trial that fails for reasons of ours is tried again after a wait, and max_attempts times in all', async () => {
+test('a trial that ends as infra_error is tried again after a wait, at most max_attempts times', async () => {
   const world = new FakeWorld();
   const group = plan();
   world.config.max_attempts = 3;
@@ -61,7 +61,7 @@ test('a trial that fails for reasons of ours is tried again after a wait, and ma
   expect([1, 2, 3, 4].map((attempt) => world.count(`seal ${group.trialPrefix}-0 ${attempt} infra_error`))).toEqual([1, 1, 1, 0]);
 });
 
-test('a trial that is skipped while it is verified is not trained on', async () => {
+test('a trial that is skipped while it is verified ends as cancelled', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const group = plan();
@@ -79,7 +79,7 @@ test('a trial that is skipped while it is verified is not trained on', async () 
   });
 });
 
-test('a trial that is cut before it was opened ends, and its attempt is left to the store', async () => {
+test('a trial that is cut before it was opened is sealed as truncated without an attempt’s number', async () => {
   const world = new FakeWorld();
   const group = plan();
   const sealed: unknown[] = [];
@@ -112,9 +112,9 @@ test('a group whose workflow failed is run again', async () => {
 });
 
 test.each([
-  ['a straggler is not told of where no step waits for it', {}, 2, 0],
-  ['a straggler is told of where a step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
-  ['a group that waits for one that makes it useful ends with its last', {}, 3, 1],
+  ['the end of a straggler is not reported when no step waits for it', {}, 2, 0],
+  ['the end of a straggler is reported when a step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
+  ['a group that waits for spread reports its end with its last trial', {}, 3, 1],
 ])('%s', async (_, settings, times, waits) => {
   const world = new FakeWorld();
   Object.assign(world.config, { group_size: 3, group_quorum: 1, max_staleness: 1, stragglers: 'carry_over', ...settings });
@@ -137,7 +137,7 @@ test.each([
   expect(told).toBe(times);
 });
 
-test('a straggler that no look tells of ends with its run', async () => {
+test('a straggler that no poll reported is cancelled at the end of its run', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { group_quorum: 1, max_staleness: 1, stragglers: 'carry_over' });
@@ -152,7 +152,7 @@ test('a straggler that no look tells of ends with its run', async () => {
   });
 });
 
-test('a trial that is given more time than its iteration has is not cut with that', async () => {
+test('a trial with an extension beyond its iteration’s deadline is not cut with the iteration', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   world.config.iterations = 1;
@@ -179,7 +179,7 @@ test('a trial that is given more time than its iteration has is not cut with tha
   });
 });
 
-test('a trial that is given more time than its evaluation has is not cut with that', async () => {
+test('a trial with an extension beyond its evaluation’s deadline is not cut with the evaluation', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { iterations: 0, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
@@ -205,7 +205,7 @@ test('a trial that is given more time than its evaluation has is not cut with th
   });
 });
 
-test('a group that was cut is given no more time, and says when it was cut', async () => {
+test('a group that was cut refuses extensions, and its status says when it was cut', async () => {
   const world = new FakeWorld();
   const group = plan();
   const before = Date.now();
@@ -236,7 +236,7 @@ test('a group that was cut is given no more time, and says when it was cut', asy
   expect(world.log.filter((entry) => entry.startsWith('extend'))).toEqual([]);
 });
 
-test('a cut holds against an extension that came with it', async () => {
+test('a cut wins over an extension that arrives with it', async () => {
   const world = new FakeWorld();
   world.runAgent = async () => {
     await hold(Promise.withResolvers<void>().promise);
@@ -250,7 +250,7 @@ test('a cut holds against an extension that came with it', async () => {
   await during(world, {}, async () => expect(await running.result()).toEqual(['truncated']));
 });
 
-test('a trial keeps the time that it was given before its agent began', async () => {
+test('a trial keeps an extension that it got before its agent began', async () => {
   const world = new FakeWorld();
   const [opening, opened, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   world.runAgent = async () => {

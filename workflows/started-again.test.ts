@@ -194,7 +194,7 @@ test('a fork that is resumed while its cancelled groups close runs them again; a
   expect([...world.outcomes.values()]).toEqual(['scored', 'scored', 'scored', 'scored']);
 });
 
-test('a group that closes while a look under way still holds it open is not started again', async () => {
+test('a group that closes while a poll still lists it as open is not started again', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();

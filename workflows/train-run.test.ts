@@ -17,7 +17,7 @@ const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
 
-test('an iteration samples from the version before it', async () => {
+test('each iteration samples from the version that the one before published, then trains, records and publishes', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.evaluation.tasks = ['held-out'];
@@ -31,7 +31,7 @@ test('an iteration samples from the version before it', async () => {
   ]);
 });
 
-test('an infrastructure failure is run again under a new attempt instead of scored', async () => {
+test('a trial that fails by the infrastructure runs again under a new attempt and is scored', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.iterations = 1;
@@ -62,7 +62,7 @@ test('an engine that restarted gets its weights again', async () => {
   expect(world.count('publish 0 1')).toBe(2);
 });
 
-test('a mend that the run cannot do without is tried again', async () => {
+test('a repair is tried again until as many replicas confirm as the run needs', async () => {
   const world = new FakeWorld();
   world.poolWhole = false;
   world.publish = () => ({ ok: world.log.length > 0 });
@@ -71,7 +71,7 @@ test('a mend that the run cannot do without is tried again', async () => {
   expect(world.log).toEqual(['publish 0 0', 'publish 0 1']);
 });
 
-test('a trial past its group\'s deadline is cut, and holds no iteration', async () => {
+test('a trial past its group’s deadline is cut, and the iteration goes on', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.iterations = 1;
@@ -88,7 +88,7 @@ test('a trial past its group\'s deadline is cut, and holds no iteration', async 
   expect(world.outcomes.get(`${id}-0.1-0-0`)).toBe('scored');
 });
 
-test('a train step that cannot succeed parks the run instead of failing it', async () => {
+test('a train step that cannot succeed blocks the run, and a resume repeats it in the same take', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.groups_per_iteration = 1;
@@ -111,7 +111,7 @@ test('a train step that cannot succeed parks the run instead of failing it', asy
   expect(world.takes.get(0)).toBe(1);
 });
 
-test('a resume that comes while the block is still being written is heard', async () => {
+test('a resume that arrives while the block is still being written ends the block', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.groups_per_iteration = 1;
@@ -131,7 +131,7 @@ test('a resume that comes while the block is still being written is heard', asyn
   expect(world.count('blocked')).toBe(1);
 });
 
-test('a version that too few replicas confirm leaves the pool', async () => {
+test('after a version that too few replicas confirm the pool has the version before', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
@@ -148,7 +148,7 @@ test('a version that too few replicas confirm leaves the pool', async () => {
   });
 });
 
-test('a run that is terminated while it publishes leaves no engine paused', async () => {
+test('a publication completes although its run was terminated', async () => {
   const world = new FakeWorld();
   const publishing = Promise.withResolvers<void>();
   const terminated = Promise.withResolvers<void>();
@@ -168,7 +168,7 @@ test('a run that is terminated while it publishes leaves no engine paused', asyn
   expect(world.count('publish 0 1')).toBe(1);
 });
 
-test('a cancelled run leaves no agent running, and its pool free', async () => {
+test('a cancelled run stops its agents and releases its pool', async () => {
   const world = new FakeWorld();
   const id = newId();
   const agents = new TirelessAgents();
@@ -185,7 +185,7 @@ test('a cancelled run leaves no agent running, and its pool free', async () => {
   expect([...world.outcomes.values()]).toEqual(['cancelled', 'cancelled', 'cancelled', 'cancelled']);
 });
 
-test('a stop ends the run at the end of its iteration', async () => {
+test('a stop ends the run after the current iteration', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 5;
@@ -198,7 +198,7 @@ test('a stop ends the run at the end of its iteration', async () => {
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
 });
 
-test('an engine that comes back in the middle of a rollout gets its weights before the next publication', async () => {
+test('an engine that comes back during a rollout gets its weights before the next publication', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const back = Promise.withResolvers<void>();
@@ -216,7 +216,7 @@ test('an engine that comes back in the middle of a rollout gets its weights befo
   expect(world.outcomes.size).toBe(4);
 });
 
-test('a run that waits for a person does not look at its engines', async () => {
+test('a blocked or paused run does not poll its engines', async () => {
   const world = new FakeWorld();
   world.trainStep = new FullDisk().work;
   /** That are under way: a pause has its own. */
@@ -236,7 +236,7 @@ test('a run that waits for a person does not look at its engines', async () => {
   });
 });
 
-test('a mend is finished though its run ends', async () => {
+test('a repair under way completes although its run is cancelled', async () => {
   const world = new FakeWorld();
   const agents = new TirelessAgents();
   world.runAgent = agents.run;
@@ -261,7 +261,7 @@ test('a mend is finished though its run ends', async () => {
   expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual(['publish 0 1', 'publish 0 1', 'releasePool']);
 });
 
-test('engines that were lost during a publication are given what it left in place', async () => {
+test('engines that were lost during a publication are repaired with the version that it published', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 2;
@@ -290,7 +290,7 @@ test('engines that were lost during a publication are given what it left in plac
   expect(missing).toEqual([1]);
 });
 
-test('what fails between two iterations parks the run instead of failing it', async () => {
+test('a failure between two iterations blocks the run', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
@@ -310,7 +310,7 @@ test('what fails between two iterations parks the run instead of failing it', as
   expect(world.count('close 0.1')).toBe(1);
 });
 
-test('engines that cannot be let go of do not keep a run from saying how it ended', async () => {
+test('a run whose engines cannot be released still records how it ended', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
@@ -322,7 +322,7 @@ test('engines that cannot be let go of do not keep a run from saying how it ende
   expect(world.count('completed')).toBe(1);
 });
 
-test('after a publication that fails without an answer engines get the version before it', async () => {
+test('after a publication that fails without a result the engines get the version before', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
@@ -341,7 +341,7 @@ test('after a publication that fails without an answer engines get the version b
   });
 });
 
-test('a version is evaluated every so many iterations, before the next has its place', async () => {
+test('every second version is evaluated before the next one is published', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 5, groups_per_iteration: 1, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false } });
   await workers(world, async () => (await start(newId())).result());
@@ -350,7 +350,7 @@ test('a version is evaluated every so many iterations, before the next has its p
   ]);
 });
 
-test('a rollout is cut where the evaluation beside it failed, and goes on in its take after a resume', async () => {
+test('a rollout is cut when the evaluation beside it fails, and goes on in its take after a resume', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
   const general = world.general();

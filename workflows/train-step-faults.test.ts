@@ -42,7 +42,7 @@ async function startFaultyWorker(faults: string[]) {
   };
 }
 
-test('steps whose numbers are not finite publish their parent\'s weights, and one too many, a full memory and a result that is not JSON block the run', async () => {
+test('steps with numbers that are not finite publish their parent’s weights; one too many, full memory and a result that is not JSON block the run', async () => {
   const skipped = {
     reward: 'trial t0-0 has a reward that is not finite',
     loss: 'the loss is nan',

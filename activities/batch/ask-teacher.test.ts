@@ -9,7 +9,7 @@ afterEach(() => teacher.stop());
 const sampled = (ids: number[], mask: number[], masks: (readonly number[] | null)[] = ids.map(() => null)) => ({ tokenIds: Int32Array.from(ids), lossMask: Int8Array.from(mask), samplingMask: masks });
 const ask = (samples: ReturnType<typeof sampled>[]) => askTeacher({ url: `${teacher.url}/v1/`, model: 'big' }, samples, new AbortController().signal);
 
-test('a teacher is asked by ids, up to the last sampled one, and answers for the sampled tokens in the order of the samples', async () => {
+test('a teacher gets the token ids up to the last sampled one, and its answers stand at the sampled tokens in the order of the samples', async () => {
   const many = Array.from({ length: 40 }, (_, i) => sampled([i, 100 + i, 7], [0, 1, 0]));
   const answers = await ask([sampled([5, 6, 7, 8, 9], [0, 1, 0, 1, 0]), ...many]);
   expect(answers[0]).toEqual([null, -0.7, null, -0.9, null]);
@@ -17,11 +17,11 @@ test('a teacher is asked by ids, up to the last sampled one, and answers for the
   expect(teacher.asked[0]).toEqual({ model: 'big', prompt: [5, 6, 7, 8], max_tokens: 1, temperature: 1, prompt_logprobs: 0 });
 });
 
-test('a token that was sampled under a mask is not compared: the teacher normalises over all ids', async () => {
+test('a token that was sampled under a mask gets no answer, because the teacher normalises over all ids', async () => {
   expect(await ask([sampled([5, 6, 7], [0, 1, 1], [null, [6, 8], null])])).toEqual([[null, null, -0.8]]);
 });
 
-test('a teacher that is away, busy or faulty is asked again later', async () => {
+test('a teacher that is away, busy or faulty gives an error that is retried', async () => {
   for (const status of [408, 429, 500, 503]) {
     teacher.status = status;
     const error: unknown = await ask([sampled([1, 2], [0, 1])]).catch((caught: unknown) => caught);

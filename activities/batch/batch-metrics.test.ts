@@ -45,11 +45,11 @@ async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
   return { samples_per_trial, drifted_calls };
 }
 
-test('a linear agent has more than 1 sample, or drifts', async () => {
+test('an agent that only appends to its conversation has 1 sample a trial and no drifted calls', async () => {
   expect(await metricsOf(converse)).toEqual({ samples_per_trial: 1, drifted_calls: 0 });
 });
 
-test('an agent that sums up what was said has 1 sample', async () => {
+test('an agent that summarises its conversation has 2 samples and no drifted calls', async () => {
   const talk = async (trial: Trial) => {
     await converse(trial);
     await trial.chat({ messages: [SUMMARY] });
@@ -57,12 +57,12 @@ test('an agent that sums up what was said has 1 sample', async () => {
   expect(await metricsOf(talk)).toEqual({ samples_per_trial: 2, drifted_calls: 0 });
 });
 
-test('drift on an engine without the routes for ids is not seen', async () => {
+test('drift on an engine without routes for token ids is counted', async () => {
   context.toy.scaleOut = false;
   expect(await metricsOf(converse)).toEqual({ samples_per_trial: 4, drifted_calls: 1 });
 });
 
-test('a request for several replies counts as several calls that drifted', async () => {
+test('a drifted request for several replies counts as one drifted call', async () => {
   context.toy.scaleOut = false;
   const talk = async (trial: Trial) => {
     context.toy.script = [{ text: CALL }];

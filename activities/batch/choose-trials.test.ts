@@ -54,7 +54,7 @@ async function batch(iteration: number, take = 1): Promise<{ used?: number; lost
 
 const open = (iteration: number, take = 1) => store.db.insert(iterations).values({ runId, iteration, take, policyVersion: iteration }).onConflictDoNothing();
 
-test('a straggler that went stale is missing from the metrics, or counted by two batches', async () => {
+test('a straggler that went stale counts as dropped once, in the batch after its end', async () => {
   const id = await group(0, 0, ['scored', 'scored', null]);
   expect(await batch(0)).toEqual({ used: 2, lost: 0 });
   await end(`${id}-2`, 'cancelled');
@@ -64,7 +64,7 @@ test('a straggler that went stale is missing from the metrics, or counted by two
   expect(await batch(2)).toEqual({ used: 2, lost: 0 });
 });
 
-test('a straggler that was lost before another of its group was trained is counted by two batches', async () => {
+test('a straggler that counted as dropped is not counted again when another trial of its group is trained', async () => {
   const id = await group(0, 0, ['scored', 'scored', null]);
   await batch(0);
   await end(`${id}-2`, 'cancelled');
@@ -77,7 +77,7 @@ test('a straggler that was lost before another of its group was trained is count
   expect(await batch(2)).toEqual({ used: 3, lost: 0 });
 });
 
-test('a straggler that ended too late, or without a reward, is missing from the metrics', async () => {
+test('a straggler that ended too late and one without a reward count as dropped', async () => {
   const id = await group(0, 0, ['scored', 'scored', null, null]);
   await batch(0);
   await group(1, 0, ['scored', 'scored']);
@@ -88,7 +88,7 @@ test('a straggler that ended too late, or without a reward, is missing from the 
   expect(await batch(2)).toEqual({ used: 2, lost: 2 });
 });
 
-test.each(['no_spread', 'stale'] as const)('a group that was dropped as %s in a later iteration than its own is missing from the metrics, or trained on', async (dropped) => {
+test.each(['no_spread', 'stale'] as const)('the trials of a group that was dropped as %s in a later iteration count as dropped once and are not trained on', async (dropped) => {
   await group(0, 0, ['scored', 'scored']);
   const late = await group(0, 1, [null, null, null]);
   await store.db.update(groups).set({ endedAt: null }).where(eq(groups.id, late));
@@ -105,7 +105,7 @@ test.each(['no_spread', 'stale'] as const)('a group that was dropped as %s in a 
   expect(await batch(3)).toEqual({ used: 2, lost: 0 });
 });
 
-test('what a superseded take lost is counted, or what its batch counted is forgotten by the one in its place', async () => {
+test('a new take counts only its own dropped trials, and those that the superseded batch counted stay counted', async () => {
   await group(0, 0, ['scored', 'scored'], { dropped: 'no_spread' });
   await group(0, 1, ['scored', 'scored']);
   await batch(0);
@@ -117,7 +117,7 @@ test('what a superseded take lost is counted, or what its batch counted is forgo
   expect(await batch(1, 2)).toEqual({ used: 2, lost: 1 });
 });
 
-test('a trial that was counted as lost and is tried again after a resume is not trained on', async () => {
+test('a trial that counted as dropped and is tried again after a resume is trained on', async () => {
   const failed = await group(0, 0, ['infra_error', 'infra_error'], { dropped: 'failed' });
   await group(0, 1, ['scored', 'scored']);
   expect(await batch(0)).toEqual({ used: 2, lost: 2 });

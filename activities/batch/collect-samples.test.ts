@@ -55,7 +55,7 @@ beforeAll(async () => {
   await trial('flat', 0, { version: 4, tokens: 20 }, { reward: 1 });
 });
 
-test('what is too old, or another take had a part in, is trained on; a sample is as old as its newest token', async () => {
+test('samples that are too old or have tokens of a superseded take are left out, and a sample is as old as its oldest token', async () => {
   const { samples, stale, staleness } = await collectSamples(store.db, config, take, 4);
   expect(samples.map(({ trialId }) => trialId)).toEqual(['carried-2', 'new-0', 'new-1']);
   expect(staleness).toEqual([1, 0, 1]);
@@ -63,7 +63,7 @@ test('what is too old, or another take had a part in, is trained on; a sample is
   expect(samples.find(({ trialId }) => trialId === 'new-1')?.policyVersions).toEqual([null, null, 3, 4, 4, 4, 4, 4]);
 });
 
-test('the baseline holds every scored trial of the group: of earlier batches, and without a sample that can be trained on', async () => {
+test('the baseline has every scored trial of the group, also those of earlier batches and those without a trainable sample', async () => {
   const { samples } = await collectSamples(store.db, config, take, 4);
   const whole = { rewards: { reward: 1 }, turnRewards: {} };
   const byTurns = { rewards: { reward: 0.25 }, turnRewards: { reward: [0, 0.25] } };
@@ -72,7 +72,7 @@ test('the baseline holds every scored trial of the group: of earlier batches, an
   expect(samples.map(({ turns }) => turns.at(-1))).toEqual([0, 0, 0]);
 });
 
-test('what a batch left out is not told beside what it used', async () => {
+test('the metrics tell what a batch dropped beside what it used', async () => {
   const metrics = await batchMetrics(store.db, config, await collectSamples(store.db, config, take, 4));
   expect(metrics).toMatchObject({ groups: 2, samples_per_trial: 1, stale_samples: 2, staleness_max: 1, used_trials: 3, used_tokens: 5, used_reward: 0.5, dropped_trials: 4, dropped_reward: 1 });
   expect(metrics['staleness_mean']).toBeCloseTo(2 / 3);
@@ -81,7 +81,7 @@ test('what a batch left out is not told beside what it used', async () => {
   expect([metrics['used_seconds'], metrics['dropped_seconds']].every((seconds) => seconds !== undefined && seconds > 0 && seconds < 60)).toBe(true);
 });
 
-test('a batch waits for its teacher, has what the teacher says of each sampled token, and stays as it was made', async () => {
+test('a batch waits for its teacher, holds the teacher’s answer for each sampled token, and never changes afterwards', async () => {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-teacher-'));
   const teacher = await new ScriptedTeacher().start();
   const assemble = (): Promise<AssembledBatch> => new MockActivityEnvironment().run(assembleBatch({ db: store.db, home }), take);

@@ -12,7 +12,7 @@ import { begin, db, end, names, openTake, plan, runId, sample, step, tasks, useP
 
 usePlanning();
 
-test('an on-policy run starts more than a batch, or a group of its next iteration before its step', async () => {
+test('an on-policy run starts the groups of one batch, and none of the next iteration before its step', async () => {
   await begin({});
   expect(await plan(0)).toMatchObject({ open: [{ ordinal: 0 }, { ordinal: 1 }], eligible: 0, wanted: 4, isReady: false });
   await end(`${runId}/0.1/0`, 'scored', 'scored');
@@ -21,7 +21,7 @@ test('an on-policy run starts more than a batch, or a group of its next iteratio
   expect(await plan(0)).toMatchObject({ open: [], eligible: 4, isReady: true });
 });
 
-test('a run with staleness 1 idles while one batch is there, or runs further ahead than it may use', async () => {
+test('a run with staleness 1 samples the next batch while one is ready, and starts no more than it may use', async () => {
   await begin({ max_staleness: 1, stragglers: 'cancel' });
   expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1', '0.1/2', '0.1/3']);
   for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
@@ -31,7 +31,7 @@ test('a run with staleness 1 idles while one batch is there, or runs further ahe
   expect(names((await plan(1)).open)).toEqual(['0.1/0', '0.1/3', '1.1/0', '1.1/1']);
 });
 
-test('what is older than the run allows is trained on, or holds the place of what may be', async () => {
+test('a group that is too old is not trained on, and its places go to new groups', async () => {
   await begin({ max_staleness: 1, stragglers: 'cancel' });
   await plan(0);
   await sample(`${runId}/0.1/0`, 0);
@@ -49,7 +49,7 @@ test('what is older than the run allows is trained on, or holds the place of wha
   expect(await db.select().from(groups).where(eq(groups.id, `${runId}/0.1/0`))).toMatchObject([{ dropped: 'stale' }]);
 });
 
-test('a slow task is left out of every batch because fast ones are there first', async () => {
+test('a group that only this step can still use is waited for, although enough faster trials are there', async () => {
   await begin({ max_staleness: 1 });
   await plan(0);
   await sample(`${runId}/0.1/0`, 0);
@@ -64,14 +64,14 @@ test('a slow task is left out of every batch because fast ones are there first',
   expect(await step(1)).toEqual(['0.1/0', '0.1/3']);
 });
 
-test('max_concurrent_groups does not hold', async () => {
+test('at most max_concurrent_groups groups run at the same time', async () => {
   await begin({ max_staleness: 3, max_concurrent_groups: 3 });
   expect((await plan(0)).open).toHaveLength(3);
   await end(`${runId}/0.1/0`, 'scored', 'scored');
   expect(names((await plan(0)).open)).toEqual(['0.1/1', '0.1/2', '0.1/3']);
 });
 
-test('a redone iteration mixes in what its superseded take made, or samples other tasks', async () => {
+test('a new take uses no groups of the superseded one and samples the same tasks', async () => {
   await begin({ max_staleness: 1, stragglers: 'cancel' });
   const first = await plan(0);
   for (const ordinal of [0, 1]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
@@ -88,7 +88,7 @@ test('a redone iteration mixes in what its superseded take made, or samples othe
   expect(new Set([...first.open, ...again.open].map(({ task }) => task)).size).toBe(3);
 });
 
-test('groups without spread are trained on, or replaced for ever', async () => {
+test('groups without spread are not trained on, and at most max_replaced of them are replaced', async () => {
   await begin({ filter_groups: { enable: true, max_replaced: 1 } });
   await plan(0);
   await end(`${runId}/0.1/0`, ['scored', 1], ['scored', 1]);
@@ -97,7 +97,7 @@ test('groups without spread are trained on, or replaced for ever', async () => {
   expect(await plan(0)).toMatchObject({ eligible: 2 });
 });
 
-test('a task that keeps failing is sampled again and again', async () => {
+test('a task whose groups fail quarantine_after times in a row is sampled no more', async () => {
   await begin({ tasks, groups_per_iteration: 3, quarantine_after: 2, iterations: 100 });
   for (let failures = 0, round = 0; failures < 2 && round < 20; round++) {
     const { open } = await plan(0);
@@ -117,7 +117,7 @@ test('a task that keeps failing is sampled again and again', async () => {
   expect(open.map(({ task }) => task)).not.toContain(tasks[0]);
 });
 
-test('a host that fails burns the whole task set, and puts it into quarantine', async () => {
+test('when most trials of an iteration fail by the host, planning stops, quarantines no task, and runs the same groups again after a resume', async () => {
   await begin({});
   await plan(0);
   await end(`${runId}/0.1/0`, 'infra_error', 'infra_error');
@@ -130,7 +130,7 @@ test('a host that fails burns the whole task set, and puts it into quarantine', 
   expect(names(open)).toEqual(['0.1/0', '0.1/1']);
 });
 
-test('trials that no host opened count as none that failed, or put their task into quarantine', async () => {
+test('trials that no host opened count as failed and do not quarantine their task', async () => {
   await begin({ quarantine_after: 1 });
   await plan(0);
   for (const ordinal of [0, 1]) await end(`${runId}/0.1/${ordinal}`);
@@ -139,7 +139,7 @@ test('trials that no host opened count as none that failed, or put their task in
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
 });
 
-test('trials that the run masks are waited for as samples', async () => {
+test('a group of which all trials are masked is replaced', async () => {
   await begin({ truncated: 'mask' });
   await plan(0);
   await end(`${runId}/0.1/0`, ['truncated', 1], ['truncated', 0]);
@@ -147,13 +147,13 @@ test('trials that the run masks are waited for as samples', async () => {
   expect([names(open), eligible]).toEqual([['0.1/1', '0.1/2'], 0]);
 });
 
-test('past the deadline of an iteration groups still start', async () => {
+test('past the iteration’s deadline no group starts', async () => {
   await begin({});
   const late = await planGroups({ db })({ runId, iteration: 0, take: 1, policyVersion: 0, isOver: true });
   expect(late).toMatchObject({ open: [], eligible: 0, isReady: true });
 });
 
-test('a run\'s history has every group\'s plan at each look', async () => {
+test('a poll returns only the ids of groups whose plans the workflow knows', async () => {
   await begin({ max_staleness: 1 });
   await plan(0);
   await end(`${runId}/0.1/0`, ['scored', 1], ['infra_error', 0]);
@@ -162,7 +162,7 @@ test('a run\'s history has every group\'s plan at each look', async () => {
   expect(plans).toEqual([]);
 });
 
-test('how a group stands is told wrong', async () => {
+test('a group’s progress counts its waiting, running and scored trials, with its deadline', async () => {
   await begin({ group_size: 4 });
   const first = await plan(0);
   expect(first.standings).toEqual([[4, 0, 0, null], [4, 0, 0, null]]);
@@ -176,7 +176,7 @@ test('how a group stands is told wrong', async () => {
   expect((await plan(0)).standings).toEqual([[2, 1, 1, 1_800_000_000_400], [4, 0, 0, null]]);
 });
 
-test('a resume after the batch was made takes its trials from it, or runs groups that it has no use for', async () => {
+test('a resume after the batch was made keeps the batch’s trials, ends quarantines and runs only groups of later batches', async () => {
   await begin({ max_staleness: 1 });
   await plan(0);
   await end(`${runId}/0.1/0`, 'scored', 'scored');
@@ -191,7 +191,7 @@ test('a resume after the batch was made takes its trials from it, or runs groups
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
 });
 
-test('a resume leaves out what earlier iterations did not finish, or keeps half a batch', async () => {
+test('a resume runs the unfinished groups of earlier iterations again and frees the trials of a batch that was not written', async () => {
   await begin({ max_staleness: 1, stragglers: 'cancel' });
   await plan(0);
   for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
@@ -204,7 +204,7 @@ test('a resume leaves out what earlier iterations did not finish, or keeps half 
   expect([names(open), eligible]).toEqual([['0.1/0', '0.1/3', '1.1/1'], 2]);
 });
 
-test('a group that was cut with its run counts as failed, and its task as one that keeps failing', async () => {
+test('a group that was cut with its run does not count as failed, and runs again after a resume', async () => {
   await begin({ quarantine_after: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -216,7 +216,7 @@ test('a group that was cut with its run counts as failed, and its task as one th
   expect(names((await plan(0, { reopen: true })).open)).toEqual(['0.1/0']);
 });
 
-test('a second try of a batch takes other trials than the first', async () => {
+test('a retry of a batch takes the same trials', async () => {
   await begin({ max_staleness: 1, group_size: 2, group_quorum: 1, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const [first, second] = [`${runId}/0.1/0`, `${runId}/0.1/1`];

@@ -9,7 +9,7 @@ import { anotherRun, begin, db, end, names, plan, runId, sample, step, usePlanni
 
 usePlanning();
 
-test('stragglers of a group that has no spread at its quorum run without a place, or come too late to give it some', async () => {
+test('a group without spread at its quorum keeps its places until all of its trials have ended, and then counts if they have spread', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', max_concurrent_trials: 4, filter_groups: { enable: true } });
   await plan(0);
   const quorum = async (ordinal: number) => {
@@ -26,7 +26,7 @@ test('stragglers of a group that has no spread at its quorum run without a place
   expect(await plan(0)).toMatchObject({ eligible: 3 });
 });
 
-test('a straggler that is carried over is trained with another group, twice, or never', async () => {
+test('a straggler that is carried over is trained once, in the next batch', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -43,7 +43,7 @@ test('a straggler that is carried over is trained with another group, twice, or 
   expect(await batchesOf(id)).toEqual([0, 0, 1]);
 });
 
-test('a group that could be used once more is lost, because it has not come to its quorum', async () => {
+test('a group’s scored trials are trained in the last step that can use them, also below its quorum', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 3, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -58,7 +58,7 @@ test('a group that could be used once more is lost, because it has not come to i
   expect(names((await plan(2)).open)).not.toContain('0.1/0');
 });
 
-test('a straggler whose workflow was ended from outside holds its place for ever', async () => {
+test('a straggler whose workflow was ended from outside frees its place after its deadlines', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -69,7 +69,7 @@ test('a straggler whose workflow was ended from outside holds its place for ever
   expect(await plan(0)).toMatchObject({ outlived: [] });
 });
 
-test('a step is made that ends more running trials than the run bears, or waits for those that it may end', async () => {
+test('a step waits until it makes at most max_stale_stragglers running trials stale', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_stale_stragglers: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -86,7 +86,7 @@ test('a step is made that ends more running trials than the run bears, or waits 
   expect(await plan(1)).toMatchObject({ isReady: true, waitsForLast: 0 });
 });
 
-test('a group waits for a place while weights change, or a place stays idle for want of a whole group\'s', async () => {
+test('a group starts when its first trials have places, without waiting for a place for each of them', async () => {
   await begin({ max_staleness: 2, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
   expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1']);
   await openAttempt(db, { trialId: `${runId}/0.1/0-2`, attempt: 1, runId, groupId: `${runId}/0.1/0`, member: 2 });
@@ -96,7 +96,7 @@ test('a group waits for a place while weights change, or a place stays idle for 
   expect(names((await plan(0)).open)).toEqual(['0.1/2']);
 });
 
-test('more trials run than max_concurrent_trials, as those to be cut are not counted', async () => {
+test('stragglers that will be cut and over-sampled trials count towards max_concurrent_trials', async () => {
   await begin({ group_size: 8, groups_per_iteration: 16, group_quorum: 4, stragglers: 'cancel', max_concurrent_trials: 64 });
   expect((await plan(0)).open).toHaveLength(8);
   anotherRun();
@@ -104,7 +104,7 @@ test('more trials run than max_concurrent_trials, as those to be cut are not cou
   expect((await plan(0)).open).toHaveLength(2);
 });
 
-test('a step waits for more than would leave places idle', async () => {
+test('a step does not wait when waiting would leave places idle', async () => {
   await begin({ max_staleness: 1, group_size: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
   await plan(0);
   await sample(`${runId}/0.1/0`, 0);

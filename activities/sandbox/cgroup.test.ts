@@ -23,7 +23,7 @@ test('version 2: limits are written to the files that the kernel reads, and kill
 });
 
 const parents = await findCgroupParents();
-test.skipIf(!parents)('a group is gone when it is removed (skipped where this user can make none)', async () => {
+test.skipIf(!parents)('removing a control group removes all of its folders (skipped where this user can make none)', async () => {
   if (!parents) return;
   const group = openCgroup(parents, LIMITS);
   const files = group.enter.filter((word) => word.endsWith('/cgroup.procs'));
@@ -49,7 +49,7 @@ test("a sweep removes old groups of dead workers, keeps those of living ones, an
   expect(readdirSync(all).toSorted()).toEqual([living, 'trialgate-ended', young].toSorted());
 });
 
-test('a group whose limits are refused leaves nothing', () => {
+test('a control group whose limits are refused leaves nothing', () => {
   const memory = mkdtempSync(join(tmpdir(), 'trialgate-cgroup-'));
   onTestFinished(() => rmSync(memory, { recursive: true }));
   mkdirSync(join(memory, 'pids'));

@@ -36,7 +36,7 @@ test('a forwarder that cannot be opened leaves no socket and no open descriptor'
   expect(readdirSync('/proc/self/fd').map((number) => linkOf(`/proc/self/fd/${number}`))).not.toContain(folder);
 });
 
-test("the sandbox's own user can read its /etc/hosts, whatever the worker's umask", async () => {
+test('the sandbox’s own user can read its /etc/hosts, whatever the worker’s umask', async () => {
   const umask = process.umask(0o077);
   try {
     const forwarder = await openForwarder(NAMED, freshFolder());

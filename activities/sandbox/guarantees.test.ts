@@ -277,7 +277,7 @@ describe('in each form of isolation', () => {
       expect(await ATTEMPTS[name](world)).toBe(!held);
     });
 
-    test("a deployment's folder that stays open is said to be readable where it is", async () => {
+    test('where a deployment’s folder stays open, the statement that it is readable is true', async () => {
       const open = { isClosed: false };
       await makeDeployment(join(world.home, 'open'), open, world.token);
       const { held } = statementsOf(isolation, open).find(({ name }) => name === 'deploymentFiles') ?? { held: null };
@@ -286,7 +286,7 @@ describe('in each form of isolation', () => {
   });
 });
 
-test('the threat model says the same sentences', async () => {
+test('the threat model contains the same table of guarantees', async () => {
   const document = await readFile(new URL('../../docs/threat-model.md', import.meta.url), 'utf8');
   expect(document).toContain(guaranteeRows().join('\n'));
 });

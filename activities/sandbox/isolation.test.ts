@@ -36,7 +36,7 @@ describe.skipIf(!bubblewrap)(`under bubblewrap (${trouble ?? 'works'})`, () => {
   const isolation = bubblewrap ?? all[0];
   if (!isolation) return;
 
-  test("an agent does not see another trial's folder, the deployment's folder, the repository or the host's processes", async () => {
+  test('an agent does not see another trial’s folder, the deployment’s folder, the repository or the host’s processes', async () => {
     await using folder = await temporaryHome();
     const sandbox = await sandboxWith(folder.home, {});
     await sandboxWith(folder.home, { 'theirs.txt': 'secret' }, undefined, 'other');
@@ -48,7 +48,7 @@ describe.skipIf(!bubblewrap)(`under bubblewrap (${trouble ?? 'works'})`, () => {
     expect(stdout).toMatch(/^app$/m);
   });
 
-  test("an agent cannot reach the engine's socket", async () => {
+  test('an agent cannot reach the engine’s socket', async () => {
     await using folder = await temporaryHome();
     const socket = join(folder.home, 'engine.sock');
     const engine = createServer().listen(socket);
@@ -74,7 +74,7 @@ describe.skipIf(!user)('as a user of its own (skipped unless root)', () => {
   const isolation = user ?? all[0];
   if (!isolation) return;
 
-  test("an agent cannot read another trial's folder or the deployment's secrets", async () => {
+  test('an agent cannot read another trial’s folder or the deployment’s secrets', async () => {
     await using folder = await temporaryHome();
     const sandbox = await sandboxWith(folder.home, {});
     const other = await sandboxWith(folder.home, { 'theirs.txt': 'secret' }, undefined, 'other');

@@ -21,7 +21,7 @@ test.each([
   ['http://[::1]:9000/base', { host: '::1', port: 9000, insideUrl: 'http://127.0.0.1:9000/base', name: null }],
   ['http://10.0.0.7', { host: '10.0.0.7', port: 80, insideUrl: 'http://127.0.0.1:8700', name: null }],
   ['https://gateway.example/a', { host: 'gateway.example', port: 443, insideUrl: 'https://gateway.example:8700/a', name: 'gateway.example' }],
-])('inside a sandbox the gateway %s keeps its name and path, on the sandbox\'s own loopback', (url, door) => {
+])('inside a sandbox the gateway %s keeps its name and path, on the sandbox’s own loopback', (url, door) => {
   expect(gatewayDoor(url)).toMatchObject(door);
 });
 
@@ -165,7 +165,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     expect(stdout).toBe(host);
   });
 
-  test("an agent's OpenAI client streams: each part arrives before the next is sent", async () => {
+  test('an agent’s OpenAI client streams: each part arrives before the next is sent', async () => {
     const sandbox = await fresh();
     let goOn = (): void => {};
     const { url } = await gatewayOf(async (request, response) => {

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Pace } from './pace.ts';
 
-test('a burst passes at once, what follows waits its turn, and a pause earns a new burst', () => {
+test('a burst passes at once, later calls are spaced out, and idle time allows a new burst', () => {
   const pace = new Pace(10, 3);
   expect([0, 0, 0, 0, 0].map((now) => pace.delay(now))).toEqual([0, 0, 0, 100, 200]);
   expect(pace.delay(150)).toBe(150);

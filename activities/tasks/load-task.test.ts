@@ -22,7 +22,7 @@ async function write(name: string, files: Record<string, string | null>): Promis
   return join(folder, name);
 }
 
-test("Harbor's defaults and keys are not kept", async () => {
+test('a task has Harbor’s keys and defaults', async () => {
   const toml = `
 version = "1.0"
 [task]
@@ -61,7 +61,7 @@ test.each([
   ],
   ['a negative limit', { 'task.toml': '[environment]\nmemory_mb = -1' }, /task\.toml: environment\.memory_mb/],
   ['a section that is none', { 'task.toml': 'verifier = 3' }, /task\.toml: verifier: .*expected object/],
-])('%s is accepted', async (_, files, message) => {
+])('a task with %s is refused with the file and the key', async (_, files, message) => {
   const bad = await write('bad', files);
   await expect(loadTask(bad)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(message) });
   await expect(listTasks([folder])).rejects.toThrow(message);
@@ -75,14 +75,14 @@ test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment
   await expect(loadTask(linked)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(/linked\/[a-z.]+.* leads out of the task/) });
 });
 
-test('a task may be a link, and may link to its own files', async () => {
+test('a task can be a link and can have links to its own files', async () => {
   const task = await write('task', { 'instruction.md': null, 'text.md': 'Linked.' });
   await symlink('text.md', join(task, 'instruction.md'));
   await symlink('task', join(folder, 'link'));
   expect(await loadTask(join(folder, 'link'))).toMatchObject({ name: 'task', folder: task, instruction: 'Linked.' });
 });
 
-test('a pipe instead of an instruction is refused, not waited for', async () => {
+test('a pipe in the place of the instruction is refused at once', async () => {
   const task = await write('piped', { 'instruction.md': null });
   execFileSync('mkfifo', [join(task, 'instruction.md')]);
   await expect(loadTask(task)).rejects.toThrow(/instruction\.md is not a regular file/);
@@ -99,7 +99,7 @@ test('a task that an agent wrote into its sandbox is refused, also after the san
   }
 });
 
-test('a folder of tasks comes unsorted, or a task twice', async () => {
+test('a folder of tasks is listed sorted and each task once', async () => {
   for (const name of ['b', 'c', 'a']) await write(name, {});
   await writeFile(join(folder, 'README.md'), '');
   const [a, b, c] = ['a', 'b', 'c'].map((name) => join(folder, name));
@@ -108,7 +108,7 @@ test('a folder of tasks comes unsorted, or a task twice', async () => {
   expect(await listTasks([])).toEqual([]);
 });
 
-test('a folder that is not there, or empty, counts as no tasks', async () => {
+test('a missing folder and an empty folder are refused', async () => {
   await expect(listTasks([join(folder, 'nowhere')])).rejects.toThrow(/no folder .*nowhere/);
   await expect(listTasks([folder])).rejects.toThrow(/neither a task nor a folder of tasks/);
 });

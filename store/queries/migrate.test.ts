@@ -97,7 +97,7 @@ test('a database of the first release with rows in every table is brought up to 
   ]);
 });
 
-test('tables made by an incompatible version are not changed, and the error says what to do', async () => {
+test('tables made by an incompatible version are left unchanged, and the error says what to do', async () => {
   const { db, url } = await firstRelease('before', (text) => text.replace('"forked_from" text,', ''), 1_795_000_000_000);
   await db.$client.query(`insert into runs (id, config) values ('old', '{}')`);
   await expect(migrate(url)).rejects.toMatchObject({ code: 'missing_prerequisite', message: expect.stringMatching(/migrations differ.*Export what you need.*TRIALGATE_HOME/) });

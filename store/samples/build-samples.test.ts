@@ -13,7 +13,7 @@ const call = (id: string, prompt: number[], completion: number[], policyVersions
 const plain = (calls: TrainableCall[]) =>
   buildSamples(calls).map(({ tokenIds, lossMask, callIds }) => ({ ids: [...tokenIds], mask: [...lossMask], calls: callIds.join('') }));
 
-test('a turn is trained twice because the next one repeats it in its prompt', () => {
+test('a turn that the next one repeats in its prompt is trained once, in one sample', () => {
   const [sample, ...rest] = buildSamples([call('a', [1, 2], [3, 4]), call('b', [1, 2, 3, 4, 9], [5], 1)]);
   expect(rest).toEqual([]);
   expect([...(sample?.tokenIds ?? [])]).toEqual([1, 2, 3, 4, 9, 5]);
@@ -24,29 +24,29 @@ test('a turn is trained twice because the next one repeats it in its prompt', ()
   expect(sample?.callIds).toEqual(['a', 'b']);
 });
 
-test('a prompt that drifted by one id is glued onto what it does not continue', () => {
+test('a prompt that drifted by one id begins a new sample', () => {
   expect(plain([call('a', [1, 2], [3, 4]), call('b', [1, 2, 3, 8, 9], [5])])).toEqual([
     { ids: [1, 2, 3, 4], mask: [0, 0, 1, 1], calls: 'a' },
     { ids: [1, 2, 3, 8, 9, 5], mask: [0, 0, 0, 0, 0, 1], calls: 'b' },
   ]);
 });
 
-test('a turn that two branches share is trained in both', () => {
+test('a turn that two branches share is trained in one of them', () => {
   expect(plain([call('a', [1], [2]), call('b', [1, 2, 7], [3]), call('c', [1, 2, 8], [4])])).toEqual([
     { ids: [1, 2, 7, 3], mask: [0, 1, 0, 1], calls: 'ab' },
     { ids: [1, 2, 8, 4], mask: [0, 0, 0, 1], calls: 'ac' },
   ]);
 });
 
-test('conversations that take turns are taken for forks of each other', () => {
+test('interleaved conversations give one sample each', () => {
   const samples = plain([call('a', [1], [2]), call('x', [5], [6]), call('b', [1, 2, 7], [3]), call('y', [5, 6, 7], [8])]);
   expect(samples.map((sample) => sample.calls)).toEqual(['ab', 'xy']);
 });
 
-test('the same prompt sampled twice gives one sample', () => {
+test('the same prompt sampled twice gives two samples', () => {
   expect(plain([call('a', [1], [2]), call('b', [1], [2])]).map(({ mask }) => mask)).toEqual([[0, 1], [0, 1]]);
 });
 
-test('weights that changed within a reply are taken for one version', () => {
+test('each token of a reply keeps the version that sampled it', () => {
   expect(buildSamples([call('a', [1], [2, 3, 4], [6, 6, 7])])[0]?.policyVersions).toEqual([null, 6, 6, 7]);
 });

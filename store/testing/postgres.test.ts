@@ -4,7 +4,7 @@ import { TestPostgres } from './postgres.ts';
 
 const store = useDatabase();
 
-test('a server whose port another took is silently the other', async () => {
+test('a test’s server whose port another server took refuses to start', async () => {
   const second = await TestPostgres.create();
   try {
     await second.stop();
