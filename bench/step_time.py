@@ -70,7 +70,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def measure_ours(model: str, folder: Path, steps: int, say: Say) -> None:
     import torch
-    from conftest import row, write_batch
+    from conftest import row, settings_with, write_batch
     from trialgate_gpu.batch import read_batch
     from trialgate_gpu.checkpoint import TrainerState
     from trialgate_gpu.device import tune_process
@@ -79,7 +79,6 @@ def measure_ours(model: str, folder: Path, steps: int, say: Say) -> None:
     from trialgate_gpu.policy import Policy
     from trialgate_gpu.prepare import prepare
     from trialgate_gpu.progress import Progress
-    from trialgate_gpu.settings import TrainerSettings
 
     tune_process(None)
     given = read(folder)
@@ -98,7 +97,7 @@ def measure_ours(model: str, folder: Path, steps: int, say: Say) -> None:
     path, sha256 = write_batch(folder, rows)
     policy = Policy(Path(model), torch.device("cpu"))
     state = TrainerState(policy, FlatAdamW(policy.master, policy.decayed()))
-    settings = TrainerSettings()
+    settings = settings_with()
     say({})
     for step in range(steps):
         wait_for_turn()

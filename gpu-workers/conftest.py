@@ -14,6 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from trialgate_gpu.load_base import load_base
 from trialgate_gpu.progress import Progress
+from trialgate_gpu.settings import TrainerSettings, parse_settings
 from trialgate_gpu.train_step import Trainer
 
 # Extra threads slow down models this small, above all on a machine that also does other work.
@@ -46,6 +47,40 @@ TURN_SCHEMA = pa.schema(
         ("companion_turn_rewards", pa.list_(TURN_REWARDS)),
     ]
 )
+
+
+# The trainer's settings of a run file that names none of them, as `activities/batch/trainer-settings.ts` sends them.
+OPTIM = {"lr": 3e-5, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0, "clip_grad": 1}
+SETTINGS = {
+    "optim": OPTIM,
+    "objective": "grpo",
+    "clip_ratio_low": None,
+    "clip_ratio_high": None,
+    "clip_ratio_c": 3,
+    "rollout_is": "token",
+    "rollout_is_threshold": 2,
+    "rollout_rs": None,
+    "rollout_rs_threshold": [0.5, 2],
+    "loss_agg_mode": None,
+    "loss_scale_factor": 512,
+    "head_dtype": "model",
+    "norm_adv_by_std_in_grpo": True,
+    "ppo_epochs": 1,
+    "ppo_mini_batch_size": None,
+    "reward_weights": {},
+    "max_skipped_steps": 2,
+    "keep_checkpoints": 2,
+    "seed": 0,
+}
+
+
+def request_settings(**changes: Any) -> dict[str, Any]:
+    """Returns the settings of a train step's request. `optim` changes single keys."""
+    return SETTINGS | changes | {"optim": OPTIM | changes.get("optim", {})}
+
+
+def settings_with(**changes: Any) -> TrainerSettings:
+    return parse_settings(request_settings(**changes))
 
 
 def row(prompt: list[int], reply: list[int], reward: float, group: str, trial: str, **changes: Any) -> dict[str, Any]:
@@ -130,7 +165,7 @@ class Run:
 
     def request(self, parent: str, rows: list[dict[str, Any]], version: int = 1, **settings: Any) -> dict[str, Any]:
         path, sha256 = write_batch(self.home / "batches", rows)
-        trainer = {"optim": {"lr": 1e-2}, "seed": 0, "keep_checkpoints": 2} | settings
+        trainer = request_settings(**({"optim": {"lr": 1e-2}} | settings))
         return {
             "run_id": "run",
             "version": version,

@@ -4,12 +4,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from conftest import row
+from conftest import row, settings_with
 
 from .advantages import advantages, companion_rewards, trial_rewards
 from .batch import Sample
 from .errors import GpuWorkerError
-from .settings import TrainerSettings
 
 
 def sample(reward, group="g", trial="t", tokens=2, companions=(), turns=None, of_turns=None, others=(), **rewards):
@@ -25,7 +24,7 @@ def sample(reward, group="g", trial="t", tokens=2, companions=(), turns=None, of
 
 
 def by_token(samples, norm_by_std=True, weights=None, objective="grpo"):
-    settings = TrainerSettings(objective=objective, norm_adv_by_std_in_grpo=norm_by_std, reward_weights=weights)
+    settings = settings_with(objective=objective, norm_adv_by_std_in_grpo=norm_by_std, reward_weights=weights or {})
     return advantages(samples, trial_rewards(samples, weights), companion_rewards(samples, weights), settings)
 
 

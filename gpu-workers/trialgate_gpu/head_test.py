@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch.nn.functional import linear
 
+from conftest import settings_with
+
 from .errors import GpuWorkerError
 from .head import Float32Head, HeadGradient, backward_through_head, token_logprobs
 from .pack import chain, make_packs
-from .settings import parse_settings
 
 NODES, WIDTH, VOCABULARY = 24, 64, 300
 
@@ -54,7 +55,7 @@ def test_a_float32_head_gives_the_gradient_of_those_log_probabilities(made):
 
 
 def test_a_step_with_a_float32_head_has_another_key_than_one_without():
-    plain, exact = (parse_settings(given).identity() for given in ({}, {"head_dtype": "float32"}))
+    plain, exact = (settings_with(**changes).identity() for changes in ({}, {"head_dtype": "float32"}))
     assert plain != exact
     with pytest.raises(GpuWorkerError, match="head_dtype is 'float16'"):
-        parse_settings({"head_dtype": "float16"})
+        settings_with(head_dtype="float16")

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from conftest import row, two_groups, write_batch
+from conftest import OPTIM, SETTINGS, request_settings, row, settings_with, two_groups, write_batch
 
 from .batch import read_batch
 from .errors import GpuWorkerError
 from .optimize import mini_batches
 from .prepare import prepare
 from .progress import Progress
-from .settings import TrainerSettings, parse_settings
+from .settings import parse_settings
 
 
 def forked_rows(forks):
@@ -20,7 +20,7 @@ def forked_rows(forks):
 
 
 def batches_of(tmp_path, rows, size, seed=(0, 0, 0)):
-    settings = TrainerSettings(ppo_mini_batch_size=size)
+    settings = settings_with(ppo_mini_batch_size=size)
     samples = read_batch(*write_batch(tmp_path, rows), 0)
     made = mini_batches(prepare(samples, settings, 0), settings, list(seed))
     assert sorted(np.concatenate(made)) == list(range(len(rows)))
@@ -80,13 +80,22 @@ def test_companions_give_a_baseline_when_only_one_trial_of_a_group_can_be_traine
 )
 def test_a_setting_with_an_impossible_value_is_refused_by_name(given, match):
     with pytest.raises(GpuWorkerError, match=match) as caught:
-        parse_settings(given)
+        settings_with(**given)
+    assert caught.value.kind == "BadSettings"
+
+
+@pytest.mark.parametrize("key", [*SETTINGS, *(f"optim.{name}" for name in OPTIM)])
+def test_a_request_without_one_of_the_run_files_settings_is_refused_by_its_name(key):
+    request = request_settings()
+    name = key.removeprefix("optim.")
+    del (request if name == key else request["optim"])[name]
+    with pytest.raises(GpuWorkerError, match=f"lacks key '{name}'") as caught:
+        parse_settings(request)
     assert caught.value.kind == "BadSettings"
 
 
 def test_settings_that_a_run_file_leaves_open_have_the_values_of_the_objectives_paper():
-    open_settings = {"clip_ratio_low": None, "clip_ratio_high": None, "loss_agg_mode": None}
-    gspo = parse_settings({"objective": "gspo", **open_settings})
+    gspo, grpo = settings_with(objective="gspo"), settings_with()
     assert (gspo.clip_ratio_low, gspo.clip_ratio_high, gspo.loss_agg_mode) == (3e-4, 4e-4, "seq-mean-token-mean")
-    assert parse_settings(open_settings) == parse_settings({}) == TrainerSettings()
-    assert parse_settings({"objective": "cispo", "clip_ratio_high": 1}).clip_ratio_high == 1
+    assert (grpo.clip_ratio_low, grpo.clip_ratio_high, grpo.loss_agg_mode) == (0.2, 0.2, "token-mean")
+    assert settings_with(objective="cispo", clip_ratio_high=1).clip_ratio_high == 1

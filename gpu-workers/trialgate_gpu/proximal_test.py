@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conftest import two_groups, write_batch
+from conftest import settings_with, two_groups, write_batch
 
 from .batch import read_batch
 from .errors import GpuWorkerError
@@ -17,12 +17,11 @@ from .prefix import Prefixes
 from .prepare import prepare
 from .progress import Progress
 from .proximal import Proximal
-from .settings import TrainerSettings, parse_settings
 from .token_shares import token_shares
 from .train_step_test import fresh
 
 PACK_TOKENS = 64
-TRAINER = TrainerSettings()
+TRAINER = settings_with()
 
 
 def noise(shape, scale):
@@ -62,7 +61,7 @@ def step(lineage, rows, **settings):
 
 
 def test_the_gradient_of_the_decoupled_loss_equals_autograds(tiny_model, tmp_path):
-    settings = TrainerSettings(rollout_is_threshold=1.5)
+    settings = settings_with(rollout_is_threshold=1.5)
     policy = Policy(tiny_model, torch.device("cpu"))
     policy.model.float()
     prepared = prepared_from(tmp_path, resampled(tmp_path, two_groups(), tiny_model, 0), 3, settings)
@@ -199,11 +198,11 @@ def test_tokens_of_a_version_after_the_parent_are_refused_and_leave_no_files(mak
 @pytest.mark.parametrize("threshold", [0.5, 0, float("nan"), float("inf"), "two"])
 def test_a_rollout_is_threshold_below_1_or_not_finite_is_refused_by_name(threshold):
     with pytest.raises(GpuWorkerError, match="rollout_is_threshold"):
-        parse_settings({"rollout_is_threshold": threshold})
+        settings_with(rollout_is_threshold=threshold)
 
 
 def test_the_rollout_is_threshold_is_part_of_a_steps_key():
-    assert parse_settings({"rollout_is_threshold": 3}).identity() != parse_settings({}).identity()
+    assert settings_with(rollout_is_threshold=3).identity() != settings_with().identity()
 
 
 @pytest.mark.parametrize("rollout_logprob", [-8.0, -14.0, -24.0, -1e9, 0.0])

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from conftest import row, write_batch
+from conftest import row, settings_with, write_batch
 
 from .batch import read_batch
 from .checkpoint import TrainerState
@@ -19,7 +19,6 @@ from .pack import make_packs
 from .policy import Policy
 from .prepare import prepare
 from .progress import Progress
-from .settings import parse_settings
 
 OBJECTIVES = ("grpo", "gspo", "cispo", "rloo")
 MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm")
@@ -124,9 +123,15 @@ def plain_loss(model, samples, advantages, starts, members, settings):
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_loss_and_gradient_of_every_update_equal_plain_pytorch(start, monkeypatch, case):
     objective, mode, updates, corrections = case
-    settings = parse_settings(
-        {"objective": objective, "loss_agg_mode": mode, "loss_scale_factor": 20, "optim": {"lr": 3e-3}}
-        | {"clip_ratio_low": 0.05, "clip_ratio_high": 0.08, **updates, **corrections}
+    settings = settings_with(
+        objective=objective,
+        loss_agg_mode=mode,
+        loss_scale_factor=20,
+        optim={"lr": 3e-3},
+        clip_ratio_low=0.05,
+        clip_ratio_high=0.08,
+        **updates,
+        **corrections,
     )
     policy, model, samples = start
     plain = copy.deepcopy(model)

@@ -1,9 +1,10 @@
 import pytest
 import torch
 
+from conftest import settings_with
+
 from .objectives.objective import Tokens
 from .rollout_correction import correction, correction_metrics, importance_weight
-from .settings import TrainerSettings
 
 SEQUENCE = torch.tensor([0, 0, 1, 1])
 START = torch.tensor([-1.0, -1.0, -2.0, -2.0])
@@ -11,14 +12,14 @@ START = torch.tensor([-1.0, -1.0, -2.0, -2.0])
 
 def of(differences, **settings):
     tokens = Tokens(torch.ones(4), START, SEQUENCE)
-    return correction(tokens, START - torch.tensor(differences).log(), TrainerSettings(**settings))
+    return correction(tokens, START - torch.tensor(differences).log(), settings_with(**settings))
 
 
 def test_the_importance_weight_is_truncated_above_and_exactly_1_where_nothing_differs():
     rollout_logprobs = torch.tensor([-1.0, -3.0, -1.0, -3e38, 3e38])
     start = torch.tensor([-1.0, -1.0, -3.0, -1.0, -1.0])
     tokens = Tokens(torch.ones(5), start, torch.arange(5))
-    found = importance_weight(tokens, rollout_logprobs, TrainerSettings())
+    found = importance_weight(tokens, rollout_logprobs, settings_with())
     assert found[0] == 1 and found[1] == found[3] == 2
     torch.testing.assert_close(found[[2, 4]], torch.tensor([-2.0, -20.0]).exp())
 
@@ -43,7 +44,7 @@ def test_ratios_are_truncated_and_masked_as_the_settings_say(settings, expected)
 def test_the_measured_gap_includes_tokens_that_a_mask_leaves_out():
     tokens = Tokens(torch.zeros(4), START, SEQUENCE)
     rollout_logprobs = START - torch.tensor([1.0, 1.0, 0.25, 8.0]).log()
-    found = correction_metrics(tokens, rollout_logprobs, TrainerSettings(rollout_rs="token_k1"))
+    found = correction_metrics(tokens, rollout_logprobs, settings_with(rollout_rs="token_k1"))
     assert found["rollout_corr/rollout_is_ratio_fraction_high"] == 0.25
     assert found["rollout_corr/rollout_is_ratio_fraction_low"] == 0.25
     assert found["rollout_corr/rollout_rs_masked_fraction"] == 0.5

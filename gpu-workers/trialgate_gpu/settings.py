@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
 from .errors import GpuWorkerError
@@ -17,43 +17,45 @@ ROLLOUT_RS = (None, "token_k1", "seq_mean_k1")
 
 @dataclass(frozen=True)
 class Optim:
-    lr: float = 3e-5
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    clip_grad: float = 1.0
+    lr: float
+    betas: tuple[float, float]
+    eps: float
+    weight_decay: float
+    clip_grad: float
 
 
 @dataclass(frozen=True)
 class TrainerSettings:
     """`ppo_mini_batch_size` counts trials and is null for the whole batch.
 
+    Defaults are those of the run file (`activities/batch/trainer-settings.ts`), which sends every setting.
     `loss_scale_factor` is Dr. GRPO's constant, in tokens a trial. At most `max_skipped_steps` steps in a row may make
     no update because a number was not finite. The other settings are explained where they are used (`objectives/`,
     `rollout_correction.py`, `teacher.py`, `policy.py`).
     """
 
-    optim: Optim = field(default_factory=Optim)
-    objective: str = "grpo"
-    clip_ratio_low: float = 0.2
-    clip_ratio_high: float = 0.2
-    clip_ratio_c: float = 3.0
-    rollout_is: str = "token"
-    rollout_is_threshold: float = 2.0
-    rollout_rs: str | None = None
-    rollout_rs_threshold: tuple[float, float] = (0.5, 2.0)
-    norm_adv_by_std_in_grpo: bool = True
-    loss_agg_mode: str = "token-mean"
-    loss_scale_factor: float | None = None
-    head_dtype: str = "model"
-    ppo_epochs: int = 1
-    ppo_mini_batch_size: int | None = None
+    optim: Optim
+    objective: str
+    clip_ratio_low: float
+    clip_ratio_high: float
+    clip_ratio_c: float
+    rollout_is: str
+    rollout_is_threshold: float
+    rollout_rs: str | None
+    rollout_rs_threshold: tuple[float, float]
+    norm_adv_by_std_in_grpo: bool
+    loss_agg_mode: str
+    loss_scale_factor: float
+    head_dtype: str
+    ppo_epochs: int
+    ppo_mini_batch_size: int | None
+    reward_weights: dict[str, float]
+    keep_checkpoints: int
+    max_skipped_steps: int
+    seed: int
+    # Only a run with a teacher has these.
     distillation_loss_coef: float = 0.0
     loss_max_clamp: float = 10.0
-    reward_weights: dict[str, float] | None = None
-    keep_checkpoints: int = 2
-    max_skipped_steps: int = 2
-    seed: int = 0
 
     def identity(self) -> dict[str, Any]:
         """Returns the settings that influence the weights. They are part of a step's key."""
@@ -64,25 +66,27 @@ class TrainerSettings:
         return shaping
 
 
-def _known(cls: type, given: dict[str, Any], where: str) -> dict[str, Any]:
+def _require_keys(cls: type, given: dict[str, Any], where: str) -> None:
     known = {f.name for f in fields(cls)}
     if unknown := sorted(set(given) - known):
         raise GpuWorkerError("BadSettings", f"{where} has unknown key {unknown[0]!r}; it may have {sorted(known)}")
-    return given
+    required = {f.name for f in fields(cls) if f.default is MISSING}
+    if missing := sorted(required - set(given)):
+        what = f"{where} lacks key {missing[0]!r}, so the activity worker is of another release than this GPU worker"
+        raise GpuWorkerError("BadSettings", f"{what}: start both from the same release")
 
 
 def parse_settings(given: dict[str, Any]) -> TrainerSettings:
     """Parses the settings; null means the value of the objective's paper. Raises `BadSettings` with the key."""
-    optim = dict(_known(Optim, given.get("optim") or {}, "trainer.optim"))
-    if "betas" in optim:
-        optim["betas"] = tuple(float(b) for b in optim["betas"])
-    for key in ("lr", "eps", "weight_decay", "clip_grad"):
-        if key in optim:
-            optim[key] = float(optim[key])
-    objective = given.get("objective", "grpo")
+    _require_keys(TrainerSettings, given, "trainer")
+    _require_keys(Optim, given["optim"], "trainer.optim")
+    optim = {key: value if key == "betas" else float(value) for key, value in given["optim"].items()}
+    optim["betas"] = tuple(float(beta) for beta in optim["betas"])
+    objective = given["objective"]
     _one_of("objective", objective, tuple(OBJECTIVES))
-    chosen = {key: value for key, value in _known(TrainerSettings, given, "trainer").items() if value is not None}
-    settings = TrainerSettings(**{**OBJECTIVES[objective].defaults, **chosen, "optim": Optim(**optim)})
+    of_paper = OBJECTIVES[objective].defaults
+    chosen = {key: of_paper.get(key) if value is None else value for key, value in given.items()}
+    settings = TrainerSettings(**{**chosen, "optim": Optim(**optim)})
     _one_of("loss_agg_mode", settings.loss_agg_mode, LOSS_AGG_MODES)
     _one_of("rollout_is", settings.rollout_is, ROLLOUT_IS)
     _one_of("rollout_rs", settings.rollout_rs, ROLLOUT_RS)

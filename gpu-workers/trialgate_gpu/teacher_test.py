@@ -6,14 +6,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from conftest import row, two_groups, write_batch
+from conftest import row, settings_with, two_groups, write_batch
 
 from .advantages_test import sample
 from .batch import read_batch
 from .errors import GpuWorkerError
 from .prepare import prepare
 from .progress import Progress
-from .settings import parse_settings
 from .teacher import teacher_advantages
 
 
@@ -21,7 +20,7 @@ def taught(teacher, rollout_logprobs, **settings):
     made = sample(0.0, tokens=len(rollout_logprobs))
     logprobs = np.array([0.0, *rollout_logprobs], np.float32)
     given = replace(made, rollout_logprobs=logprobs, teacher_logprobs=np.array([np.nan, *teacher], np.float32))
-    return teacher_advantages(given, parse_settings({"distillation_loss_coef": 1.0} | settings)).tolist()
+    return teacher_advantages(given, settings_with(**{"distillation_loss_coef": 1.0} | settings)).tolist()
 
 
 def test_a_token_is_rewarded_by_the_clamped_log_ratio_of_teacher_to_policy():
@@ -31,15 +30,15 @@ def test_a_token_is_rewarded_by_the_clamped_log_ratio_of_teacher_to_policy():
 
 def test_a_token_that_the_teacher_was_not_asked_for_has_only_its_own_advantage():
     assert taught([np.nan, -1.0], [-2.0, -2.0]) == [0.0, 1.0]
-    assert teacher_advantages(sample(1.0), parse_settings({"distillation_loss_coef": 1.0})).tolist() == [0.0, 0.0]
+    assert teacher_advantages(sample(1.0), settings_with(distillation_loss_coef=1.0)).tolist() == [0.0, 0.0]
 
 
 def test_the_teacher_adds_to_the_reward_advantages_and_its_kl_is_measured(tmp_path):
     rows = [r | {"teacher_logprobs": [None if m == 0 else -3.0 for m in r["loss_mask"]]} for r in two_groups()]
     samples = read_batch(*write_batch(tmp_path, rows), 0)
     plain, taught = (
-        prepare(samples, parse_settings({}), 0),
-        prepare(samples, parse_settings({"distillation_loss_coef": 2.0}), 0),
+        prepare(samples, settings_with(), 0),
+        prepare(samples, settings_with(distillation_loss_coef=2.0), 0),
     )
     for a, b in zip(plain.chains, taught.chains, strict=True):
         np.testing.assert_allclose(b.advantages, a.advantages + 2.0)
@@ -55,8 +54,8 @@ def test_teacher_logprobs_for_other_tokens_are_refused(tmp_path):
 
 
 def test_a_step_without_a_teacher_has_a_key_without_the_teachers_settings():
-    assert "distillation_loss_coef" not in parse_settings({}).identity()
-    assert parse_settings({"distillation_loss_coef": 1}).identity()["loss_max_clamp"] == 10
+    assert "distillation_loss_coef" not in settings_with().identity()
+    assert settings_with(distillation_loss_coef=1).identity()["loss_max_clamp"] == 10
 
 
 def test_a_step_brings_the_policy_nearer_to_its_teacher_without_any_reward(make_run, trainer):

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from conftest import settings_with
+
 from ..advantages_test import sample
 from ..rollout_correction import correction
-from ..settings import parse_settings
 from ..token_shares import token_shares
 from . import OBJECTIVES
 from .objective import Tokens
@@ -32,8 +33,8 @@ SETTINGS = {
 
 @pytest.mark.parametrize("case", RECORDED["cases"], ids=lambda c: f"{c['loss_type']}-{c['delta']}-{c['correction']}")
 def test_loss_and_gradient_equal_those_of_trl(case):
-    settings = parse_settings(
-        SETTINGS[case["loss_type"]] | {"rollout_is": case["correction"], "clip_ratio_c": case["delta"] or 1e9}
+    settings = settings_with(
+        **SETTINGS[case["loss_type"]], rollout_is=case["correction"], clip_ratio_c=case["delta"] or 1e9
     )
     mask = INPUTS["mask"].bool()
     counts = mask.sum(1).tolist()
