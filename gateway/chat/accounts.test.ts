@@ -6,7 +6,7 @@ import { countersOf } from '../testing/counters-of.ts';
 
 const gateway = useGateway({ settings: { storeWaitMs: 20_000, holdMs: 300, idleMs: 2_000 } });
 
-/** Of which faults an agent sees an end all the same: of a plain reply, of a stream. */
+/** Faults after which an agent still sees the end of a plain reply, and of a stream. */
 const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {
   none: [true, true],
   no_ids: [true, true],
@@ -21,15 +21,15 @@ const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {
   cut: [false, false],
   hang: [false, false],
   not_json: [false, false],
-  // The last one: an engine that refuses is passed over for a while.
+  // This fault is last, because an engine that refuses gets no calls for a while.
   refuse: [false, false],
 };
 
 test('after a load with every fault the counters, the record, the engine’s log and what agents saw agree', async () => {
   const trial = await gateway.trial();
-  /** Each request's name, and whether its agent saw it end. */
+  /** The name of each request, and whether its agent saw it end. */
   const asked = new Map<string, boolean>();
-  /** The requests' names by the digest of the request, because the record of a request that the engine refused keeps little more. */
+  /** The names of requests by their digest, because the record of a request that the engine refused has little else. */
   const names = new Map<string, string>();
   const ask = async (user: string, stream: boolean, signal?: AbortSignal): Promise<void> => {
     asked.set(user, false);

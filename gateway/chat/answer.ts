@@ -10,21 +10,21 @@ import { compactLogprobs } from './compact-logprobs.ts';
 import { badReply, EngineFailed, rejection } from './rejection.ts';
 import { TokenChunk, type Chunk } from './token-chunk.ts';
 
-/** An engine's reply under way, whichever of its routes was asked: a completion, or its chunks, with ids and log-probabilities. */
+/** An engine's reply under way, from any of its routes: a whole completion or its chunks, with ids and log-probabilities. */
 export type Answer = {
   whole: () => Promise<JsonObject>;
-  /** Those that came at once are handed on at once. */
+  /** Yields chunks that arrived together as one list. */
   chunks: () => AsyncIterable<Chunk[]>;
 };
 
-/** Sends one request of a call to its engine. Rejects with the engine's own refusal unless that answers 200. */
+/** Sends one request of a call to its engine. Rejects with the engine's own refusal unless the status is 200. */
 export async function post(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<EngineReply> {
   const reply = await call.patient(connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }));
   if (reply.status !== 200) throw await rejection(call, reply);
   return reply;
 }
 
-/** What an engine's completion routes answer. */
+/** Reads the answer of an engine's completion routes. */
 export function ordinaryAnswer(call: Call, reply: EngineReply): Answer {
   return { whole: () => compactOf(call, reply), chunks: () => chunksOf(call, reply) };
 }
@@ -33,7 +33,7 @@ export async function wholeOf(call: Call, reply: EngineReply): Promise<JsonObjec
   return parseReply(await call.readText(reply.body));
 }
 
-/** For the record alone, numbers say all that log-probabilities have to. */
+/** Log-probabilities that only the record needs are read as plain numbers. */
 export async function compactOf(call: Call, reply: EngineReply): Promise<JsonObject> {
   const text = await call.readText(reply.body);
   return parseReply(call.request.wants.logprobs ? text : compactLogprobs(text));
@@ -45,7 +45,7 @@ function parseReply(text: string): JsonObject {
   return body;
 }
 
-/** Its events' objects, whatever the boundaries of what the network brings: within a character, a line, an event. */
+/** Yields the objects of the reply's events. The network's parts may end within a character, a line or an event. */
 export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<Chunk[]> {
   if (!reply.contentType.startsWith('text/event-stream')) throw badReply(`is ${reply.contentType || 'untyped'}, not a stream`);
   let chunks: Chunk[] = [];

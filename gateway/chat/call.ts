@@ -23,12 +23,12 @@ import { EngineFailed } from './rejection.ts';
 import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
 
-/** `size`: the bytes of the request's body. `client`: the `User-Agent` that the client sent. */
+/** `size` is the body's number of bytes, `client` the client's `User-Agent`. */
 export type PlacedRequest = ModelRequest & { size: number; client: string | null; outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
 
 type Recorded = Pick<Ended, 'ending' | 'status' | 'httpStatus'> & Partial<Ended>;
 
-/** One request to the model: its abort signal, its idle timer, and the one record that it ends in. */
+/** One request to the model, with its abort signal, its idle timer and the single record in which it ends. */
 export class Call {
   readonly id: string;
   readonly trial: TrialNow;
@@ -36,15 +36,15 @@ export class Call {
   /** The request's fields with the run's sampling in force. */
   readonly sampled: Record<string, unknown>;
   readonly #reservation: Reservation | null;
-  /** The settings of `sampled` as the engine received them. They differ from `sampled` when the engine returns sampling masks. */
+  /** The settings of `sampled` as the engine receives them. They differ when the engine returns sampling masks. */
   inForce: Record<string, unknown>;
-  /** The tool calls that the engine holds to their schema. When that is unknown, only the calls of strict tools are assumed to be held. */
+  /** Which tool calls the engine holds to their schema. While that is unknown, only those of strict tools are assumed to be held. */
   bindsTools: BindsTools = 'strict';
   lease: Lease | null = null;
-  /** What is known of the reply so far: it goes into the record, however the call ends. */
+  /** Returns what is known of the reply so far. It is recorded however the call ends. */
   ending: () => Ending = () => NOTHING;
   firstTokenAt: Date | null = null;
-  /** Why its trial's time was up before its reply was whole. */
+  /** Why the trial's time ran out before the reply was whole. */
   spent: Failure | null = null;
   /** Called once, when nothing more will happen. */
   onEnd: (as: CallRecord['status']) => void = () => {};
@@ -77,7 +77,7 @@ export class Call {
     this.#controller.abort(why);
   }
 
-  /** Lets the engine go. What came until then is a reply that ends by its length. */
+  /** Aborts the engine's request because time is up. What came until then is a reply that ends by its length. */
   runOut(why: Failure): void {
     if (this.#isWhole || this.signal.aborted) return;
     this.spent = why;
@@ -92,12 +92,12 @@ export class Call {
     this.#unfollow = () => agent.removeEventListener('abort', gone);
   }
 
-  /** Waits for the engine: for hours, if that is alive and this is not the rest of a stream. */
+  /** Awaits the engine, for hours if it is alive and this is not the rest of a stream. */
   patient<T>(answer: Promise<T>): Promise<T> {
     return this.#idle.while(answer);
   }
 
-  /** What a stream brings next. From its first bytes on it must not be silent for long. */
+  /** Returns the next part of a stream. After its first bytes it must not be silent for long. */
   async next(bytes: AsyncIterator<Uint8Array>): Promise<Uint8Array | null> {
     const { done, value } = await this.#idle.while(bytes.next());
     this.#isStreaming = true;
@@ -114,7 +114,7 @@ export class Call {
     this.abort(engineSilent(idleMs));
   }
 
-  /** The failure behind an error: an abort's own reason, and for everything that the engine's connection throws a cut. */
+  /** Returns the failure behind an error: an abort's own reason, or `engine_cut` for any error of the engine's connection. */
   failureOf(error: unknown): Failure {
     const { reason } = this.signal;
     if (reason instanceof Failure && !(reason === this.spent && error instanceof Failure)) return reason;
@@ -125,7 +125,7 @@ export class Call {
       : failure;
   }
 
-  /** The engine alone knows how long a prompt is: a reply to one that is too long is not handed out. */
+  /** Throws when the prompt is too long. Only the engine knows its length, so the reply is dropped. */
   checkPrompt(prompt: readonly number[] | null): void {
     const limit = this.trial.budgets.prompt_tokens;
     if (limit === undefined || prompt === null || prompt.length <= limit) return;
@@ -133,7 +133,7 @@ export class Call {
     throw new Failure(400, 'context_length_exceeded', message, { retryable: false });
   }
 
-  /** Commits a reply that is whole. Throws, with the call recorded as failed where it can be, when the agent must not see its end. */
+  /** Commits a whole reply. Throws when the agent must not see its end; the call is then recorded as failed if possible. */
   async complete(): Promise<void> {
     this.#isWhole = true;
     const ending = this.ending();
@@ -152,9 +152,9 @@ export class Call {
     if (refused) throw refused;
   }
 
-  /** Records a call that came to nothing. What could not be recorded is logged: no agent saw it end. */
+  /** Records a call that failed. If that is impossible it is logged; no agent saw its end. */
   async fail(failure: Failure): Promise<void> {
-    // Whether an agent that left meanwhile saw its end or not: a call that is being committed ends as that says.
+    // If the agent leaves during a commit, the commit decides how the call ends.
     if (this.#committing && (await this.#committing.then(() => true, () => false))) return;
     if (this.#settled) return;
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
@@ -167,25 +167,25 @@ export class Call {
       (refused) => refused && this.#deps.log(`call ${this.id} ended ${status} and is not recorded: ${refused.message}`),
       (error: unknown) => this.#deps.log(`call ${this.id} of trial ${this.trial.id} ended ${status}, unrecorded: ${String(error)}`),
     );
-    // The agent has waited for the database long enough to hear this.
+    // When the database is away the agent has waited long enough and gets its error at once.
     if (failure.code !== 'store_unavailable') await recorded;
   }
 
-  /** Ends a call of which its agent sees nothing of an engine's: `reply` reaches it once this is recorded, as failed for `why`. */
+  /** Ends a call whose agent gets `reply` instead of an engine's. It gets it once the call is recorded as failed for `why`. */
   async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
     const recording = this.#recordLast({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why), fault: faultOf(why), fillsBytes: why instanceof BytesUsedUp });
     const refused = await recording.finally(() => this.#end('failed'));
     if (refused) throw refused;
   }
 
-  /** Ends a call whose record already says enough. */
+  /** Ends a call that needs no record of its own, because an earlier one says enough. */
   drop(): void {
     this.#end('failed');
   }
 
   /**
-   * Returns the reason for which the record was refused. The attempt has ended; or this process had no contact with the store for so
-   * long that another call has taken this call's reservation; or the trial has stored as many bytes as it may.
+   * Returns why the record was refused: the attempt has ended, another call took the reservation while this process had no contact with the
+   * store, or the trial has stored as many bytes as it may.
    */
   async #whyRefused(): Promise<Failure> {
     const { id, attempt } = this.trial;
@@ -195,7 +195,10 @@ export class Call {
     return new BytesUsedUp(now);
   }
 
-  /** An error in the middle of a reply cannot be tested by asking again. When the engine is healthy, the request is at fault. */
+  /**
+   * Returns who caused the failure. An error in the middle of a reply cannot be tested by asking again, so a healthy engine means that the
+   * request is at fault.
+   */
   async #faultOf(failure: Failure): Promise<Fault> {
     if (failure.code === 'engine_timeout' && this.#wereOthersAnswered()) return 'request';
     const isUndecided = failure instanceof EngineFailed && failure.isAnswer && failure.fault === null;
@@ -204,8 +207,8 @@ export class Call {
   }
 
   /**
-   * Returns whether the silent engine completed another call meanwhile. If so, only this request is silent, for example by its grammar. The first
-   * half of the silence does not count: an engine that stops may have completed a call shortly after this call's last token.
+   * True when the silent engine completed another call meanwhile. Then only this request is silent, for example by its grammar. The first
+   * half of the silence does not count, because an engine that stops may have completed a call shortly after this call's last token.
    */
   #wereOthersAnswered(): boolean {
     return this.lease !== null && Date.now() - this.lease.replica.answeredAt < this.#deps.settings.idleMs / 2;
@@ -218,13 +221,13 @@ export class Call {
     this.#deps.counters[as] += 1;
     this.#unfollow();
     this.#idle.stop();
-    // What is still under way to the engine is of no use any more; a reply that is whole was read to its end.
+    // Stop what is still under way to the engine. A whole reply was read to its end.
     if (as !== 'completed') this.#controller.abort(OVER);
     this.lease?.leave();
     this.onEnd(as);
   }
 
-  /** Whether weights of something else than the trial's run sampled any of it. */
+  /** True when weights of anything but the trial's run sampled a part of it. */
   #isForeign({ choices }: Ending): boolean {
     const { runId } = this.trial;
     if (runId === null || (this.lease && isAdapter(this.lease))) return false;
@@ -237,13 +240,13 @@ export class Call {
     return choices.some(({ finishReason, completion }) => finishReason === 'length' && (completion?.length ?? 0) >= share) ? cut : null;
   }
 
-  /** A trial without a run takes whatever the engine serves. */
+  /** Returns whether the engine still has the weights of the call. A trial without a run accepts any weights. */
   async #standing(): Promise<'same' | 'published' | 'foreign'> {
     if (!this.lease || this.trial.runId === null) return 'same';
     return this.#deps.engines.settle(this.lease);
   }
 
-  /** What it has reserved is given back with its record, or where nothing records it any more. */
+  /** Records the end of a call. If that fails, releases its reservation, which the record would have settled. */
   async #recordLast(end: Recorded): Promise<Failure | null> {
     try {
       return await this.#record(end);
@@ -259,7 +262,7 @@ export class Call {
     return verdict;
   }
 
-  /** Returns null once the call is recorded; otherwise the reason for which the record was refused. */
+  /** Returns null once the call is recorded, else the reason for which the record was refused. */
   #record(end: Recorded): Promise<Failure | null> {
     const recording = this.#recordOrSayWhy(end);
     this.#deps.recorder.keep(recording);
@@ -284,7 +287,7 @@ export class Call {
         return null;
       }
       const why = await this.#whyRefused();
-      // Without this record, the agent could sample uncounted tokens again and again.
+      // Without this record an agent could sample uncounted tokens again and again.
       if (why instanceof BytesUsedUp && !end.fillsBytes) await this.#record({ ending: NOTHING, status: 'failed', httpStatus: why.status, reason: reasonOf(why), fault: faultOf(why), fillsBytes: true });
       return why;
     } catch (error) {
@@ -294,7 +297,7 @@ export class Call {
   }
 }
 
-/** No error of a call's: with a stack for each call it would cost more than the rest of its end. */
+/** A shared value, because an error with a stack for each call would cost more than the rest of its end. */
 const OVER = new Error('the call is over');
 
 const reasonOf = ({ code, message }: Failure): string => `${code}: ${message}`.slice(0, 2000);

@@ -4,9 +4,9 @@ const OPENING = '"logprobs":{"content":[';
 const ENTRY = new RegExp(entry(`(${NUMBER})`), 'y');
 
 /**
- * A reply's JSON with each list of log-probabilities as a list of numbers, the form that text completions have: an object for
- * each token is most of what parsing a reply costs. A list in any other form stays as it is. (Within a string every quote is
- * escaped, so the opening is never a part of what was said.)
+ * Returns a reply's JSON with each list of log-probabilities as a list of numbers, the form of text completions, because an object for each
+ * token is most of the cost of parsing a reply. A list in any other form stays. Every quote within a string is escaped, so the opening
+ * never matches inside of a text.
  */
 export function compactLogprobs(json: string): string {
   let compact = '';

@@ -1,10 +1,10 @@
 import { stringifyExact } from '../../store/exact-json.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
-/** The tool calls that an engine holds to their schema by a grammar, even when the model may call no tool (vLLM's structural tags). */
+/** Which tool calls an engine holds to their schema by a grammar, even if the model may call no tool (vLLM's structural tags). */
 export type BindsTools = 'never' | 'strict' | 'always';
 
-/** vLLM's own fields for a grammar, and the words that tell a model the same. */
+/** vLLM's own fields for a grammar, with the words that tell a model the same. */
 const GRAMMARS = new Map<string, (value: unknown) => string>([
   ['structured_outputs', (value) => (isObject(value) ? Object.entries(value).flatMap(([kind, form]) => (isSet(form) ? FORMS.get(kind)?.(form) : null) ?? []).join(' ') : '')],
   ['guided_json', asSchema],
@@ -22,7 +22,7 @@ const FORMS = new Map<string, (value: unknown) => string>([
   ['structural_tag', asGrammar],
 ]);
 
-/** The fields of a chat request that force the form of the reply. The engine then excludes tokens while it samples. */
+/** Returns the fields of a chat request that force the form of the reply. The engine then excludes tokens while it samples. */
 export function constraintsOf(body: JsonObject, bindsTools: BindsTools): string[] {
   const found = [...GRAMMARS.keys()].filter((field) => isSet(body[field]));
   if (isForced(body.tool_choice)) found.push('tool_choice');
@@ -31,12 +31,12 @@ export function constraintsOf(body: JsonObject, bindsTools: BindsTools): string[
   return found;
 }
 
-/** Only a chat can receive an instruction in words. */
+/** True when the constraints can become a hint. Only a chat can receive an instruction in words. */
 export const canRelax = ({ messages }: JsonObject): boolean => Array.isArray(messages) && messages.length > 0;
 
 /**
- * Returns the request without these fields, and with a hint at the end of its prompt instead. The hint asks the model for the form, and the
- * engine samples from all tokens. Tools stay, so that the engine still parses tool calls from the text.
+ * Returns the request without these fields and with a hint at the end of its prompt. The hint asks the model for the form, and the engine
+ * samples from all tokens. Tools stay, so that the engine still parses tool calls.
  */
 export function relaxed(body: JsonObject): JsonObject {
   const constraints = constraintsOf(body, 'strict');
@@ -96,7 +96,7 @@ const asText = (value: unknown): string => (typeof value === 'string' ? value : 
 
 /**
  * Adds the hint to the end of the last message, so that everything before it stays the prompt of an earlier turn and continues by its ids.
- * Leaves a reply that the model must continue unchanged.
+ * A reply that the model must continue stays unchanged.
  */
 function withHint({ messages, continue_final_message: goesOn }: JsonObject, hint: string): unknown[] {
   const all: unknown[] = Array.isArray(messages) ? messages : [];
@@ -125,7 +125,7 @@ function isBound({ tools, tool_choice: choice }: JsonObject, bindsTools: BindsTo
   return bindsTools === 'always' || tools.some((tool) => isObject(tool) && isObject(tool.function) && tool.function.strict === true);
 }
 
-/** Returns whether a field of a request asks for anything. */
+/** True when a field of a request asks for anything. */
 export function isSet(value: unknown): boolean {
   if (Array.isArray(value)) return value.length > 0;
   if (isObject(value)) return Object.keys(value).length > 0;

@@ -14,10 +14,10 @@ import { boundedForMask } from './sampling.ts';
 import type { Chunk } from './token-chunk.ts';
 
 /**
- * Gives the call to a replica, and returns when its reply is there, or a stream's first chunks are. Until then nothing of the call
- * was seen, and another may have it: one that is lost is passed over for a moment, one that answered with a 5xx is not asked again,
- * and its answer stands if there is no other. One such answer alone does not show whether the request or the engine caused it: when
- * no other engine is left, the same one is asked a second time. When healthy engines answer so twice, the request is at fault.
+ * Sends the call to a replica and returns once its reply, or a stream's first chunks, are there. Until then the agent has seen nothing, so
+ * another replica may take the call: a lost one is skipped for a while, and one that answered 5xx is not asked again; its answer stands if
+ * there is no other. A single such answer does not show whether the request or the engine is at fault, so when no other engine is left the
+ * same one is asked once more. When healthy engines answer 5xx twice, the request is at fault.
  */
 export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
   const { holdMs } = deps.settings;
@@ -62,7 +62,7 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   const { replica, label, model } = lease;
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
-  // The gateway waits for an engine that answers slowly. An engine whose id routes fail may still answer on its ordinary route.
+  // The gateway waits for slow engines. If an engine's routes for ids fail, its ordinary route may still answer.
   const traits = deps.settings.tokenIn ? await unlessAborted(replica.traits(model).catch(() => null), call.signal) : null;
   call.bindsTools = traits?.bindsTools ?? 'strict';
   call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;
@@ -73,7 +73,10 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   return (await answerByIds(call, replica, traits, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 
-/** An iterator by hand: a generator around this one would cost each chunk of a stream some microtasks more. */
+/**
+ * Returns the answer once its first chunks are there. It wraps the iterator by hand, because a generator would cost each chunk of a stream
+ * some microtasks more.
+ */
 async function begun(answer: Answer): Promise<Answer> {
   const chunks = answer.chunks()[Symbol.asyncIterator]();
   let first: Promise<IteratorResult<Chunk[]>> | null = chunks.next();

@@ -3,16 +3,16 @@ import type { LabelSpan, Sampled } from './tokens.ts';
 
 /** One of a call's replies. */
 export type ChoiceEnding = Sampled & {
-  /** Null when the engine did not say which weights sampled which tokens. */
+  /** Null when the engine does not say which weights sampled which tokens. */
   versions: LabelSpan[] | null;
   finishReason: string | null;
 };
 
-/** What was learned of a call by the time it ended. */
+/** What is known of a call when it ends. */
 export type Ending = {
   prompt: number[] | null;
   choices: ChoiceEnding[];
-  /** The engine's own count of the tokens it sampled. */
+  /** The number of sampled tokens as the engine counted them. */
   counted: number | null;
   /** The reply as the agent gets it. */
   reply: JsonObject | null;
@@ -20,5 +20,5 @@ export type Ending = {
 
 export const NOTHING: Ending = { prompt: null, choices: [], counted: null, reply: null };
 
-/** The ids that the next call may go on from. */
+/** Returns the number of ids that were sampled in all choices. */
 export const sampledTokens = ({ choices }: Ending): number => choices.reduce((sum, { completion }) => sum + (completion?.length ?? 0), 0);

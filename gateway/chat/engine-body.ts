@@ -1,7 +1,7 @@
 import { isObject, type JsonObject } from '../json.ts';
 import type { ModelRequest } from './request.ts';
 
-/** What the engine is sent: the agent's request, with the run's sampling, and what must be recorded asked for. */
+/** Builds the engine's request: the agent's, with the run's sampling and with all that must be recorded. */
 export function engineBody(
   request: ModelRequest,
   sampled: JsonObject,
@@ -18,14 +18,14 @@ export function engineBody(
   };
 }
 
-/** Of each sampled token, and of as many others as the agent asks for. */
+/** Asks for the log-probability of each sampled token, and of as many alternatives as the agent asks for. */
 function logprobsOf({ route, wants }: ModelRequest, { logprobs, top_logprobs }: JsonObject): JsonObject {
   if (route === '/v1/completions') return { logprobs: typeof logprobs === 'number' ? logprobs : 0 };
   return { logprobs: true, top_logprobs: wants.logprobs ? (top_logprobs ?? 0) : 0 };
 }
 
 /**
- * vLLM takes at most 128 characters, and neither `@` nor `/`. An engine outside any run may have any text as its label, so all of it is
- * encoded; the version is at its end, which is kept. The canary has a salt of its own (`gpu-workers/trialgate_gpu/engine.py`).
+ * vLLM accepts at most 128 characters, without `@` and `/`. An engine outside any run may have any label, so all of it is encoded; the
+ * version is at its end, which is kept. The canary has its own salt (`gpu-workers/trialgate_gpu/engine.py`).
  */
 const cacheSalt = (label: string): string => encodeURIComponent(label).slice(-128);

@@ -1,4 +1,4 @@
-/** `mode`: the setting of a framework that sends a request field. `instead`: the setting whose calls are trained without the engine's mask. */
+/** `mode` is a framework's setting that sends a request field, `instead` the setting whose calls are trained without the engine's mask. */
 type Advice = { mode: string; instead: string };
 type Framework = { name: string; agent: RegExp; fields: Record<string, Advice> };
 
@@ -42,7 +42,7 @@ const ANY_FRAMEWORK: Record<string, Advice> = {
 };
 const OWN_FIELD: Advice = { mode: 'set by the agent itself', instead: 'a prompt that asks for the form' };
 
-/** Returns a text for people that names the framework's mode that sends these fields, and what the agent's author can do. */
+/** Returns advice for the agent's author: which mode of the framework sends these fields, and what to do. */
 export function constrainedAdvice(fields: readonly string[], userAgent: string | null): string {
   const framework = FRAMEWORKS.find(({ agent }) => agent.test(userAgent ?? ''));
   const advice = fields.map((field) => (framework?.fields ?? ANY_FRAMEWORK)[field] ?? OWN_FIELD);

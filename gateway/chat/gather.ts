@@ -6,17 +6,17 @@ import { badReply } from './rejection.ts';
 import { asObject, TokenChunk, type Chunk } from './token-chunk.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
-/** Puts a stream's chunks together: the tokens for the trainer, and the reply as the agent would have got it whole. */
+/** Assembles a stream's chunks into the tokens for the trainer and the reply as the agent would have got it whole. */
 export class Gather {
   prompt: number[] | null = null;
-  /** How many tokens the engine says it sampled. */
+  /** The number of sampled tokens as the engine counted them. */
   #counted: number | null = null;
   #head: JsonObject = {};
   readonly #choices: GatheredChoice[] = [];
   readonly #expected: number;
   readonly #keepsLogprobs: boolean;
 
-  /** `n`: how many replies were asked for. `logprobs`: whether the agent gets them, so that the reply has them too. */
+  /** `n` is the number of replies. `logprobs` is true when the agent gets log-probabilities, so that the reply has them too. */
   constructor({ n, logprobs }: { n: number; logprobs: boolean }) {
     this.#expected = n;
     this.#keepsLogprobs = logprobs;
@@ -49,7 +49,7 @@ export class Gather {
     return this.#choices.some((choice) => choice.ending.completion !== null);
   }
 
-  /** Whether every reply has come to its end. */
+  /** True when every reply has ended. */
   get isFinished(): boolean {
     const finished = this.#choices.filter((choice) => choice.ending.finishReason !== null);
     return finished.length >= this.#expected && finished.length === this.#choices.length;
@@ -65,7 +65,7 @@ export class Gather {
     return { prompt: this.prompt, choices: this.#choices.map((choice) => choice.ending).filter(Boolean), counted: this.#counted, reply };
   }
 
-  /** The chunks with which a reply that is cut here ends by its length, as if the engine had been told of that length. */
+  /** Returns the chunks that end a reply here by its length, as if the engine had been told of that length. */
   cutShort(): JsonObject[] {
     const { usage: _, ...head } = this.#head;
     const said = head.object === 'text_completion' ? { text: '' } : { delta: {} };
@@ -85,7 +85,7 @@ type Tool = { id?: unknown; type: string; function: { name: string; arguments: s
 class GatheredChoice {
   readonly ending: ChoiceEnding = { completion: null, logprobs: null, mask: null, versions: null, finishReason: null };
   #text: string | null = null;
-  /** The stop string that ended it. */
+  /** The stop string that ended the reply. */
   #matched: { stop_reason?: string } = {};
   readonly #message: JsonObject = { role: 'assistant', content: null };
   readonly #tools = new Map<number, Tool>();
@@ -146,12 +146,12 @@ class GatheredChoice {
   }
 }
 
-/** A reply may come in one chunk, and have more tokens than a call takes arguments. */
+/** Appends in a loop, because a reply may come in one chunk with more tokens than a function takes arguments. */
 function append<T>(list: T[], more: readonly T[]): void {
   for (const each of more) list.push(each);
 }
 
-/** Of a chat one list, of a text several side by side: each goes on where it was. */
+/** Continues log-probabilities: one list for a chat, several parallel ones for a text. */
 function extended(before: JsonObject | null, more: JsonObject): JsonObject {
   const lists = before ?? {};
   for (const [key, value] of Object.entries(more)) {

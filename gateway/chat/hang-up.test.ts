@@ -12,10 +12,10 @@ const ask = (text: string) => ({ role: 'user', content: text });
 
 type Options = { parses: boolean };
 
-/** A trial of one recorded turn, and the request that goes on from it. */
+/** Returns a trial with one recorded turn, and the messages that continue it. */
 async function secondTurn({ parses }: Options) {
   await context.serve({ parses });
-  // From the second turn of another trial the gateway learns what its engine can.
+  // The gateway learns what its engine can do from the second turn of another trial.
   const [another, trial] = [await context.trial(), await context.trial()];
   const turn = async (chat: typeof trial.chat, messages: unknown[]) => {
     context.toy.script = [{ text: 'hello' }];
@@ -26,7 +26,7 @@ async function secondTurn({ parses }: Options) {
   return { trial, messages: await turn(trial.chat, [ask('one')]) };
 }
 
-/** The engine's next request for `path` stays without an answer. */
+/** Leaves the engine's next request for `path` without an answer. */
 function holdAt(path: string) {
   const held = { begun: false, aborted: false };
   context.toy.before = ({ path: asked, response }) => {
@@ -69,7 +69,7 @@ test.each([
   expect(call?.completionTokenIds && [...call.completionTokenIds]).toEqual(completion === null ? null : generated);
   expect(await inSamples(trial.id)).toEqual([before?.id]);
   expect(countersOf(await context.metrics())).toEqual({ accepted: 4, completed: 3, failed: 0, cancelled: 1, inFlight: 0 });
-  // What it asks after that is answered as if nothing had been.
+  // Its next request is answered as if nothing had happened.
   context.toy.script = [{ text: 'again' }];
   expect((await trial.chat({ messages: later })).status).toBe(200);
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', continuation: 'clean' });

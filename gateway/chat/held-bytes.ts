@@ -2,12 +2,15 @@ import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 import { sampledTokens, type Ending } from './ending.ts';
 
-/** Measured in V8's heap: a token's id with its log-probability and text, its entry among a reply's log-probabilities, and one of that entry's alternatives. */
+/**
+ * Sizes in V8's heap as measured: a token's id with its log-probability and text, its entry in a reply's log-probabilities, and one of the
+ * entry's alternatives.
+ */
 const [TOKEN, ENTRY, ALTERNATIVE] = [16, 208, 128];
-/** An id of a sampling mask, and the list that holds the ids of one token. */
+/** Sizes of an id in a sampling mask, and of the list of one token's ids. */
 const [MASK_ID, MASK] = [8, 32];
 
-/** About how many bytes a call holds in memory until it is committed; `size`: of its request's body. */
+/** Returns about how many bytes a call holds in memory until it is committed. `size` is that of its request's body. */
 export function heldBytes(size: number, ending: Ending): number {
   const tokens = sampledTokens(ending);
   return size + TOKEN * ((ending.prompt?.length ?? 0) + tokens) + maskBytes(ending) + choicesOf(ending.reply).reduce((sum, choice) => sum + entriesBytes(choice), 0);
@@ -17,7 +20,10 @@ function maskBytes({ choices }: Ending): number {
   return choices.reduce((sum, { mask }) => (mask ?? []).reduce((bytes, ids) => bytes + MASK + MASK_ID * ids.length, sum), 0);
 }
 
-/** As many alternatives each as the last one has: an agent may ask for more than an engine gives, and an echoed prompt begins without. */
+/**
+ * Counts for each entry as many alternatives as the last one has, because an agent may ask for more than an engine gives, and an echoed
+ * prompt begins without any.
+ */
 function entriesBytes({ logprobs }: JsonObject): number {
   if (!isObject(logprobs)) return 0;
   const { content, token_logprobs, top_logprobs } = logprobs;

@@ -1,7 +1,7 @@
 import { isObject, type JsonObject } from '../json.ts';
 import type { Wants } from './request.ts';
 
-/** The reply or chunk without what only the record is for. All other fields stay, known or not. */
+/** Returns the reply or chunk without what only the record needs. All other fields stay, known or not. */
 export function hide(reply: JsonObject, wants: Wants): JsonObject {
   const shown = { ...reply };
   if (!wants.tokenIds) delete shown.prompt_token_ids;

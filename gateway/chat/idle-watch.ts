@@ -1,4 +1,4 @@
-/** Tells when something that is waited for has been silent for `ms`. One timer serves many waits. */
+/** Reports when an awaited promise has been silent for `ms`. One timer serves many waits. */
 export class IdleWatch {
   readonly #ms: number;
   readonly #onSilent: () => void;

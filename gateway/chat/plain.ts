@@ -7,7 +7,7 @@ import { badReply } from './rejection.ts';
 import { callHeaders } from '../request-id.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
-/** Reads the reply whole, commits it, and only then hands it out. */
+/** Reads the reply whole, commits it, and only then sends it. */
 export async function plainReply(call: Call, answer: Answer): Promise<Response> {
   const body = await answer.whole();
   const choices = choicesOf(body);
@@ -20,7 +20,7 @@ export async function plainReply(call: Call, answer: Answer): Promise<Response> 
     prompt,
     choices: choices.map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: typeof choice.finish_reason === 'string' ? choice.finish_reason : null })),
     counted: completionCount(body.usage),
-    // Its ids have columns of their own.
+    // The ids have columns of their own.
     reply: wants.tokenIds ? hide(body, { ...wants, tokenIds: false }) : shown,
   });
   call.checkPrompt(prompt);

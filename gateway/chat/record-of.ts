@@ -20,7 +20,7 @@ export type Ended = {
   request: PlacedRequest;
   /** The request's fields with the run's sampling in force. */
   sampled: Record<string, unknown>;
-  /** Whether it has reserved its part of the trial's budgets. */
+  /** True when the call holds a reservation. */
   reserved: boolean;
   lease: Lease | null;
   ending: Ending;
@@ -31,11 +31,11 @@ export type Ended = {
   fault: Fault | null;
   /** True when this record uses up the rest of the trial's budget of bytes. */
   fillsBytes: boolean;
-  /** New weights came under way, and the engine may not say which tokens are whose. */
+  /** True when new weights came while the call was under way, and the engine may not say which tokens are whose. */
   published: boolean;
   /** The tool calls that the engine holds to their schema. */
   bindsTools: BindsTools;
-  /** Of which distribution its log-probabilities are; null when that is not known. */
+  /** The distribution of the log-probabilities, or null if it is not known. */
   mode: LogprobsMode | null;
   startedAt: Date;
   firstTokenAt: Date | null;
@@ -79,7 +79,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     isRetryable: request.retry.isPossible,
     requestBytes: request.size,
     request: isRefused ? nothingOfRequest() : request.outline,
-    // The reply of a refused call need not be stored: it is a message that the reason contains, or the empty reply of a spent budget.
+    // The reply to a refused call is not stored: the reason contains its message, or it is the empty reply after a used-up budget.
     response: isRefused && end.httpStatus >= 400 ? null : reply,
     promptTokenIds: isRefused || !prompt ? null : new Int32Array(prompt),
     base: isRefused ? null : request.past.base,
@@ -96,7 +96,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
 
 const NOTHING_SAMPLED = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
 
-/** The label of the first tokens, from the engine's reply. The label that was read before the call may be older. */
+/** Returns the label of the first tokens from the engine's reply. The label that was read before the call may be older. */
 const reportedLabel = (choices: readonly ChoiceEnding[]): string | null => choices.find(({ versions }) => versions)?.versions?.[0]?.version.toWellFormed() ?? null;
 
 function knownSpans({ versions, completion }: ChoiceEnding, runId: string | null) {

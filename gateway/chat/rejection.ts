@@ -4,9 +4,9 @@ import { Failure } from '../failure.ts';
 import type { Call } from './call.ts';
 import { isObject, parseObject } from '../json.ts';
 
-/** An engine's failure. Another replica may take the call while the agent has seen nothing of the reply. */
+/** A failure of the engine. Another replica may take the call while the agent has seen nothing of the reply. */
 export class EngineFailed extends Failure {
-  /** The engine itself answered this request with an error. The request may be the cause. */
+  /** True when the engine itself answered this request with an error, which the request may have caused. */
   readonly isAnswer: boolean;
   constructor(message: string, { isAnswer }: { isAnswer: boolean }) {
     super(502, 'engine_error', message);
@@ -14,27 +14,27 @@ export class EngineFailed extends Failure {
   }
 }
 
-/** A dead engine core; a queue that is full, in vLLM's own words "try a different instance"; what a proxy says of either. */
+/** Statuses of a dead engine core, of a full queue (vLLM: "try a different instance") and of proxies for either. */
 const ITS_OWN = new Set([500, 502, 503, 504]);
 
-/** The status that vLLM returns for a request field that it knows but does not serve. */
+/** The status of vLLM for a request field that it knows but does not support. */
 const NOT_IMPLEMENTED = 501;
 
-/** An engine's error status. What the request caused (4xx) reaches the agent as the engine put it. */
+/** Returns the failure for an engine's error status. An error that the request caused (4xx) reaches the agent in the engine's words. */
 export async function rejection(call: Call, reply: EngineReply): Promise<Failure> {
   const { status } = reply;
   const text = await call.readText(reply.body);
   const body = parseObject(text);
   const said = isObject(body?.error) ? body.error : null;
   const message = typeof said?.message === 'string' ? said.message : text.slice(0, 500);
-  // The engine's own key or route is this deployment's business, never the agent's.
+  // A wrong key or route of the engine is the deployment's problem, and the agent must not see it.
   if (ITS_OWN.has(status)) return new EngineFailed(`the engine answered ${status}: ${message}`, { isAnswer: status === 500 });
   if (status >= 500 || status === 401 || status === 403 || status < 400) {
     return new Failure(502, 'engine_error', `the engine answered ${status}: ${message}`, { fault: status === NOT_IMPLEMENTED ? 'request' : 'engine' });
   }
   if (status === 404) {
     call.lease?.replica.forget();
-    // An adapter that was just unloaded, or whose engine has restarted: the next lease finds what there is.
+    // The adapter was just unloaded, or its engine restarted. The next lease reads which models are loaded.
     if (call.lease && isAdapter(call.lease)) return new EngineFailed(`the engine answered 404: ${message}`, { isAnswer: false });
   }
   if (status === 400 && exceedsContext(said, message)) {

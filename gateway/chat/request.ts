@@ -4,10 +4,10 @@ import { parseModelRequest, type JsonObject } from '../json.ts';
 import type { Protocol } from '../protocols/protocol.ts';
 import type { LeftOut } from '../protocols/unserved.ts';
 
-/** The engine's routes that make completions. */
+/** The completion routes of the engine. */
 export type Route = '/v1/chat/completions' | '/v1/completions';
 
-/** Only what the gateway itself reads is checked; the engine judges the rest. */
+/** Checks only what the gateway itself reads. The engine judges the rest. */
 const common = z.looseObject({
   model: z.string().nullish(),
   stream: z.boolean().nullish(),
@@ -20,40 +20,40 @@ const common = z.looseObject({
 export type ModelRequest = {
   protocol: Protocol;
   route: Route;
-  /** As the engine's route takes it, before the run's own settings. */
+  /** The request as the engine's route takes it, before the run's own settings. */
   body: JsonObject;
-  /** As the agent sent it, where that is something else. */
+  /** The request as the agent sent it, if that differs. */
   asked?: JsonObject;
-  /** What of it is stored beside the body. */
+  /** The part of it that is stored beside the body. */
   kept?: JsonObject;
-  /** The parts that the model is not shown. They are recorded all the same. */
+  /** Parts that the model is not shown. They are recorded all the same. */
   leftOut?: readonly LeftOut[];
   /** Completes a request that names recorded calls instead of repeating them. */
   fromRecord?: (recorded: RecordedCalls) => Promise<ModelRequest>;
   model: string | null;
   stream: boolean;
-  /** How many replies are asked for. */
+  /** The number of replies. */
   n: number;
   maxTokens: number | null;
-  /** What the agent asked for itself; the rest of what the engine is asked for is hidden from it. */
+  /** What the agent asked for itself. Everything else that the engine is asked for is hidden from it. */
   wants: Wants;
 };
-/** A recorded call: its messages, and what was answered. */
+/** A recorded call: its request and the message of its reply. */
 export type Earlier = { request: JsonObject; message: JsonObject };
 /** Reads the calls of the trial's attempt. */
 export type RecordedCalls = {
-  /** Null when there is no such call, or it has no answer. */
+  /** Returns null when the call does not exist or has no answer. */
   call: (id: string) => Promise<Earlier | null>;
-  /** The replies by call. Calls that do not exist are absent. */
+  /** Returns the replies by call, without calls that do not exist. */
   replies: (ids: readonly string[]) => Promise<ReadonlyMap<string, JsonObject>>;
-  /** Receives about how many bytes the request gains, before they are added. Throws when there are too many. */
+  /** Counts about how many bytes the request gains, before they are added. Throws when there are too many. */
   gain: (bytes: number) => void;
 };
 export type Wants = { logprobs: boolean; tokenIds: boolean; usage: boolean };
 
 type Kind = { protocol: Protocol; route: Route; shape: z.ZodType };
 
-/** A request whose body is one of the engine's own. */
+/** Reads a request whose body is in the engine's own form. */
 export function readRequest(bytes: Uint8Array<ArrayBuffer>, { protocol, route, shape }: Kind): ModelRequest {
   const body = parseModelRequest(bytes);
   const checked = common.safeParse(body);

@@ -4,15 +4,15 @@ import { isObject, type JsonObject } from '../json.ts';
 import { canRelax, constraintsOf, isSet, relaxed, type BindsTools } from './constraints.ts';
 import type { ModelRequest } from './request.ts';
 
-/** Settings under which the engine samples from the softmax itself. */
+/** Settings under which the engine samples from the plain softmax. */
 const NEUTRAL = { top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1 };
 
 /**
- * The request's fields with the trial's own sampling in force: each setting forced, set where the agent leaves it open, or left
- * to it. In a run what the trial does not name is neutral, and the temperature 1 unless the agent names one: the engine's
- * defaults come from the model's folder, and are not known here. An agent's `seed` would give all trials of a group the same
- * replies. The smallest limit on tokens applies, and the replies share the tokens that were reserved of a budget. A constraint
- * on the form of a reply becomes a hint when the trial asks for that.
+ * Returns the request's fields with the trial's own sampling in force. Each setting is forced, a default where the agent sets none, or left
+ * to the agent. In a run every setting that the trial does not name is neutral, and the temperature is 1 unless the agent sets one, because
+ * the engine's defaults come from the model's folder and are not known here. An agent's `seed` would give all trials of a group the same
+ * replies. The smallest limit on tokens applies, and the replies share the reserved tokens. A constraint on the form of a reply becomes a
+ * hint if the trial asks for that.
  */
 export function sampledBody(
   { body, maxTokens, n }: Pick<ModelRequest, 'body' | 'maxTokens' | 'n'>,
@@ -32,16 +32,16 @@ export function sampledBody(
   return isRelaxed(body, trial) ? relaxed(sampled) : sampled;
 }
 
-/** Returns the request's template variables with the trial's own over them. A text completion has no chat template. */
+/** Returns the request's template variables, overridden by the trial's own. A text completion has no chat template. */
 export function withTemplate({ messages, chat_template_kwargs: own }: JsonObject, { sampling }: { sampling: Sampling }): JsonObject {
   const { chat_template_kwargs: forced } = sampling;
   return forced && messages !== undefined ? { chat_template_kwargs: { ...(isObject(own) ? own : {}), ...forced } } : {};
 }
 
-/** Returns whether the prompt asks for the form of the reply, in place of a constraint on the engine. */
+/** True when the prompt asks for the form of the reply instead of a constraint on the engine. */
 export const isRelaxed = (body: JsonObject, { sampling }: { sampling: Sampling }): boolean => sampling.constrained_decoding === 'hint' && canRelax(body);
 
-/** How many tokens `n` replies may have together by their request and the run's settings; null without a limit. */
+/** Returns how many tokens `n` replies may have together by their request and the run's settings, or null without a limit. */
 export function tokenLimit({ sampling: { max_tokens: limit } }: { sampling: Sampling }, maxTokens: number | null, n: number): number | null {
   const own = typeof limit === 'object' ? (maxTokens ?? limit.default) : maxTokens;
   const limits = [limit, own].filter((each) => typeof each === 'number');
@@ -50,7 +50,7 @@ export function tokenLimit({ sampling: { max_tokens: limit } }: { sampling: Samp
 
 const RECORDED = ['temperature', ...Object.keys(NEUTRAL), 'max_tokens', 'min_tokens', 'seed'];
 
-/** The numbers in force, for the record. What else was asked for stands in the request. */
+/** Returns the numbers in force, for the record. Other settings are in the recorded request. */
 export function samplingOf(body: Record<string, unknown>): Record<string, number> {
   const numbers: Record<string, number> = {};
   for (const key of RECORDED) {
@@ -60,18 +60,21 @@ export function samplingOf(body: Record<string, unknown>): Record<string, number
   return numbers;
 }
 
-/** The trial's own settings in force that are no numbers, for the record: they do not stand in the request. */
+/** Returns the trial's own settings in force that are not numbers, for the record, because the request does not have them. */
 export const forcedOf = ({ stop, chat_template_kwargs: template }: Sampling, sampled: Record<string, unknown>): JsonObject => ({
   ...(stop !== undefined && isSet(sampled.stop) ? { stop: sampled.stop } : {}),
   ...(template && sampled.chat_template_kwargs !== undefined ? { chat_template_kwargs: sampled.chat_template_kwargs } : {}),
 });
 
-/** Settings that exclude ids and leave the ratios between the other ids unchanged, except those that force the form of the reply. */
+/** Settings that exclude ids and keep the ratios between the others, except those that force the form of the reply. */
 const EXCLUSIONS = ['bad_words', 'allowed_token_ids', 'min_tokens'];
 /** Settings that change the ratios between the ids. */
 const CHANGES = ['logit_bias', 'logits_processors', 'use_beam_search', 'vllm_xargs'];
 
-/** The ids over which a call's probabilities are a softmax, at its temperature: all ids, the ids of its sampling mask, or a set that the trainer cannot compute. */
+/**
+ * The ids over which a call's probabilities are a softmax at its temperature: all ids, those of its sampling mask, or a set that the
+ * trainer cannot compute.
+ */
 export type SampledFrom = 'all' | 'mask' | 'unknown';
 
 export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | null, bindsTools: BindsTools): SampledFrom {
@@ -81,7 +84,7 @@ export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | 
     is('frequency_penalty', 0) &&
     is('repetition_penalty', 1) &&
     body.temperature !== 0 &&
-    // The log-probabilities before the temperature equal those of the sampled distribution only at temperature 1.
+    // Log-probabilities from before the temperature equal those of the sampled distribution only at temperature 1.
     (mode === 'processed_logprobs' || is('temperature', 1)) &&
     !CHANGES.some((key) => isSet(body[key]));
   if (!isSoftmax) return 'unknown';
@@ -92,14 +95,17 @@ export function sampledFrom(body: Record<string, unknown>, mode: LogprobsMode | 
     !EXCLUSIONS.some((key) => isSet(body[key])) &&
     constraintsOf(body, bindsTools).length === 0;
   if (isWhole) return 'all';
-  // A single possible id has no gradient: greedy decoding trains nothing and would only dilute the means over tokens.
+  // A single possible id has no gradient: greedy decoding trains nothing and would only dilute means over tokens.
   return mode === 'processed_logprobs' && body.top_k !== 1 ? 'mask' : 'unknown';
 }
 
-/** The bound of a sampling mask when neither the run nor the agent sets one: vLLM refuses to return masks without a `top_k`. */
+/** The bound of a sampling mask if neither the run nor the agent sets one, because vLLM refuses to return masks without `top_k`. */
 const MASK_TOP_K = 100;
 
-/** Returns the request's fields in the form that an engine with sampling masks accepts. Such an engine does not accept temperature 0; a single possible id makes the choice equally certain. */
+/**
+ * Returns the request's fields as an engine with sampling masks accepts them. Such an engine refuses temperature 0, and a single possible
+ * id makes the choice just as certain.
+ */
 export function boundedForMask(sampled: Record<string, unknown>): Record<string, unknown> {
   if (sampled.temperature === 0) return { ...sampled, temperature: 1, top_k: 1 };
   return typeof sampled.top_k === 'number' && sampled.top_k > 0 ? sampled : { ...sampled, top_k: MASK_TOP_K };

@@ -4,7 +4,7 @@ import type { Call } from './call.ts';
 import { chatReply } from './whole-as-chunks.ts';
 import { wholeReply } from './whole-reply.ts';
 
-/** Answers an agent whose trial has used up its budget. The reply has no text and ends by its length, in the form of the agent's protocol. */
+/** Answers an agent whose trial has used up its budget: without text, ended by its length, in the form of its protocol. */
 export async function spentReply(call: Call, why: Failure, { isRecorded = true } = {}): Promise<Response> {
   const whole = spentWhole(call);
   if (isRecorded) await call.refuse(why, whole);

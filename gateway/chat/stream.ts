@@ -13,10 +13,10 @@ import { asObject, TokenChunk } from './token-chunk.ts';
 import { wholeAsChunks } from './whole-as-chunks.ts';
 
 /**
- * Forwards each chunk as it comes; those that end a reply, and all after the last of them, once the call is committed.
- * A reply that fails is cut: an error event instead of the finish, then a broken connection. `cut` breaks it where the runtime
- * has its own way; else the body ends with an error. Nothing is made before it is asked for: who asks for what follows the error
- * event has passed that on.
+ * Sends each chunk as it comes, but holds back the chunks that end a reply, and everything after the last of them, until the call is
+ * committed. A failed reply gets an error event instead of its end, and the connection breaks: by `cut` where the runtime has a way of its
+ * own, else by an error of the body. Nothing is made before it is asked for, so whoever asks again after the error event has already sent
+ * that event.
  */
 export function streamReply(call: Call, answer: Promise<Answer>, { keepAliveMs, cut }: { keepAliveMs: number; cut?: (() => Promise<void>) | undefined }): Response {
   const writer = call.request.protocol.writer(call.request, call.id);
@@ -85,7 +85,7 @@ async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter
       }
       call.checkPrompt(gather.prompt);
       if (gather.hasTokens) call.firstTokenAt ??= new Date();
-      // What came together with the end goes with it: one write instead of two.
+      // Chunks that came together with the end are written with it: one write instead of two.
       if (gather.isFinished) held = shown + held;
       else if (shown !== '') yield shown;
     }
@@ -109,7 +109,10 @@ async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter
   yield held + writer.end();
 }
 
-/** What of a chunk goes on at once, and what ends a reply: it may hold parts of several, and what follows of one must not overtake it. */
+/**
+ * Splits a chunk into what is sent at once and what ends a reply. A chunk may hold parts of several replies, and the parts of one reply
+ * must stay in order.
+ */
 function apart(chunk: JsonObject): { going: JsonObject | null; ended: JsonObject | null } {
   const choices = choicesOf(chunk);
   const isEnd = ({ finish_reason }: JsonObject) => typeof finish_reason === 'string';

@@ -3,7 +3,7 @@ import { countersOf } from '../testing/counters-of.ts';
 import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
-/** Time enough for the first tokens, after which the engine is silent. */
+/** Enough time for the first tokens, after which the engine is silent. */
 const budgets = { seconds: 1.5 };
 const STREAM = { ...ASK, stream: true };
 const session = async (id: string): Promise<unknown> => (await gateway.admin('GET', `/sessions/${id}`)).json();
@@ -18,7 +18,7 @@ test('a stream ends with `length` when its trial’s time is up, and what was sa
   await eventually(() => gateway.engine.last.aborted);
   const [call, ...more] = await trial.calls();
   expect(more).toEqual([]);
-  // Its tokens are exact, as those of a reply that a budget of tokens ends.
+  // Its tokens are exact, like those of a reply that a budget of tokens ends.
   expect(call).toMatchObject({ status: 'completed', httpStatus: 200, finishReason: 'length', untrainable: null, reason: expect.stringMatching(/^budget_exhausted: .*1\.5 seconds/) });
   expect([call?.promptTokenIds, call?.completionTokenIds, call?.logprobs].map((list) => [...(list ?? [])])).toEqual([[1, 9690, 198], [61, 8012], [-4.25, -2.5]]);
   expect(call?.response).toMatchObject({ choices: [{ message: { content: 'Hello 🦀' }, finish_reason: 'length' }] });

@@ -22,7 +22,7 @@ const seeded = (seed: number) => {
   return { pick, entry, random };
 };
 
-/** Chunks of the common form and of many that are close to it. */
+/** Returns a chunk of the common form or close to it. */
 function chunk(seed: number): string {
   const { pick, entry } = seeded(seed);
   const head = pick([{ id: 'c', object: 'chat.completion.chunk', created: 7, model: 'policy' }, { id: pick(TEXTS), object: 'x', created: 1.5, model: 'm', service_tier: null }]);
@@ -34,7 +34,7 @@ function chunk(seed: number): string {
   return JSON.stringify({ ...head, choices: pick([[said], [said], []]), ...pick<object>([{}, { system_fingerprint: 'f' }, { usage: null }, { prompt_token_ids: null }]) });
 }
 
-/** Of a text completion, in the common form or close to it. */
+/** Returns a text completion's choice of the common form or close to it. */
 function textChoice(seed: number) {
   const { pick } = seeded(seed + 2_000_000);
   const [tokens, top] = [[pick(TEXTS)], pick([{}, { [pick(TEXTS)]: -0.5 }, { a: -1e-7, [pick(TEXTS)]: -3 }, null])];

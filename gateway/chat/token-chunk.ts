@@ -2,7 +2,7 @@ import { parseObject, type JsonObject } from '../json.ts';
 import { COUNT, entry, ID, NUMBER, STRING, textEntry } from './logprob-entry.ts';
 
 const NULLS = String.raw`(?:,"(?:finish_reason|stop_reason|weight_versions|routed_experts)":null)*`;
-/** Of a chunk's other fields only plain ones, and none that is hidden. */
+/** Other fields of a chunk must be plain, and none of them hidden. */
 const FIELD = String.raw`"(?!prompt_token_ids|usage|choices)\w+":(?:${STRING}|${NUMBER}|null|true|false)`;
 const HEAD = String.raw`\{(?:${FIELD},)*"choices":\[\{"index":(${COUNT})`;
 const TAIL = String.raw`${NULLS}\}\](?:,${FIELD})*\}`;
@@ -17,8 +17,8 @@ const TEXT = new RegExp(
 const MAX_LENGTH = 16_384;
 
 /**
- * One more token of a chat or a text: most chunks are nothing else, and of one form each. That form is read, and what is hidden
- * from the agent cut out of it, without making objects of it, which is a tenth of the work.
+ * One more token of a chat or a text. Most chunks are nothing else and have the same form. Reading that form and cutting out what is hidden
+ * from the agent, without creating objects, takes a tenth of the work.
  */
 export class TokenChunk {
   readonly index: number;
@@ -40,7 +40,7 @@ export class TokenChunk {
     this.shown = head + middle + tail;
   }
 
-  /** Null when a chunk is anything else. */
+  /** Returns null for any other chunk. */
   static read(data: string): TokenChunk | null {
     if (data.length >= MAX_LENGTH) return null;
     const chat = CHAT.exec(data);
@@ -49,7 +49,7 @@ export class TokenChunk {
     return text && new TokenChunk(data, true, text);
   }
 
-  /** For whom the text as it came is not enough. */
+  /** Parses the chunk, for callers that need more than its text. */
   parse(): JsonObject {
     return parseObject(this.#data) ?? {};
   }

@@ -2,17 +2,17 @@ import { isObject, type JsonObject } from '../json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 
 /**
- * The sampled tokens of one reply. Null when the engine did not return them, or returned them in a form that cannot be trusted. `mask`: the
- * ids that could be sampled at each token (vLLM's `sampling_mask`).
+ * The sampled tokens of one reply. Null if the engine did not return them or their form cannot be trusted. `mask` has the ids that could be
+ * sampled at each token (vLLM's `sampling_mask`).
  */
 export type Sampled = { completion: number[] | null; logprobs: number[] | null; mask: number[][] | null };
 
-/** Chat completions name the prompt's ids once, text completions in each choice. */
+/** Returns the prompt's ids, which chat completions name once and text completions in each choice. */
 export function promptOf(reply: JsonObject): number[] | null {
   return idsIn(reply.prompt_token_ids ?? choicesOf(reply)[0]?.prompt_token_ids);
 }
 
-/** From a choice of a reply or a chunk, of a chat or a text completion. */
+/** Reads the sampled tokens of a choice, of a reply or a chunk, of a chat or a text completion. */
 export function sampledOf({ token_ids, logprobs, sampling_mask }: JsonObject): Sampled {
   const said = isObject(logprobs) ? (logprobs.content ?? logprobs.token_logprobs) : undefined;
   return { completion: idsIn(token_ids), logprobs: Array.isArray(said) ? said.map(logprobOf) : null, mask: maskIn(sampling_mask) };
@@ -23,10 +23,10 @@ function logprobOf(entry: unknown): number {
   return typeof value === 'number' ? value : Number.NaN;
 }
 
-/** Which weights sampled which tokens, in the engine's own words: `version` is its label then. */
+/** Tokens that were sampled by the same weights. `version` is the engine's label at that time. */
 export type LabelSpan = { version: string; start: number; end: number };
 
-/** Null when the engine does not say. */
+/** Returns null when the engine does not report versions. */
 export function versionsOf({ weight_versions: spans }: JsonObject): LabelSpan[] | null {
   if (!Array.isArray(spans) || spans.length === 0) return null;
   const known = spans.flatMap((span) =>
@@ -44,7 +44,7 @@ export type Untrainable =
   | 'sampling_not_reproducible'
   | 'policy_changed';
 
-/** Why these tokens cannot be trained on, judged by themselves. */
+/** Returns why these tokens cannot be trained on, judged by themselves. */
 export function defectOf(prompt: number[] | null, { completion, logprobs }: Sampled): Untrainable | null {
   if (prompt === null || completion === null) return 'no_token_ids';
   if (logprobs?.length !== completion.length) return 'length_mismatch';
@@ -55,7 +55,7 @@ export function completionCount(usage: unknown): number | null {
   return isObject(usage) && typeof usage.completion_tokens === 'number' ? usage.completion_tokens : null;
 }
 
-/** As the record has them: 32 bits each, of which no engine uses the sign. */
+/** True for ids that fit the record's 32 bits. No engine uses the sign. */
 const isId = (value: unknown): value is number => typeof value === 'number' && (value | 0) === value && value >= 0;
 export const idsIn = (value: unknown): number[] | null => (Array.isArray(value) && value.every(isId) ? value : null);
 
@@ -65,11 +65,11 @@ function maskIn(value: unknown): number[][] | null {
   return mask.length === value.length ? mask : null;
 }
 
-/** Returns whether every sampled token has a mask that contains it. */
+/** True when every sampled token has a mask that contains it. */
 export function isMasked({ completion, mask }: Sampled): boolean {
   return completion !== null && mask?.length === completion.length && completion.every((id, i) => mask[i]?.includes(id));
 }
 
-/** The most that rounding may put a log-probability above 0. The trainer has the same bound (`batch.py`). */
+/** How far rounding may put a log-probability above 0. The trainer has the same bound (`batch.py`). */
 const ROUNDING = 1e-3;
 const isLogprob = (value: number): boolean => Number.isFinite(Math.fround(value)) && value <= ROUNDING;

@@ -5,11 +5,11 @@ import type { TokenEngine } from '../testing/token-engine.ts';
 
 const context = useTokenGateways();
 
-/** A trial of version 1 whose engine is given version 2 while it samples, and says of `spans` which tokens are whose. */
+/** Returns a trial of version 1 whose engine gets version 2 while it samples, and reports `spans`. */
 async function whileWeightsChange(engine: Partial<TokenEngine>, spans: TokenEngine['spans']) {
   await context.serve({ label: 'run@1', ...engine });
   await context.givePool('run', 'run@1');
-  // A later turn goes on from these by ids.
+  // A later turn continues these by their ids.
   const trial = await context.trial({ runId: 'run' });
   const { choices } = await (await trial.chat(ASK)).json();
   const { choices: texts } = await (await trial.complete({ prompt: 'Say' })).json();
@@ -18,7 +18,7 @@ async function whileWeightsChange(engine: Partial<TokenEngine>, spans: TokenEngi
   context.toy.before = async ({ path }) => {
     if (!/generate|completions$/.test(path)) return;
     asked.push(path);
-    // As a publication does it: the gateway has seen that they change before they do.
+    // The order of a publication: the gateway sees the change before the engine has the new weights.
     await context.givePool('run', 'run@2', false);
     context.toy.label = 'run@2';
   };

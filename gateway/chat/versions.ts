@@ -1,15 +1,15 @@
 import type { VersionSpan } from '../../store/schema.ts';
 import type { LabelSpan } from './tokens.ts';
 
-/** `{run}@{version}` */
+/** Returns the version in a label `{run}@{version}`. */
 export function versionOf(label: string | null): number | null {
   const version = /@(\d{1,9})$/.exec(label ?? '')?.[1];
   return version === undefined ? null : Number(version);
 }
 
 /**
- * Returns the versions behind an engine's labels, as consecutive spans over all tokens; null when the labels do not cover the tokens. A
- * label that is not one of the run's is `foreign`. Without a run, all labels must belong to the version that the first label names.
+ * Returns the versions behind an engine's labels as consecutive spans over all tokens, or null when the labels do not cover the tokens. A
+ * label of another run is `foreign`. Without a run, all labels must belong to the run that the first label names.
  */
 export function versionSpans(spans: readonly LabelSpan[], runId: string | null, tokens: number): VersionSpan[] | 'foreign' | null {
   const known: VersionSpan[] = [];

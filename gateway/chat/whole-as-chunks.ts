@@ -3,12 +3,12 @@ import { choicesOf } from '../../store/calls/choices.ts';
 
 export type ChunkHead = { id: unknown; object: unknown; created: number; model: unknown };
 
-/** A chat completion that was put together here. */
+/** Builds a chat completion that was assembled here. */
 export function chatReply({ id, model, choices, usage }: { id: unknown; model: unknown; choices: JsonObject[]; usage: unknown }): JsonObject {
   return { id, object: 'chat.completion', created: Math.floor(Date.now() / 1000), model, choices, usage };
 }
 
-/** A chat or text completion that is there at once, as a stream. */
+/** Returns a whole chat or text completion as the chunks of a stream. */
 export function wholeAsChunks(whole: JsonObject): JsonObject[] {
   const { usage, prompt_token_ids, ...reply } = whole;
   const created = typeof reply.created === 'number' ? reply.created : Math.floor(Date.now() / 1000);
@@ -27,13 +27,13 @@ function chatChunks(head: ChunkHead, { message, finish_reason, stop_reason, ...r
   return [said, end].map((choice) => ({ ...head, choices: [choice] }));
 }
 
-/** One a choice; the first of them brings the prompt's ids. */
+/** Returns one opening chunk for each choice. The first one has the prompt's ids. */
 export function openingChunks(head: ChunkHead, n: number, prompt_token_ids: unknown): JsonObject[] {
   const opening = { delta: { role: 'assistant', content: '' }, logprobs: null, finish_reason: null };
   return Array.from({ length: n }, (_, index) => ({ ...head, choices: [{ index, ...opening }], ...(index === 0 ? { prompt_token_ids } : {}) }));
 }
 
-/** What is null or empty in a message is absent from a delta; tool calls carry their place. */
+/** Returns a message as a delta, without null and empty fields. Tool calls get their index. */
 function deltaOf({ tool_calls, ...message }: JsonObject): JsonObject {
   const said = Object.fromEntries(Object.entries(message).filter(([key, value]) => key !== 'role' && value !== null && value !== undefined));
   if (!Array.isArray(tool_calls) || tool_calls.length === 0) return said;

@@ -5,7 +5,7 @@ import { EVENT_STREAM } from '../sse.ts';
 import type { ModelRequest } from './request.ts';
 import { wholeAsChunks } from './whole-as-chunks.ts';
 
-/** A reply of call `id` that is there whole, in the form that was asked for. */
+/** Sends a whole reply of call `id` in the form that was asked for. */
 export function wholeReply(id: string, reply: JsonObject, request: ModelRequest, more: Record<string, string> = {}): Response {
   const headers = { ...callHeaders(request.protocol, id), ...more };
   if (!request.stream) return jsonReply(request.protocol.whole(reply, request, id), headers);

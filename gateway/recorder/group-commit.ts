@@ -5,17 +5,17 @@ import { sleep } from '../sleep.ts';
 import type { Recorder } from './recorder.ts';
 
 export type GroupCommitOptions = {
-  /** Commits all or none; returns the ids it refused. Safe to repeat. */
+  /** Commits all calls or none. Returns the ids that it refused. Safe to repeat. */
   commit: (calls: CallRecord[]) => Promise<Set<string>>;
-  /** Takes back calls that were committed after their agents were told of a failure. */
+  /** Marks calls as failed that were committed after their agents were told of a failure. */
   disown: (ids: string[]) => Promise<void>;
   waitMs: number;
   log: (line: string) => void;
   maxQueued?: number;
-  /** What calls may hold in memory until they are settled; one is let in, however large. */
+  /** The bytes that calls may hold in memory until they are settled. A single call is admitted, however large. */
   maxHeldBytes?: number;
   maxGroup?: number;
-  /** One call is committed, however large. */
+  /** The bytes of one commit. A single call is committed, however large. */
   maxGroupBytes?: number;
 };
 
@@ -23,7 +23,7 @@ type Entry = { call: CallRecord; settle: (verdict: 'recorded' | 'refused' | Erro
 
 const PAUSE_MS = 100;
 
-/** Calls that arrive while a commit is under way share the next one. */
+/** Commits calls in groups: those that arrive during a commit share the next one. */
 export class GroupCommit implements Recorder {
   readonly #options: GroupCommitOptions;
   readonly #queue: Entry[] = [];
@@ -107,7 +107,7 @@ export class GroupCommit implements Recorder {
     return this.#queue.splice(0, size);
   }
 
-  /** Goes on until each entry is settled: committed, refused, failed for a reason of its own, or late. */
+  /** Tries until each entry is settled: committed, refused, failed for a reason of its own, or late. */
   async #commit(group: Entry[]): Promise<void> {
     for (const entry of group) entry.tried = true;
     try {
@@ -118,7 +118,7 @@ export class GroupCommit implements Recorder {
       }
     } catch (error) {
       if (isTransient(error)) {
-        // A connection lost within a commit leaves its result unknown: what came too late may be there all the same.
+        // A connection lost during a commit leaves its result unknown, so late calls may have been committed.
         for (const entry of group) if (entry.late) this.#orphans.push(entry.call.id);
         this.#queue.unshift(...group.filter((entry) => !entry.late));
         await sleep(PAUSE_MS);

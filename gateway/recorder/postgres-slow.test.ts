@@ -9,14 +9,14 @@ afterEach(() => gateway.db.execute(sql`drop trigger if exists slow_disk on calls
 
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 
-/** While `body` runs, nothing can be written to the calls, and all can be read. */
+/** Runs `body` while nothing can be written to the calls and everything can be read. */
 const whileLocked = <T>(body: () => Promise<T>): Promise<T> =>
   gateway.db.transaction(async (tx) => {
     await tx.execute(sql`lock table calls in share row exclusive mode`);
     return body();
   });
 
-/** How a call ended for its agent. */
+/** Returns how a call ended for its agent. */
 async function endOf(trial: Trial, body: Record<string, unknown>): Promise<string> {
   const headers = { authorization: `Bearer ${trial.key}`, 'x-stainless-retry-count': '0' };
   const reply = await trial.chat(body, { headers });
@@ -54,7 +54,7 @@ test('a call that is committed after its agent got an error is not trained on', 
   expect(countersOf(await gateway.metrics())).toMatchObject({ accepted: 1, completed: 0, failed: 1, inFlight: 0 });
 });
 
-// A late commit shows as completed until it is disowned: for that long its retry may be answered with it.
+// A late commit shows as completed until it is retracted, and a retry may get its reply in between.
 test('a retry gets a reply that stays completed, never one that is then retracted', async () => {
   const trial = await gateway.trial();
   await gateway.db.execute(sql`create or replace function slow_disk() returns trigger language plpgsql as 'begin perform pg_sleep(2); return new; end'`);

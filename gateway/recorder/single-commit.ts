@@ -9,7 +9,7 @@ type Verdict = 'recorded' | 'refused';
 
 const PAUSE_MS = 100;
 
-/** Commits each call by itself: for a runtime where requests share no connection. */
+/** Commits each call by itself, for a runtime whose requests share no connection. */
 export class SingleCommit implements Recorder {
   readonly #options: GroupCommitOptions;
   readonly #pending = new Set<Promise<unknown>>();
@@ -39,12 +39,12 @@ export class SingleCommit implements Recorder {
     }
   }
 
-  /** Waits for what was begun, also for what is taken back. */
+  /** Waits for all commits under way, and for retractions. */
   async close(): Promise<void> {
     while (this.#pending.size > 0) await Promise.allSettled(this.#pending);
   }
 
-  /** Tries until it is committed or refused, fails for a reason of its own, or is late. What is committed late is taken back. */
+  /** Tries until the call is committed or refused, fails for a reason of its own, or is late. A late commit is retracted. */
   async #commit(call: CallRecord, late: AbortSignal): Promise<Verdict> {
     for (;;) {
       try {
@@ -56,7 +56,7 @@ export class SingleCommit implements Recorder {
           this.#options.log(`call ${call.id} of trial ${call.trialId} cannot be recorded: ${String(error)}`);
           throw error;
         }
-        // A connection lost within a commit leaves its result unknown: what came too late may be there all the same.
+        // A connection lost during a commit leaves its result unknown, so a late call may have been committed.
         if (late.aborted) {
           await this.#disown(call);
           throw error;

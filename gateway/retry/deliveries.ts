@@ -3,14 +3,14 @@ import { isTransient } from '../../store/transient.ts';
 
 type Options = {
   settle: (delivered: Delivered) => Promise<void>;
-  /** How long a delivery waits for more, so that one statement writes many. */
+  /** How long a delivery waits for others, so that one statement writes many. */
   waitMs: number;
   log: (line: string) => void;
 };
 
 /**
- * Tells the store how replies were delivered, some moments afterwards, so that no call waits for it. Until then, the store holds a reply as
- * undelivered. If this process dies first, it stays so.
+ * Tells the store how replies were delivered, a moment later, so that no call waits for it. Until then the store holds a reply as
+ * undelivered, and it stays so if this process dies first.
  */
 export class Deliveries {
   readonly #options: Options;
@@ -24,7 +24,7 @@ export class Deliveries {
     this.#options = options;
   }
 
-  /** `delivered` resolves to whether the agent received the whole reply; to null when no reply was recorded. */
+  /** `delivered` resolves to true when the agent received the whole reply, and to null when no reply was recorded. */
   track(callId: string, delivered: Promise<boolean | null>): Promise<void> {
     const tracked = this.#learn(callId, delivered);
     this.#tracked.add(tracked);
@@ -43,7 +43,7 @@ export class Deliveries {
     this.#timer ??= setTimeout(() => void this.flush().catch(() => {}), ms);
   }
 
-  /** Resolves when the store has every delivery that this process knows. */
+  /** Resolves when the store has every delivery that this process knows of. */
   flush(): Promise<void> {
     this.#telling = this.#telling.then(() => this.#tell(), () => this.#tell());
     return this.#telling;

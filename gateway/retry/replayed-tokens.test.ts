@@ -8,7 +8,7 @@ import { useTokenGateway } from '../testing/token-gateway.ts';
 const context = useTokenGateway();
 const WANTS = { logprobs: true, return_token_ids: true, n: 2 };
 
-/** All that an agent got of each choice, however it was divided. */
+/** Returns everything that an agent got of each choice, however it was divided. */
 async function got(reply: Response, stream: boolean) {
   const parts: JsonObject[] = stream ? (await readStream(reply)).chunks : [await context.json(reply)];
   const prompt = parts.flatMap((part) => [part.prompt_token_ids, ...choicesOf(part).map((choice) => choice.prompt_token_ids)]).filter((ids) => Array.isArray(ids));
@@ -41,7 +41,7 @@ test.each(cases)('a retry’s reply has the log-probabilities and ids of the fir
   const generated = context.toy.generated.slice(-2);
   expect(before).toMatchObject({ prompt: generated[0]?.prompt, choices: generated.map(({ completion }) => ({ ids: completion })) });
   expect(before.choices.map(({ logprobs }) => logprobs.length)).toEqual(generated.map(({ completion }) => completion.length));
-  // What has columns of its own is not stored with the reply once more.
+  // Ids have columns of their own and are not stored with the reply again.
   const responses = (await trial.calls()).map(({ response }) => JSON.stringify(response));
   expect(responses.join()).not.toContain('token_ids');
 });

@@ -30,7 +30,10 @@ afterAll(async () => {
   await postgres.close();
 });
 
-/** A gateway dies while Postgres commits a call, before its agent sees an end; the agent tries again at another process, before or after that commit's end. */
+/**
+ * Kills a gateway while PostgreSQL commits a call, before its agent sees an end. The agent tries again at another process, before or after
+ * the end of that commit.
+ */
 async function retryAfterKill({ trialId, stream, headers, afterCommit }: { trialId: string; stream: boolean; headers: Record<string, string>; afterCommit: boolean }) {
   const [dying, other] = gateways;
   await dying.start();

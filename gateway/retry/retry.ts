@@ -1,12 +1,12 @@
 import { hash } from 'node:crypto';
 
-/** The request's information about earlier and later tries (invariant 4). */
+/** What a request says about earlier and later tries (invariant 4). */
 export type Retry = {
   /** True when the client says that it may have tried before. */
   isRetry: boolean;
-  /** True when this client marks its retries as such. */
+  /** True when this client marks its retries. */
   isPossible: boolean;
-  /** Of the body's bytes: SHA-256. */
+  /** SHA-256 of the body's bytes. */
   digest: Uint8Array;
   /** The client's `Idempotency-Key`. */
   key: string | null;

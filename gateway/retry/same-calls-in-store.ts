@@ -5,7 +5,7 @@ import type { SameCall, SameCalls } from './same-calls.ts';
 
 const POLL_MS = 200;
 
-/** Those of all gateways that share a store, for a runtime whose requests share nothing else. */
+/** Equal calls of all gateways that share a store, for a runtime whose requests share nothing else. */
 export class SameCallsInStore implements SameCalls {
   readonly #db: Database;
   readonly #log: (line: string) => void;
@@ -16,7 +16,7 @@ export class SameCallsInStore implements SameCalls {
     this.#log = log;
   }
 
-  /** Nobody waits for the row of a first try: a retry comes later than that. */
+  /** The row of a first try need not be awaited, because a retry comes later. */
   enter(key: string): SameCall {
     const entered = enterCall(this.#db, key);
     const beat = setInterval(() => void entered.then((id) => extendCall(this.#db, id)).catch(() => {}), (LEASE_SECONDS * 1000) / 3);
@@ -29,7 +29,7 @@ export class SameCallsInStore implements SameCalls {
       if (!inside) return;
       inside = false;
       clearInterval(beat);
-      // What cannot be deleted ends by its time.
+      // A row that cannot be deleted expires.
       const left = entered.then((id) => leaveCall(this.#db, id)).catch(() => {});
       this.#left.add(left);
       void left.then(() => this.#left.delete(left));

@@ -1,16 +1,16 @@
 export type SameCall = {
-  /** Resolves when all that came before with the same key have ended. Rejects with the signal's reason. */
+  /** Resolves when all earlier calls with the same key have ended. Rejects with the signal's reason. */
   earlier: (signal: AbortSignal) => Promise<unknown>;
-  /** Ends this one. */
+  /** Ends this call. */
   leave: () => void;
 };
 
-/** Calls that ask for the same, in the order in which they came. */
+/** Orders equal calls by their arrival. */
 export interface SameCalls {
   enter(key: string): SameCall;
 }
 
-/** Those of this process. */
+/** Equal calls of this process. */
 export class SameCallsHere implements SameCalls {
   readonly #ended = new Map<string, Promise<void>[]>();
 

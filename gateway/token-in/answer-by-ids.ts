@@ -14,14 +14,14 @@ import { continuePrompt } from './prompt.ts';
 const RENDER = '/v1/chat/completions/render';
 
 /**
- * Answers a request by the engine's routes for ids. When the request continues a recorded turn, the engine renders it, the recorded ids
- * replace the rendered history, and the engine generates from ids (invariant 3). Any other request is answered here only when the engine returns
- * sampling masks, which its ordinary routes do not. Returns null when neither holds; the caller then uses the ordinary route.
+ * Answers a request by the engine's routes for ids. If the request continues a recorded turn, the engine renders it, the recorded ids
+ * replace the rendered history, and the engine generates from ids (invariant 3). Other requests are answered here only when the engine
+ * returns sampling masks, which its ordinary routes do not. Otherwise returns null, and the caller uses the ordinary route.
  */
 export async function answerByIds(call: Call, replica: Replica, traits: EngineTraits | null, body: JsonObject): Promise<Answer | null> {
   const { past, route } = call.request;
   if (route === '/v1/completions') return past.parent ? continueText(call, replica, body) : null;
-  // What a parser would make of a text that was cut by a stop string, only the engine's own route knows.
+  // Only the engine's own route knows what a parser makes of a text that a stop string cut.
   if (!traits || (traits.parses && hasStop(body.stop)) || !Array.isArray(body.messages) || hasMedia(body.messages)) return null;
   const { stream: _, stream_options: __, ...whole } = body;
   if (past.parent) return continueChat(call, replica, { traits, parent: past.parent, body, whole, messages: body.messages });
@@ -46,7 +46,7 @@ async function continueChat(call: Call, replica: Replica, { traits, parent, body
   ]);
   const [fullIds, historyIds] = [idsOf(full), idsOf(history)];
   if (!full || !fullIds || !historyIds || isObject(full.features)) return null;
-  // A history that the recorded ids do not fit is drift. It is generated from ids only when the mask would be lost otherwise.
+  // If the recorded ids do not fit the history, that is drift. It is generated from ids only when the mask would be lost otherwise.
   const continued = continuePrompt({ recorded: parent.tokenIds, history: historyIds, full: fullIds, closing: traits.closing });
   const prompt = continued ?? (traits.masks ? fullIds : null);
   if (!prompt) return null;
@@ -54,7 +54,7 @@ async function continueChat(call: Call, replica: Replica, { traits, parent, body
   return generate(call, replica, { body, rendered: full, prompt, traits });
 }
 
-/** The recorded ids, and what the text adds to them by itself: a text completion takes ids for its prompt. */
+/** Sends the recorded ids followed by the ids of the added text, because a text completion accepts ids as its prompt. */
 async function continueText(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
   const { past } = call.request;
   if (!past.parent || typeof body.prompt !== 'string') return null;
@@ -71,7 +71,7 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
   return ordinaryAnswer(call, await post(call, replica, '/v1/completions', { ...body, prompt }));
 }
 
-/** Of the turns that say the same, the one whose ids go on as the agent did. */
+/** Returns, of the turns with the same text, the one whose ids continue as the agent did. */
 async function findStopped(call: Call, replica: Replica, after: string): Promise<{ turn: Turn; stopped: string } | null> {
   const { parent, twins } = call.request.past;
   for (const turn of parent ? [parent, ...twins] : []) {
@@ -81,27 +81,27 @@ async function findStopped(call: Call, replica: Replica, after: string): Promise
   return null;
 }
 
-/** What the ids of a reply that ended at a stop string say beyond its text: an agent that goes on writes that string itself. */
+/** Returns the text of the ids after a stop string, which the reply leaves out. An agent that continues the text writes that string itself. */
 async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: Turn): Promise<string | null> {
   if (!stopped) return '';
   const said = await ask(call, replica, '/detokenize', { tokens: Array.from(tokenIds.subarray(-stopped.tokens)) });
   return typeof said?.prompt === 'string' ? textFrom(said.prompt, stopped) : null;
 }
 
-/** Characters: of the text, of what is said with special tokens among them, of the tokens sampled last. */
+/** Numbers of characters to compare: of the text, of the detokenised text with its special tokens, and of the last tokens. */
 const [ENOUGH, MUCH, LAST] = [16, 512, 256];
 
-/** From the stop string on that follows the text. Special tokens, which the text left out, may stand in what is said. */
+/** Returns what follows the text from its stop string on. `said` may contain special tokens that the text leaves out. */
 export function textFrom(said: string, { text, by }: { text: string; by: string }): string | null {
   const before = text.slice(-ENOUGH);
-  // What stopped it ended in what was sampled last.
+  // The stop string ended within the last tokens.
   for (let at = said.indexOf(by, said.length - by.length - LAST); at >= 0; at = said.indexOf(by, at + 1)) {
     if (endsAs(said.slice(Math.max(0, at - MUCH), at), before)) return said.slice(at);
   }
   return null;
 }
 
-/** Whether `said` ends with `text`, but for special tokens. */
+/** True when `said` ends with `text`, ignoring special tokens. */
 function endsAs(said: string, text: string): boolean {
   const tried = new Set<number>();
   const fits = (end: number, left: number): boolean => {
@@ -118,7 +118,7 @@ function endsAs(said: string, text: string): boolean {
 const LONGEST = 64;
 const OPENINGS: Record<string, string> = { '>': '<', ']': '[' };
 
-/** How long the special token is that ends there, as vocabularies write them (`<|im_start|>`, `</s>`, `[INST]`); 0: none does. */
+/** Returns the length of the special token that ends there, in the forms of vocabularies (`<|im_start|>`, `</s>`, `[INST]`), or 0. */
 function specialBefore(said: string, end: number): number {
   const closing = said[end - 1] ?? '';
   const opening = OPENINGS[closing];
@@ -128,7 +128,7 @@ function specialBefore(said: string, end: number): number {
   return within === '' || within.includes(closing) || /\s/.test(within) ? 0 : end - at;
 }
 
-/** What the engine answers to a question within a call; null when it has no such route or refuses. */
+/** Asks the engine within a call. Returns null when it has no such route or refuses. */
 async function ask(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<JsonObject | null> {
   const reply = await call.patient(connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }));
   if (reply.status >= 500) throw await rejection(call, reply);

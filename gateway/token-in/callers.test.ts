@@ -9,7 +9,7 @@ const TURNS = 8;
 
 const counted = z.object({ scans: z.coerce.number(), rows: z.coerce.number() });
 
-/** Counts the reads of an attempt's calls and the rows that they returned. PostgreSQL adds a connection's counts when the connection has ended. */
+/** Counts the reads of an attempt's calls and the rows that they returned. PostgreSQL adds a connection's counts when the connection ends. */
 async function readsOfAttempts() {
   await gateway.restart();
   const { rows } = await gateway.db.execute(sql`select idx_scan as scans, idx_tup_read as rows from pg_stat_user_indexes where indexrelname = 'calls_by_trial'`);

@@ -4,7 +4,7 @@ import { badReply } from '../chat/rejection.ts';
 import { openingChunks, type ChunkHead } from '../chat/whole-as-chunks.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
-/** vLLM's stream of generated text as the chunks that its chat route would have sent. */
+/** Converts vLLM's stream of generated text into the chunks that its chat route would send. */
 export async function* chatChunks(
   generated: AsyncIterable<Chunk[]>,
   { prompt, model, n }: { prompt: number[]; model: unknown; n: number },

@@ -7,34 +7,34 @@ export type SharedList = { items: string[]; length: number };
 /** A recorded call. */
 export type Remembered = {
   callId: string;
-  /** The turn that the store keeps this one shorter by. Null when it has none, or when it is not remembered. */
+  /** The turn relative to which the store holds this one. Null if there is none, or if it is not remembered. */
   base: Remembered | null;
   lists: Record<string, SharedList>;
-  /** The hash of a text completion's prompt and reply. Null when it is not known yet. */
+  /** The hash of a text completion's prompt and reply, or null while it is not known. */
   textHash: RollingHash | null;
-  /** The stop of a text completion: the stop string, and the length of the reply. */
+  /** How a text completion was stopped: the stop string and the length of the reply. */
   stopped: { by: string; characters: number; tokens: number } | null;
-  /** The ids and text of the turn, while they are held. The store has them too. */
+  /** The turn's ids and text while they are held in memory. The store has them too. */
   held: Pick<Base, 'tokenIds' | 'text'> | null;
   heldBytes: number;
-  /** The previous turn, when its ids are a view of this turn's ids. */
+  /** The previous turn, if its ids are a view of this turn's ids. */
   sharing: Remembered | null;
 };
 
-/** A node in the conversations of a trial. */
+/** A node in the tree of a trial's conversations. */
 export type Node = { id: number; turn: Remembered | null; through: Remembered };
 
-/** The meaning of a message, or of the fields of a request, for a conversation. The key is the digest of the content. */
+/** What a message, or the fields of a request, mean for a conversation. The key is the digest of the content. */
 export type Meaning = { key: string | null; fields: FieldsMeaning | null };
-/** `context`: the digest of the template's fields that are not empty. `continues`: whether its messages can be continued by ids. */
+/** `context` has the digests of the template's fields that are not empty. `continues` is true when its messages can be continued by ids. */
 export type FieldsMeaning = { context: Record<string, string>; continues: boolean; hasPromptIds: boolean };
 
-/** A text completion. `said`: whether its reply is not empty. `length`: the length of its prompt and reply. */
+/** A text completion. `said` is true when its reply is not empty. `length` is that of its prompt and reply. */
 export type Prompted = { turn: Remembered; said: boolean; length: number };
-/** The text completions that are not in an index yet, with whether their reply is not empty. */
+/** Text completions that are not in an index yet. The value is true when the reply is not empty. */
 export type Unindexed = Map<Remembered, boolean>;
 
-/** One attempt. Texts are held only as digests. */
+/** What is remembered of one attempt. Texts are held only as digests. */
 export type Trial = {
   key: string;
   turns: Map<string, Remembered>;
@@ -45,7 +45,7 @@ export type Trial = {
   notByText: Unindexed;
   notByIds: Unindexed;
   last: Remembered | null;
-  /** The last row that was read from the store, and the calls of this process that the read did not include. */
+  /** The last row that was read from the store, and calls of this process that were recorded after that read. */
   readTo: number;
   unread: Set<string>;
   bytes: number;
@@ -54,25 +54,25 @@ export type Trial = {
   isForgotten: boolean;
 };
 
-/** The contents of a memory, and its work since its process started. */
+/** The contents of a memory, and its work since the process started. */
 export class ConversationCounts {
   bytes = 0;
-  /** The reads of calls that other processes recorded or that were forgotten, and the reads of one call's ids and text that had been released. */
+  /** Reads of calls that other processes recorded or that were forgotten, and reads of one call's released ids and text. */
   readsOfTrials = 0;
   readsOfTurns = 0;
-  /** How often a trial's ids and texts were released, and the trials that were forgotten. */
+  /** How often a trial's ids and texts were released, and how many trials were forgotten. */
   released = 0;
   forgotten = 0;
 }
 
-/** One trial's share of the memory. A trial that holds more releases its own oldest turns before any other trial does. */
+/** One trial's share of the memory. A trial that holds more first releases its own oldest turns. */
 const SHARE = 1 / 4;
-/** The number of turns that a trial in use keeps, however large they are. */
+/** The number of turns that a trial in use keeps, whatever their size. */
 const KEPT_TURNS = 2;
 
 /**
- * Holds only values, which the requests of a process share. It removes the least recently used first: ids and texts, which can be read back
- * for one call, and then whole trials.
+ * Holds only values, so that the requests of a process can share it. Removes the least recently used first: ids and texts, which can be
+ * read back for one call, then whole trials.
  */
 export class ConversationMemory {
   readonly maxBytes: number;
@@ -85,7 +85,7 @@ export class ConversationMemory {
     this.counts = counts;
   }
 
-  /** Returns the trial, or an empty one when nothing is known of it. */
+  /** Returns the trial, or opens an empty one. */
   use(key: string, open: () => Trial): Trial {
     const trial = this.#trials.get(key) ?? open();
     this.#trials.delete(key);
@@ -110,12 +110,12 @@ export class ConversationMemory {
     this.#shrink(trial);
   }
 
-  /** Marks the turn as the one that the trial used last. */
+  /** Marks the turn as the trial's last used one. */
   touch(trial: Trial, turn: Remembered): void {
     if (trial.holding.delete(turn)) trial.holding.add(turn);
   }
 
-  /** Makes the ids of `before` a view of those of `turn`, which begins with all of `before`. Releases what had been a view of `before`. */
+  /** Makes the ids of `before` a view of those of `turn`, which begins with all of `before`. Releases the previous view of `before`. */
   share(trial: Trial, before: Remembered, turn: Remembered): void {
     if (!before.held || !turn.held) return;
     if (before.sharing) this.#release(trial, before.sharing);
@@ -138,7 +138,7 @@ export class ConversationMemory {
     trial.holding.delete(turn);
     turn.held = null;
     turn.sharing = null;
-    // A view would keep the ids in memory without being counted for them.
+    // A view would keep the ids in memory without counting them.
     if (held && sharing?.held?.tokenIds.buffer === held.tokenIds.buffer) this.#release(trial, sharing);
   }
 

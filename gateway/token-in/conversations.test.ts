@@ -12,7 +12,7 @@ const ids = (length: number) => Int32Array.from({ length }, (_, i) => i);
 
 const conversationLists = (messages: unknown[]) => callRecord({ request: { messages } }).request.lists.messages?.map(({ digest }) => digest) ?? [];
 
-/** A call whose prompt and completion together are the ids 0 to `length`. */
+/** Adds a call whose prompt and completion together are the ids 0 to `length`. */
 function add(conversations: Conversations, trialId: string, messages: unknown[], reply: string, length: number, parentId?: string): string {
   const request = { messages };
   const response = { choices: [{ index: 0, message: assistant(reply) }] };
@@ -22,7 +22,7 @@ function add(conversations: Conversations, trialId: string, messages: unknown[],
   return record.id;
 }
 
-/** Returns conversations over a store that holds only ids, and the reads from that store. */
+/** Returns conversations over a store that holds only ids, and a list of the reads from it. */
 function overStore(maxBytes?: number, rows: readonly NewCall[] = []) {
   const reads: string[] = [];
   const faults: Error[] = [];
@@ -42,7 +42,7 @@ function overStore(maxBytes?: number, rows: readonly NewCall[] = []) {
   return { conversations, reads, faults };
 }
 
-/** Returns rows of calls of another process, each built on the one before. */
+/** Returns rows of another process's calls, each built on the one before. */
 function storedRows(calls: readonly { request: Record<string, unknown>; response: Record<string, unknown>; text: string }[], first: Base | null = null): NewCall[] {
   let base = first;
   return calls.map(({ request, response, text }, i) => {

@@ -12,40 +12,40 @@ import { ConversationMemory, type Node, type Prompted, type Remembered, type Sha
 import { isReply, keyOf, meaningOfFields, storedContext, type ChatConversation, type Conversation } from './messages.ts';
 import { ofIds, ofText, PrefixIndex, RollingHash } from './prefix-index.ts';
 
-/** A recorded call, where another may go on. `stopped`: its text completion, the stop string that was cut off, and how many tokens they have. */
+/** A recorded call that another may continue. `stopped` has its text completion, the stop string that was cut off, and their number of tokens. */
 export type Turn = Base & { stopped: { text: string; by: string; tokens: number } | null };
 export type Past = {
-  /** The last turn that the request goes on from, and how many of its messages that covers. */
+  /** The last turn that the request continues, and how many of its messages that turn covers. */
   parent: (Turn & { messages: number }) | null;
-  /** Other turns whose prompt and reply say the same: where a stop string cut them, their ids may go on differently after it. */
+  /** Other turns with the same prompt and reply. If a stop string cut them, their ids may differ after it. */
   twins: Turn[];
-  /** Whether a reply follows that turn which is not the recorded one: the history was edited there. */
+  /** True when the history has another reply after that turn than the recorded one: it was edited there. */
   isEdited: boolean;
   isFirst: boolean;
-  /** The recorded call that the request has most in common with, and the contents that are stored already (invariant 9). */
+  /** The recorded call that shares most content with the request, and the contents that are stored already (invariant 9). */
   base: Base | null;
   known: KnownContents;
 };
 
 type At = { trialId: string; attempt: number };
-/** `memory`: what others with the same store have read or written. Values alone. */
+/** `memory` has what earlier requests on the same store read or wrote. It holds values only. */
 type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string, known: KnownTurn | null) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
-/** The content of a call, by digests. `conversation`: null when no call can continue it. */
+/** The content of a call by digests. `conversation` is null when no call can continue it. */
 type Said = { callId: string; base: Remembered | null; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
-/** The part of a text completion's prompt and reply that follows what its base has, and the hash of what the base has. */
+/** What a text completion adds to its base, and the hash of what the base has. */
 type OwnText = { start: RollingHash; text: string };
 
 const NOTHING: KnownContents = new Set<string>();
 
-/** What each open trial has said so far: a memory of the store, which is read where it knows more. */
+/** The conversations of each open trial. It caches the store and reads it when that has more. */
 export class Conversations {
   readonly #options: Options;
   readonly memory: ConversationMemory;
-  /** The commits of this process that are not in the memory yet, by trial. */
+  /** Commits of this process that are not in the memory yet, by trial. */
   readonly #committing = new Map<string, Set<Promise<unknown>>>();
-  /** The reads in progress, at most one for each trial. */
+  /** Reads under way, at most one for each trial. */
   readonly #reading = new Map<Trial, Promise<void>>();
-  /** The turns that are being read back. */
+  /** Turns that are being read back. */
   readonly #loading = new Map<Remembered, Promise<NonNullable<Remembered['held']>>>();
 
   constructor(options: Options) {
@@ -53,7 +53,7 @@ export class Conversations {
     this.memory = options.memory ?? new ConversationMemory();
   }
 
-  /** `recorded`: how many rows the store has of the attempt; this process may not have written all of them. */
+  /** `recorded` is the store's number of rows of the attempt, which this process may not have written all. */
   async find(at: At & { recorded: number }, conversation: Conversation | null): Promise<Past> {
     const isFirst = at.recorded === 0;
     if (isFirst) return { parent: null, twins: [], isEdited: false, isFirst, base: null, known: NOTHING };
@@ -66,7 +66,7 @@ export class Conversations {
     return { parent, twins, isEdited: found.isEdited, isFirst, base: parent ?? (nearest && (await this.#load(trial, nearest))), known: trial.contents };
   }
 
-  /** Announces a commit of this process. `recording` settles when the call is in the memory, or when it will not be. */
+  /** Announces a commit of this process. `recording` settles when the call is in the memory, or will not be. */
   expect(at: At, recording: Promise<unknown>): void {
     const key = keyOfTrial(at);
     const own = this.#committing.get(key) ?? new Set();
@@ -78,7 +78,7 @@ export class Conversations {
     recording.then(forget, forget);
   }
 
-  /** A call that was committed, however it ended. */
+  /** Adds a committed call, however it ended. */
   add(conversation: Conversation | null, { choices, request: outline, response, promptTokenIds: prompt, base, ...record }: CallRecord): void {
     const trial = this.#use(record);
     const replies = choicesOf(response ?? {});
@@ -91,7 +91,7 @@ export class Conversations {
     const keys = Object.fromEntries(Object.entries(outline.lists).map(([name, items]) => [name, items.map(itemKey)]));
     for (const [i, { id: callId, completionTokenIds: completion }] of choices.entries()) {
       if (trial.turns.has(callId)) continue;
-      // Further replies are stored by the first one's row.
+      // Further replies are stored relative to the row of the first one.
       const builtOn = trial.turns.get((i === 0 ? base?.callId : choices[0].id) ?? '') ?? null;
       const lists = this.#sharedLists(trial, builtOn, keys);
       const tokens = prompt && completion ? completion.length : null;
@@ -106,16 +106,16 @@ export class Conversations {
   }
 
   /**
-   * Makes the trial hold all calls that the store had counted when the request was admitted. The store counts a commit of this process some
-   * moments before this process learns of it, so this waits for such commits. Calls that are still missing belong to another process, and
-   * are read.
+   * Catches up with all calls that the store had counted when the request was admitted. The store counts this process's commits a moment
+   * before this process learns of them, so it waits for those. Calls that are still missing belong to another process and are read.
    */
   async #catchUp(at: At & { recorded: number }, trial: Trial): Promise<void> {
     const isBehind = () => trial.turns.size < at.recorded;
     if (!isBehind()) return;
-    // Handles the commits in the order in which they settle, with one reaction each. A race over all would cost many callers the square of their number.
+    // Handles commits in the order in which they settle, with one reaction each. A race over all would cost many callers the square of
+    // their number.
     for (const recording of [...(this.#committing.get(trial.key) ?? [])]) if (isBehind()) await recording.catch(() => {});
-    // A read that began earlier may lack the needed calls. A read that begins now has them, and serves all waiting requests.
+    // A read that began earlier may lack calls. One that begins now has them and serves all waiting requests.
     if (isBehind()) await this.#reading.get(trial)?.catch(() => {});
     if (isBehind()) await (this.#reading.get(trial) ?? this.#read(at, trial));
   }
@@ -135,7 +135,7 @@ export class Conversations {
   }
 
   /**
-   * Adds a stored call to the memory. Earlier calls have already added the content that its request shares with them. `texts`: the text
+   * Adds a stored call to the memory. Earlier calls have added the content that its request shares with them. `texts` has the text
    * completions of the same read.
    */
   #addRow(trial: Trial, { id: callId, seq, baseId, status, request, response, tokens }: NewCall, texts: Map<Remembered, OwnText>): void {
@@ -157,7 +157,7 @@ export class Conversations {
     if (short.prompt) this.#addText(trial, turn, short.prompt, textOf(reply), texts);
   }
 
-  /** Adds a stored text completion to the index. It is read back later only when its base's text is not at hand. */
+  /** Adds a stored text completion to the index. It is read back later only if its base's text is not at hand. */
   #addText(trial: Trial, turn: Remembered, [shared, rest]: NonNullable<ShortRequest['prompt']>, reply: string, texts: Map<Remembered, OwnText>): void {
     const start = hashAt(turn.base, shared, texts);
     const said = trial.notByIds.get(turn);
@@ -175,7 +175,7 @@ export class Conversations {
     this.memory.grow(trial, 150);
   }
 
-  /** Returns the key of an item in a stored list. */
+  /** Learns an item of a stored list and returns its key. */
   #learnStored(trial: Trial, { is, as, and }: Stored, areFields = false): string {
     const digest = as ?? contentOf(is).digest;
     if (as === undefined && areFields) this.#knowFields(trial, { digest, core: is });
@@ -183,7 +183,7 @@ export class Conversations {
     return and ? digest + JSON.stringify(and) : digest;
   }
 
-  /** `key`: the key of the content as a message; null when the content is no message, and computed when absent. */
+  /** `key` is the content's key as a message: null when it is not a message, computed when absent. */
   #know(trial: Trial, { digest, core }: Pick<Content, 'digest' | 'core'>, key?: string | null): string | null {
     const known = trial.contents.get(digest);
     if (known && (known.key !== null || key === null)) return known.key;
@@ -229,11 +229,11 @@ export class Conversations {
       }
       node = next;
     }
-    // The same reply to the same messages, sampled twice: the ids of the first one stand.
+    // The same messages got the same reply twice. The first one's ids are kept.
     if (node) node.turn ??= turn;
   }
 
-  /** Consecutive turns share one array for their lists. */
+  /** Returns the lists of a turn, sharing one array with the turn before. */
   #sharedLists(trial: Trial, base: Remembered | null, keys: Record<string, string[]>): Remembered['lists'] {
     const lists: Remembered['lists'] = {};
     for (const [name, items] of Object.entries(keys)) {
@@ -248,7 +248,7 @@ export class Conversations {
     return lists;
   }
 
-  /** A text completion continues the longest earlier prompt and reply that it begins with. The same prompt again, after an empty reply, is a new start. */
+  /** Finds the longest earlier prompt and reply that a text completion begins with. The same prompt again, after an empty reply, is a new start. */
   async #findPrompt(trial: Trial, prompt: string | readonly number[]): Promise<Found> {
     if (typeof prompt === 'string') {
       await this.#index(trial, trial.notByText, (turn, { text }, said) => this.#indexText(trial, turn, (turn.textHash ??= new RollingHash().with(ofText(text))), said));
@@ -277,7 +277,10 @@ export class Conversations {
     return NOWHERE;
   }
 
-  /** A turn leaves the list when it is in the index. So nothing is lost when a read fails, and requests beside this one never find half an index. */
+  /**
+   * Moves turns into the index. Each leaves the list only when it is in the index, so that a failed read loses nothing and parallel
+   * requests never find half an index.
+   */
   async #index(trial: Trial, unindexed: Unindexed, add: (turn: Remembered, held: NonNullable<Remembered['held']>, said: boolean) => void): Promise<void> {
     for (const [turn, said] of unindexed) {
       const held = turn.held ?? (await this.#readBack(trial, turn));
@@ -285,7 +288,7 @@ export class Conversations {
     }
   }
 
-  /** Reads a turn whose ids and text are not held. Reads only what follows the nearest turn that is held and that this one builds on. */
+  /** Reads a turn whose ids and text are not held: only what follows the nearest held turn that it builds on. */
   #readBack(trial: Trial, turn: Remembered): Promise<NonNullable<Remembered['held']>> {
     const loading = this.#loading.get(turn);
     if (loading) return loading;
@@ -305,7 +308,7 @@ export class Conversations {
     return read;
   }
 
-  /** Returns the turn with its ids and text, and reads them back from the store when they were released. */
+  /** Returns the turn with its ids and text, reading them back if they were released. */
   async #load(trial: Trial, turn: Remembered): Promise<Turn> {
     const { tokenIds, text } = turn.held ?? (await this.#readBack(trial, turn));
     this.memory.touch(trial, turn);
@@ -337,12 +340,12 @@ export class Conversations {
 
 const keyOfTrial = ({ trialId, attempt }: At): string => `${trialId} ${attempt}`;
 
-/** Returns the name of a node: the id of the node before it, and the key of the message that follows. */
+/** Returns the name of a node: the id of the node before it and the key of the message that follows. */
 const nameOf = (before: Node | null, key: string): string => `${before?.id ?? ''}:${key}`;
 
 const textOf = (reply: JsonObject | undefined): string => (typeof reply?.text === 'string' ? reply.text : '');
 
-/** Returns the hash of the first `length` characters of a text completion; null when its text is not at hand. */
+/** Returns the hash of a text completion's first `length` characters, or null when its text is not at hand. */
 function hashAt(turn: Remembered | null, length: number, texts: ReadonlyMap<Remembered, OwnText>): RollingHash | null {
   if (length === 0) return new RollingHash();
   for (let at = turn; at; at = at.base) {
@@ -364,7 +367,7 @@ function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found 
   let node = nodes.get(nameOf(null, context));
   let nearest = node?.through ?? null;
   let parent: Found['parent'] = null;
-  // The whole of a request is never a turn's end: its last message asks for one.
+  // A whole request is never the end of a turn, because its last message asks for a reply.
   for (const [i, key] of keys.slice(0, -1).entries()) {
     node = node && nodes.get(nameOf(node, key));
     if (!node) break;
@@ -374,7 +377,10 @@ function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found 
   return { parent, twins: [], nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
 }
 
-/** Builds the conversation of a stored request from the meaning of its contents. For a text completion it only records that it is one; its text is read when needed. */
+/**
+ * Builds the conversation of a stored request from the meanings of its contents. For a text completion it only notes that it is one; its
+ * text is read when needed.
+ */
 function storedConversation({ contents }: Trial, { is, as, and = {} }: Stored, keys: Record<string, string[]>, hasPrompt: boolean): Conversation | null {
   const fields = contents.get(as ?? contentOf(is).digest)?.fields;
   if (hasPrompt || fields?.hasPromptIds) return { prompt: '' };

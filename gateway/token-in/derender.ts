@@ -5,8 +5,8 @@ import { isObject, type JsonObject } from '../json.ts';
 import type { Generation } from './generate.ts';
 
 /**
- * The chat completion that the engine makes of generated ids, with those ids. What its chat route does besides is done here:
- * the id that ended the turn is no text, a reply that calls tools ends by `tool_calls`, and `parallel_tool_calls: false` keeps one.
+ * Returns the chat completion that the engine makes of generated ids, with those ids. Some work of the chat route is done here: the id that
+ * ended the turn is not text, a reply that calls tools ends by `tool_calls`, and `parallel_tool_calls: false` keeps one.
  */
 export async function derender(
   { body, prompt, traits }: Generation,
@@ -14,9 +14,9 @@ export async function derender(
   post: (path: string, body: JsonObject) => Promise<JsonObject>,
 ): Promise<JsonObject> {
   const sampled = choicesOf(generated);
-  // The route does not use a mask, and the mask is longer than everything else.
+  // The route ignores the mask, which is longer than everything else.
   const spoken = sampled.map((choice) => ({ ...choice, sampling_mask: undefined, token_ids: spokenIds(choice, traits.closing[0]) }));
-  // It refuses a choice without a word.
+  // The route refuses a choice without tokens.
   const speaking = spoken.filter(({ token_ids }) => token_ids.length > 0);
   const silent = chatReply({ id: generated.request_id, model: body.model, choices: [], usage: generated.usage });
   const reply = speaking.length === 0 ? silent : await post('/v1/chat/completions/derender', {

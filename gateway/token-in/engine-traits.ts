@@ -4,21 +4,21 @@ import { isSet, type BindsTools } from '../chat/constraints.ts';
 import { idsIn } from '../chat/tokens.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 
-/** What token-in needs to know of an engine. */
+/** What token-in must know about an engine. */
 export type EngineTraits = {
-  /** What its chat template writes after a reply. */
+  /** The ids that the chat template writes after a reply. */
   closing: number[];
-  /** Whether it takes tool calls or reasoning out of the text: then a stream of plain text would not be what it answers. */
+  /** True when it takes tool calls or reasoning out of the text, so that a stream of plain text would differ from its own reply. */
   parses: boolean;
-  /** Whether the engine returns the ids that could be sampled at each token (vLLM's `--return-sampling-mask`). */
+  /** True when the engine returns the ids that could be sampled at each token (vLLM's `--return-sampling-mask`). */
   masks: boolean;
-  /** The tool calls that it holds to their schema by a grammar. */
+  /** Which tool calls it holds to their schema by a grammar. */
   bindsTools: BindsTools;
 };
 
 const PROBE = [{ role: 'user', content: 'x' }];
 
-/** Null when the engine has no such routes, or its template no clear end of a reply. Rejects when it cannot be reached. */
+/** Returns null when the engine lacks these routes, or its template has no clear end of a reply. Rejects when it cannot be reached. */
 export async function readTraits(connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<EngineTraits | null> {
   const send: Post = async (path, body) => {
     const reply = await connection.ask({ method: 'POST', path, body: JSON.stringify({ ...(model === null ? {} : { model }), ...body }), signal });
@@ -46,14 +46,17 @@ export async function readTraits(connection: EngineConnection, model: string | n
 
 type Post = (path: string, body: JsonObject) => Promise<{ status: number; body: JsonObject | null }>;
 
-/** No route reports the setting, so the gateway samples one token to learn it. */
+/** Samples one token to learn the setting, which no route reports. */
 async function returnsMasks(post: Post, prompt: number[]): Promise<boolean> {
   const { body } = await post('/inference/v1/generate', { token_ids: prompt, sampling_params: { max_tokens: 1, temperature: 1, top_k: 1 } });
   const choices = body?.choices;
   return Array.isArray(choices) && isObject(choices[0]) && Array.isArray(choices[0].sampling_mask);
 }
 
-/** The engine's own rendering shows whether it adds a grammar when the model may choose whether to call tools. An engine that cannot render tools answers no such request. */
+/**
+ * Renders a request to see whether the engine adds a grammar when the model may choose whether to call tools. An engine that cannot render
+ * tools answers no such request.
+ */
 async function readBindsTools(send: Post): Promise<BindsTools> {
   const isBound = async (strict: boolean) => {
     const tool = { type: 'function', function: { name: 'probe', parameters: { type: 'object', properties: {} }, ...(strict ? { strict } : {}) } };

@@ -25,7 +25,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
     const [first, second, third] = context.toy.generated;
     expect(second?.prompt.slice(0, (first?.prompt.length ?? 0) + (first?.completion.length ?? 0))).toEqual([...(first?.prompt ?? []), ...(first?.completion ?? [])]);
     expect(third?.prompt.slice(0, second?.prompt.length)).toEqual(second?.prompt);
-    // What was cut by its length is closed before what follows.
+    // A reply that its length cut is closed before what follows.
     expect(third?.prompt[(second?.prompt.length ?? 0) + (second?.completion.length ?? 0)]).toBe(END);
     const calls = await trial.calls();
     expect(calls.map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
@@ -39,7 +39,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that takes tool 
     await context.serve({ ...options, label: 'run@1', spans: HALVES });
     await context.givePool('run', 'run@1');
     const place = { ...onToy({ url: context.gateway.url, adminKey: ADMIN_KEY }, context.toy), opening: { run_id: 'run' } };
-    // What differs by seed is the conversation, which a Worker reads with the same code.
+    // The seed changes only the conversation, which a Worker reads with the same code.
     const seeds = IN_WORKERD ? 8 : 30;
     for (let seed = 1; seed <= seeds; seed++) expect((await exactTrial(place, `exact-${options.parses}-${seed}`, { seed })).faults).toEqual([]);
   });

@@ -13,15 +13,15 @@ import { derender } from './derender.ts';
 import type { EngineTraits } from './engine-traits.ts';
 
 export type Generation = {
-  /** What the engine's chat route would have been sent. */
+  /** The body that the engine's chat route would get. */
   body: JsonObject;
-  /** What it rendered of that. */
+  /** The engine's rendering of that body. */
   rendered: JsonObject;
   prompt: number[];
   traits: EngineTraits;
 };
 
-/** Generates from ids: as text, streamed as it is sampled, or where the engine takes text apart as ids that are derendered whole. */
+/** Generates from ids. The reply is text, streamed as it is sampled; if the engine parses text, the ids are generated whole and derendered. */
 export async function generate(call: Call, replica: Replica, generation: Generation): Promise<Answer> {
   const { body, rendered, prompt, traits } = generation;
   const asText = !traits.parses;
@@ -52,13 +52,13 @@ export async function generate(call: Call, replica: Replica, generation: Generat
   return { whole, chunks };
 }
 
-/** How a call ends whose ids never become a chat reply: what was sampled is known all the same. */
+/** Returns the result of a call whose ids do not become a chat reply, with what was sampled all the same. */
 function sampledEnding(generated: JsonObject, prompt: number[]): Ending {
   const choices = choicesOf(generated).map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: null }));
   return { prompt, choices, counted: completionCount(generated.usage), reply: null };
 }
 
-/** Generated text as the chat completion that it is without a parser. */
+/** Returns generated text as a chat completion, as it is without a parser. */
 function asChat(generated: JsonObject, model: unknown): JsonObject {
   const choices = choicesOf(generated).map(({ text, ...choice }) => {
     if (typeof text !== 'string') throw badReply('has no text');
@@ -67,10 +67,10 @@ function asChat(generated: JsonObject, model: unknown): JsonObject {
   return chatReply({ id: generated.request_id, model, choices, usage: generated.usage });
 }
 
-/** vLLM's own default, which it leaves out of what it renders. */
+/** vLLM's own default, which it leaves out of its rendering. */
 const MAX_TOKENS = 16;
 
-/** The prompt of recorded ids may be longer than the rendered one, by which the engine set the limit. */
+/** Lowers the limit of tokens if needed: a prompt of recorded ids may be longer than the rendered one, from which the engine set the limit. */
 function withRoom(sampling: JsonObject, prompt: number, context: number | null): JsonObject {
   if (context === null) return sampling;
   const room = context - prompt;

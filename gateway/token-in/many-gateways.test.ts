@@ -11,7 +11,7 @@ type Ask = (path: string, body: unknown) => Promise<Response>;
 const through = (url: string, { id, key }: Trial): Ask => async (path, body) =>
   fetch(`${url}/${id}/v1${path}`, { method: 'POST', headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' }, body: JSON.stringify(body) });
 
-/** Several conversations of one trial that each continue: two chats that share their first message, with and without tools, and a text completion. */
+/** Yields turns of several conversations of one trial: two chats that share their first message, with and without tools, and a text completion. */
 function* conversations() {
   const chats = [{ tools: TOOLS, messages: [] as unknown[] }, { chat_template_kwargs: { enable_thinking: false }, messages: [] as unknown[] }];
   const text = { prompt: 'Once' };

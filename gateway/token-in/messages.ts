@@ -2,20 +2,20 @@ import { contentOf, digestOf, type Content } from '../../store/calls/content.ts'
 import type { FieldsMeaning } from './conversation-memory.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
-/** A request's conversation in a form in which what an agent echoes equals what it was given. */
+/** A request's conversation in a form in which an agent's echo equals the reply that it was given. */
 export type Conversation = ChatConversation | { prompt: string | readonly number[] };
 export type ChatConversation = {
-  /** A digest of the other inputs of the prompt: the tools and the template's settings. */
+  /** A digest of the prompt's other inputs: the tools and the template's settings. */
   context: string;
-  /** One key for each message: a digest of its content, with a mark that shows its role. */
+  /** One key for each message: a digest of its content, with a mark of its role. */
   keys: string[];
 };
 
 const TEMPLATE_FIELDS = ['tools', 'chat_template', 'chat_template_kwargs', 'documents', 'reasoning_effort'];
 
 /**
- * Returns null when the prompt cannot be continued by ids: a message is invalid, or a message is itself to be continued. `lists`: the contents of
- * the request's lists, where they are known.
+ * Returns null when the prompt cannot be continued by ids: a message is invalid, or the last one is itself to be continued. `lists` has the
+ * known contents of the request's lists.
  */
 export function conversationOf(body: JsonObject, lists: Readonly<Record<string, readonly Content[]>> = {}): Conversation | null {
   const { messages, prompt } = body;
@@ -30,28 +30,28 @@ export function conversationOf(body: JsonObject, lists: Readonly<Record<string, 
 
 const continues = (body: JsonObject): boolean => body.continue_final_message !== true && body.add_generation_prompt !== false;
 
-/** Returns the meaning of a stored request's fields for its conversation, without empty fields. */
+/** Returns what a stored request's non-empty fields mean for its conversation. */
 export function meaningOfFields(fields: JsonObject): FieldsMeaning {
   const said = TEMPLATE_FIELDS.filter((field) => fields[field] !== undefined);
   return { context: Object.fromEntries(said.map((field) => [field, contextKey(fields[field])])), continues: continues(fields), hasPromptIds: Array.isArray(fields.prompt) };
 }
 
-/** Returns the context of a stored request. `lists` holds the digests of its items, `empty` its fields without a value. */
+/** Returns the context of a stored request. `lists` has the digests of its items, `empty` its fields without a value. */
 export function storedContext(fields: FieldsMeaning, lists: Record<string, string[]>, empty: JsonObject): string {
   return digestOf(TEMPLATE_FIELDS.map((field) => (lists[field] ? listKey(lists[field]) : (fields.context[field] ?? contextKey(empty[field])))));
 }
 
 const listKey = (digests: readonly string[]): string => `[${digests.join('+')}]`;
 
-/** By content: the store gives a request's fields back in another order than its agent sent them. */
+/** Hashes by content, because the store returns a request's fields in another order. */
 function contextKey(value: unknown): string {
   if (value === undefined || value === null) return '';
   return Array.isArray(value) ? listKey(value.map((item) => contentOf(item).digest)) : contentOf(value).digest;
 }
 
 /**
- * Reads the role, text and tool calls. Leaves out reasoning, which agents drop and the recorded ids keep, and fields that SDKs add or drop.
- * An empty value means the same as an absent one. Content that is not text is named by its digest. Returns null when the message is
+ * Returns a key of the role, text and tool calls. It leaves out reasoning, which agents drop and the recorded ids keep, and fields that
+ * SDKs add or drop. An empty value equals an absent one. Content that is not text is named by its digest. Returns null when the message is
  * invalid.
  */
 export function keyOf(message: unknown): string | null {
@@ -65,7 +65,7 @@ export function keyOf(message: unknown): string | null {
 
 const [REPLY, OTHER] = ['r', 'm'];
 
-/** Whether a message's key is an assistant's. */
+/** True when a message's key is an assistant's. */
 export const isReply = (key: string): boolean => key.startsWith(REPLY);
 
 function contentKey(content: unknown): unknown {
@@ -81,7 +81,7 @@ function toolOf(call: unknown): unknown {
   return [call.id ?? null, call.function.name ?? null, argumentsOf(call.function.arguments)];
 }
 
-/** By what they say: protocols whose tool calls hold an object give back another spelling of it than was sampled. */
+/** Compares arguments by value, because protocols whose tool calls hold an object write it differently than it was sampled. */
 function argumentsOf(given: unknown): unknown {
   if (typeof given !== 'string') return given ?? null;
   if (given.trim() === '') return '{}';

@@ -5,13 +5,13 @@ export const ofText = (text: string): Sequence => ({ length: text.length, at: (i
 export const ofIds = (ids: ArrayLike<number>): Sequence => ({ length: ids.length, at: (i) => ids[i] ?? 0 });
 
 /**
- * Finds the entries that a sequence begins with. The time depends on the length of the sequence and not on the number of entries. The index
- * holds only hashes, so the caller compares what was found.
+ * Finds the entries that a sequence begins with. The time depends on the sequence's length, not on the number of entries. The index holds
+ * only hashes, so the caller compares what was found.
  */
 export class PrefixIndex<T> {
   readonly #byLength = new Map<number, Map<string, T[]>>();
 
-  /** `hash`: of the whole sequence that the entry stands for. */
+  /** `hash` is that of the entry's whole sequence. */
   add({ length, key }: RollingHash, value: T): void {
     const ofLength = this.#byLength.get(length) ?? new Map<string, T[]>();
     this.#byLength.set(length, ofLength);
@@ -20,7 +20,7 @@ export class PrefixIndex<T> {
     else ofLength.set(key, [value]);
   }
 
-  /** Returns the entries, the longest first. Entries with the same length and hash stand together. */
+  /** Returns the entries, the longest first, grouped by equal length and hash. */
   find(sequence: Sequence): T[][] {
     if (this.#byLength.size === 0) return [];
     const found: T[][] = [];
@@ -34,7 +34,7 @@ export class PrefixIndex<T> {
   }
 }
 
-/** Two hashes of 32 bits over everything pushed so far. A copy can be continued separately. */
+/** Two 32-bit hashes over everything pushed so far. A copy can be continued separately. */
 export class RollingHash {
   length = 0;
   #a = 0x811c9dc5;

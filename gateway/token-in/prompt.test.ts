@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { continuePrompt } from './prompt.ts';
 
-// 1 ends a turn, 9 is the tail that the template writes after it.
+// 1 ends a turn, and 9 is the tail that the template writes after it.
 const closing = [1, 9];
 
 test('the end of a recorded turn is completed with what it lacks and never written twice', () => {

@@ -12,7 +12,7 @@ import { TestPostgres } from '../../store/testing/postgres.ts';
 test('a conversation with a real engine does not drift, and its record equals what the agent saw', async ({ signal }) => {
   const faults = await withTemporaryStack(async ({ plan }) => {
     const engine = new UndiciConnection(plan.engines[0] ?? '');
-    // This engine has no parser. What it is given and gives, the benchmark and the test below hear.
+    // This engine has no parser. The benchmark and the test below compare with what the engine was given and gave.
     const place = onSmallModel({ url: plan.gatewayUrls[0] ?? '', adminKey: plan.adminKey }, engine, () => true, signal);
     const plain = { ...place, reading: { ...place.reading, parses: false } };
     const conversations = Array.from({ length: 16 }, async (_, i) => (await exactTrial(plain, `real-${i}`, { seed: i + 1, tools: false, steps: 8 })).faults);
@@ -23,7 +23,7 @@ test('a conversation with a real engine does not drift, and its record equals wh
 
 const trained = z.object({ samples: z.array(z.object({ token_ids: z.array(z.int()), loss_mask: z.array(z.int()), logprobs: z.array(z.number()) })) });
 
-/** So few layers fill a call with spaces for long. */
+/** A model of so few layers fills a call with spaces for long. */
 const LONG_ENOUGH = 400;
 
 const LS = { type: 'function', function: { name: 'ls', strict: true, parameters: { type: 'object', properties: { path: { type: 'string' } } } } };
@@ -49,10 +49,11 @@ test('a real engine’s tool calls are recorded as it gave them, and later turns
       const conversations = Array.from({ length: 8 }, (_, i) => exactTrial({ ...place, forcing: { ...place.forcing, max_tokens: LONG_ENOUGH } }, `calling-${i}`, { seed: i + 1, steps: 4 }));
       const seen = await Promise.all(conversations);
       expect([...seen.flatMap(({ faults }) => faults), ...place.unheard()]).toEqual([]);
-      // vLLM constrains strict tools by a grammar on its own; with hints nothing is constrained.
+      // vLLM constrains strict tools by a grammar on its own. With hints nothing is constrained.
       expect(await constrainedTurns(place.gateway, 'enforce')).toEqual([['sampling_not_reproducible', 'tool_choice'], ['sampling_not_reproducible', 'strict_tools', 'response_format']]);
       expect(await constrainedTurns(place.gateway, 'hint')).toEqual([[null, 'tool_choice'], [null, 'strict_tools', 'response_format']]);
-      // The engine as its own teacher finds a token as probable as when it sampled it, but for bfloat16 in batches of other shapes.
+      // As its own teacher the engine gives a token the probability with which it sampled it, except for bfloat16 in batches of other
+      // shapes.
       const own = seen.flatMap((each) => trained.parse(each.samples).samples).filter(({ loss_mask }) => loss_mask.includes(1));
       const asked = own.map(({ token_ids, loss_mask }) => ({ tokenIds: Int32Array.from(token_ids), lossMask: Int8Array.from(loss_mask), samplingMask: token_ids.map(() => null) }));
       const answers = await askTeacher({ url: `${url}/v1`, model: 'policy' }, asked, signal);

@@ -24,7 +24,7 @@ test('each turn of a conversation stores only what is new', async () => {
   const last = context.toy.generated.at(-1);
   expect(found?.ids).toBeLessThanOrEqual(4 * (last?.prompt.length ?? 0));
   expect(found?.texts).toBeLessThan(2 * distinct);
-  // What is read is whole again.
+  // Reading the calls gives whole requests again.
   const calls = await trial.calls();
   expect(calls.at(-1)?.promptTokenIds).toEqual(Int32Array.from(last?.prompt ?? []));
   expect(calls.at(-1)?.request.messages).toEqual(messages.slice(0, -1));
