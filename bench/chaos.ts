@@ -20,7 +20,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { report } from '../cli/exit.ts';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { Random, seedOf } from '../gateway/testing/fuzz/random.ts';
 import { ChaosDeployment } from './chaos/deployment.ts';
 import { dealTogether, faultsOf, nameOf } from './chaos/faults.ts';
@@ -44,7 +44,7 @@ const { runs: count, seed, faults: perRun, iterations, settings, beside, logs, o
 });
 /** Results of at least this number of runs replace the kept ones. */
 const KEPT = 50;
-const signal = untilSignalled();
+const signal = shutdownSignal();
 const start = performance.now();
 const refusal = await SmallDisk.refusal();
 if (refusal !== null) console.log(`no disk can be full here: ${refusal}`);

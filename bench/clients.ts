@@ -11,7 +11,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { CLIENTS } from '../gateway/clients/all.ts';
 import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Compared } from '../gateway/clients/beside-vllm.ts';
@@ -29,7 +29,7 @@ import { optionsOf } from './options.ts';
 const values = optionsOf(import.meta.url, { engine: 'toy', only: null, limit: 240 });
 const only = values.only?.split(',');
 const chosen = CLIENTS.filter(({ name, besideVllm }) => (!only || only.includes(name)) && (values.engine === 'toy' || besideVllm));
-const signal = untilSignalled();
+const signal = shutdownSignal();
 const limitMs = 1_000 * values.limit;
 const ADMIN_KEY = 'the bench';
 const postgres = await TestPostgres.create();

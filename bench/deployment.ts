@@ -1,14 +1,14 @@
 import { execFileSync } from 'node:child_process';
 import { cpus } from 'node:os';
-import { withDeployment, type Connected } from '../cli/run/connect.ts';
+import { withDeployment, type DeploymentClients } from '../cli/run/connect.ts';
 import type { Stack } from '../cli/supervisor/stack.ts';
 import { deviceOf } from '../cli/supervisor/device.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { withTemporaryStack } from '../cli/testing/temporary-deployment.ts';
 
 /** Runs `body` with a complete deployment in a temporary folder on free ports. A signal stops it, too. */
-export async function withStack<T>(body: (connected: Connected, stack: Stack, signal: AbortSignal) => Promise<T>): Promise<T> {
-  const signal = untilSignalled();
+export async function withStack<T>(body: (connected: DeploymentClients, stack: Stack, signal: AbortSignal) => Promise<T>): Promise<T> {
+  const signal = shutdownSignal();
   return withTemporaryStack((stack) => withDeployment(stack.plan.config, (connected) => body(connected, stack, signal)), signal);
 }
 

@@ -15,7 +15,7 @@ import { withVllm } from '../gateway/testing/own-vllm.ts';
 import { placeBefore } from '../gateway/testing/place-before.ts';
 import { HALVES, TokenEngine } from '../gateway/testing/token-engine.ts';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { openDatabase } from '../store/database.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';
@@ -33,10 +33,10 @@ const total = { conversations: 0, calls: 0, callingTools: 0, samples: 0, mismatc
 const faults: string[] = [];
 
 async function converseAt(place: Place, seed: number): Promise<void> {
-  const { steps: said, samples, faults: found } = await exactTrial(place, `exact-${seed}`, { seed, steps });
+  const { steps: stepsMade, samples, faults: found } = await exactTrial(place, `exact-${seed}`, { seed, steps });
   total.conversations += 1;
-  total.calls += said.length;
-  total.callingTools += said.filter(({ calls }) => calls.length > 0).length;
+  total.calls += stepsMade.length;
+  total.callingTools += stepsMade.filter(({ calls }) => calls.length > 0).length;
   total.samples += sampleCount.parse(samples).samples.length;
   mismatch(found);
 }
@@ -82,7 +82,7 @@ async function overToy(): Promise<void> {
 
 /** Runs with vLLM, whose parsers take tool calls out of the text. */
 async function overVllm(): Promise<void> {
-  const signal = untilSignalled();
+  const signal = shutdownSignal();
   const postgres = await TestPostgres.create();
   const converseWith = async (url: string) => {
     const place = await placeBefore(url, postgres.url, signal);

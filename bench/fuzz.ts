@@ -11,7 +11,7 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { report } from '../cli/exit.ts';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { startGateway } from '../gateway/node.ts';
 import { bundleWorker } from '../gateway/testing/bundle-worker.ts';
@@ -25,7 +25,7 @@ import { residentMiB } from './gateway/parts/usage.ts';
 
 const options = optionsOf(import.meta.url, { rounds: 700, seed: Date.now() % 1_000_000, examples: 50, runtime: 'node' });
 const { seed, runtime } = options;
-const signal = untilSignalled();
+const signal = shutdownSignal();
 console.log(`seed ${seed}`);
 /** The growth in bytes that a process without leaks may show. workerd collects garbage at any time, so it may show more. */
 const NOISE: Record<string, number> = { node: 48 * 2 ** 20, workerd: 192 * 2 ** 20 };

@@ -7,7 +7,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { hangUpAtRandom, type HangUp } from '../gateway/testing/hang-ups.ts';
 import { provenance } from './deployment.ts';
@@ -16,7 +16,7 @@ import { optionsOf } from './options.ts';
 const LIMIT_MS = 100;
 const { 'hang-ups': count, agents } = optionsOf(import.meta.url, { 'hang-ups': 400, agents: 8 });
 
-const hangUps = await hangUpAtRandom({ hangUps: count, agents, signal: untilSignalled() });
+const hangUps = await hangUpAtRandom({ hangUps: count, agents, signal: shutdownSignal() });
 
 function row(what: string, some: readonly HangUp[]): string[] {
   const ms = some.flatMap((each) => (each.ms === null ? [] : [each.ms])).toSorted((a, b) => a - b);

@@ -8,7 +8,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { killUnderLoad } from '../gateway/testing/kills.ts';
 import { provenance } from './deployment.ts';
@@ -19,7 +19,7 @@ const options = optionsOf(import.meta.url, { kills: 100, agents: 24 });
 const start = performance.now();
 const { kills, ended, replayed, completed, drifted, sampled, sent, tries, refused, cut, ...faults } = await killUnderLoad({
   ...options,
-  signal: untilSignalled(),
+  signal: shutdownSignal(),
   onKill: (kill) => kill % 10 === 0 && console.log(`${kill} kills`),
 });
 const seconds = ((performance.now() - start) / 1000).toFixed(0);

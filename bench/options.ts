@@ -5,13 +5,13 @@ import { TrialgateError } from '../store/errors.ts';
 import { provenance } from './deployment.ts';
 
 type Default = number | string | null;
-type Given<T extends Record<string, Default>> = { [Key in keyof T]: T[Key] extends number ? number : T[Key] extends string ? string : string | null };
+type OptionValues<T extends Record<string, Default>> = { [Key in keyof T]: T[Key] extends number ? number : T[Key] extends string ? string : string | null };
 
 /**
  * Parses a benchmark's options. An option is a number if its default is one, otherwise text, or null if it is not given and has no
  * default. `--help` and an invalid option print the comment at the head of the file with the defaults, and end the process.
  */
-export function optionsOf<const T extends Record<string, Default>>(file: string, defaults: T): Given<T> {
+export function optionsOf<const T extends Record<string, Default>>(file: string, defaults: T): OptionValues<T> {
   provenance();
   const options = Object.fromEntries(Object.keys(defaults).map((name) => [name, { type: 'string' as const }]));
   try {
@@ -21,18 +21,18 @@ export function optionsOf<const T extends Record<string, Default>>(file: string,
       process.exit(EXIT.done);
     }
     const given = Object.entries(defaults).map(([name, value]) => [name, read(name, Reflect.get(values, name), value)]);
-    return Object.fromEntries(given) as Given<T>;
+    return Object.fromEntries(given) as OptionValues<T>;
   } catch (error) {
-    const told = error instanceof TypeError ? new TrialgateError('bad_input', `${error.message}; see --help`) : error;
-    process.exit(report(told));
+    const reason = error instanceof TypeError ? new TrialgateError('bad_input', `${error.message}; see --help`) : error;
+    process.exit(report(reason));
   }
 }
 
-function read(name: string, told: unknown, value: Default): Default {
-  if (typeof told !== 'string') return value;
-  if (typeof value !== 'number') return told;
-  if (told.trim() === '' || !(Number(told) >= 0)) throw new TrialgateError('bad_input', `--${name}: expected a number from 0, found ${told}`);
-  return Number(told);
+function read(name: string, given: unknown, value: Default): Default {
+  if (typeof given !== 'string') return value;
+  if (typeof value !== 'number') return given;
+  if (given.trim() === '' || !(Number(given) >= 0)) throw new TrialgateError('bad_input', `--${name}: expected a number from 0, found ${given}`);
+  return Number(given);
 }
 
 function helpOf(file: string, defaults: Record<string, Default>): string {

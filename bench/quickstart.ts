@@ -10,12 +10,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 
 const { iterations } = optionsOf(import.meta.url, { iterations: 3 });
-const signal = untilSignalled();
+const signal = shutdownSignal();
 const clone = mkdtempSync(join(tmpdir(), 'trialgate-quickstart-'));
 chmodSync(clone, 0o755);
 const lines: string[] = [];

@@ -34,18 +34,18 @@ function* conversation(seed: number): Generator<{ request: JsonObject; response:
   const ids = (count: number) => Array.from({ length: count }, () => Math.floor(random() * 150_000));
   const text = (count: number) => Array.from({ length: count * 2 }, () => SYLLABLES[Math.floor(random() * SYLLABLES.length)] + (random() < 0.4 ? ' ' : '')).join('');
   const perTurn = Math.floor(tokens / turns);
-  const said = Math.floor(perTurn / 3);
-  const messages: JsonObject[] = [{ role: 'system', content: text(perTurn - said) }];
-  let context = ids(perTurn - said);
+  const sampledTokens = Math.floor(perTurn / 3);
+  const messages: JsonObject[] = [{ role: 'system', content: text(perTurn - sampledTokens) }];
+  let context = ids(perTurn - sampledTokens);
   for (let turn = 0; turn < turns; turn++) {
-    const completion = ids(said);
-    const message = { role: 'assistant', content: text(said) };
+    const completion = ids(sampledTokens);
+    const message = { role: 'assistant', content: text(sampledTokens) };
     const prompt = context;
     const head = { id: `chatcmpl-${turn}`, object: 'chat.completion', created: 1, model: 'policy' };
-    const usage = { prompt_tokens: prompt.length, completion_tokens: said, total_tokens: prompt.length + said };
+    const usage = { prompt_tokens: prompt.length, completion_tokens: sampledTokens, total_tokens: prompt.length + sampledTokens };
     const choice = { index: 0, message: { ...message, refusal: null, tool_calls: [] }, finish_reason: 'stop', stop_reason: null };
     yield { request: { model: 'policy', messages: [...messages] }, response: { ...head, choices: [choice], usage }, prompt, completion };
-    const observed = perTurn - said;
+    const observed = perTurn - sampledTokens;
     messages.push(message, { role: 'user', content: text(observed) });
     context = [...prompt, ...completion, ...ids(observed)];
   }

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { EXIT, report as reportFailure } from '../cli/exit.ts';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { TrialgateError } from '../store/errors.ts';
 import { provenance } from './deployment.ts';
 import { policiesAt } from './rollouts/policies.ts';
@@ -68,7 +68,7 @@ type Options = ReturnType<typeof optionsOf>;
 async function main(): Promise<void> {
   const options = optionsOf();
   if (options.help) return console.log(HELP);
-  const signal = untilSignalled();
+  const signal = shutdownSignal();
   const results: Record<string, unknown> = { ...provenance() };
   const wrong: string[] = [];
   const progress = (line: string) => console.error(`${new Date().toISOString().slice(11, 19)} ${line}`);

@@ -14,7 +14,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { isolation } from '../activities/sandbox/isolation.ts';
 import type { Network } from '../activities/sandbox/network.ts';
 import { sandboxWith, shell, temporaryHome } from '../activities/sandbox/testing/fixtures.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
@@ -56,7 +56,7 @@ print(json.dumps(result))
 type Calls = { kept: number; new: number; stream: number; rate: number };
 const isCalls = (value: unknown): value is Calls => typeof value === 'object' && value !== null && 'rate' in value;
 
-const signal = untilSignalled();
+const signal = shutdownSignal();
 const found = await isolation();
 if (found.kind !== 'bubblewrap') throw new Error(`this measures bubblewrap, which does not work here: ${found.trouble}`);
 
@@ -95,7 +95,7 @@ for (let round = 0; round <= rounds && !signal.aborted; round++) {
     const script = `exec python3 -I -S -c '${CLIENT}' 127.0.0.1 ${port} ${calls}`;
     const { stdout, stderr } = await shell(found, sandbox, script, { network: networks[kind], signal, seconds: 300, memoryMb: 2048 });
     const result: unknown = stdout ? JSON.parse(stdout) : null;
-    if (!isCalls(result)) throw new Error(`the client said: ${stderr}`);
+    if (!isCalls(result)) throw new Error(`the client printed: ${stderr}`);
     if (round > 0) (asked[kind] ??= []).push(result);
   }
 }

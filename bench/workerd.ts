@@ -8,7 +8,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { REPOSITORY } from '../cli/folders.ts';
-import { untilSignalled } from '../cli/signals.ts';
+import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { bundleWorker } from '../gateway/testing/bundle-worker.ts';
 import { GatewayProcess } from '../gateway/testing/gateway-process.ts';
@@ -26,7 +26,7 @@ type Target = { url: string; close: () => Promise<void> };
 type Start = () => Promise<Target>;
 
 const options = optionsOf(import.meta.url, { seconds: 5, starts: 10 });
-const signal = untilSignalled();
+const signal = shutdownSignal();
 
 const ADMIN_KEY = 'the admin key';
 const SECRET = 'a secret of sixteen characters';

@@ -28,8 +28,8 @@ function installed() {
 /** @returns {Promise<boolean>} true when the packages are installed; on false an error was printed. */
 async function install() {
   const started = Date.now();
-  const line = setInterval(() => tell(started), process.stderr.isTTY ? 500 : 15_000);
-  tell(started);
+  const line = setInterval(() => showProgress(started), process.stderr.isTTY ? 500 : 15_000);
+  showProgress(started);
   const { code, output } = await npm(['ci']);
   clearInterval(line);
   if (process.stderr.isTTY) process.stderr.write('\n');
@@ -42,7 +42,7 @@ async function install() {
   return false;
 }
 
-function tell(started) {
+function showProgress(started) {
   const text = `npm packages … ${Math.round((Date.now() - started) / 1000)} s`;
   process.stderr.write(process.stderr.isTTY ? `\r${text}` : `${text}\n`);
 }

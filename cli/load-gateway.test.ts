@@ -48,7 +48,7 @@ test.each([
   const child = spawn(file, args, { cwd: REPOSITORY, stdio: ['ignore', 'pipe', 'inherit'], detached: true });
   try {
     const url = await new Promise<string>((resolve) => {
-      child.stdout.on('data', (said) => /http:\S+:\d+/.exec(String(said))?.forEach(resolve));
+      child.stdout.on('data', (chunk) => /http:\S+:\d+/.exec(String(chunk))?.forEach(resolve));
     });
     expect((await fetch(`${url}/health`)).status).toBe(200);
     child.kill(signal);
@@ -73,7 +73,7 @@ test.each([
   const shell = spawn('sh', [script, ...command, ...args], { cwd: REPOSITORY, env, stdio: ['pipe', 'pipe', 'inherit'], detached: true });
   try {
     const url = await new Promise<string>((resolve) => {
-      shell.stdout.on('data', (said) => /http:\S+:\d+/.exec(String(said))?.forEach(resolve));
+      shell.stdout.on('data', (chunk) => /http:\S+:\d+/.exec(String(chunk))?.forEach(resolve));
     });
     const exited = once(shell, 'exit');
     shell.stdin.end();

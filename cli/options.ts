@@ -1,5 +1,5 @@
 import type { Command } from 'commander';
-import type { Flags, Resolved } from './config/resolve.ts';
+import type { Flags, ResolvedConfig } from './config/resolve.ts';
 import { SETTINGS, flagOf, settingOf, variableOf, type SettingKey } from './config/settings.ts';
 
 export const ALL_SETTINGS = Object.keys(SETTINGS).filter((key): key is SettingKey => key in SETTINGS);
@@ -27,7 +27,7 @@ export async function settingsOf(
   command: Command,
   aliases: Partial<Record<SettingKey, string>> = {},
   more: Flags = {},
-): Promise<Resolved & { flags: Flags }> {
+): Promise<ResolvedConfig & { flags: Flags }> {
   const { resolveConfig } = await import('./config/resolve.ts');
   const options: Record<string, unknown> = command.opts();
   const flags: Flags = { ...more };

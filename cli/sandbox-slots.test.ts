@@ -10,7 +10,7 @@ import { until } from '../store/testing/until.ts';
 import { FakeWorld } from '../workflows/fake-activities.ts';
 import { withWorkers } from '../workflows/testing.ts';
 import { useTemporal } from '../workflows/use-temporal.ts';
-import { openingSandboxes } from './sandbox-slots.ts';
+import { sandboxSlotOptions } from './sandbox-slots.ts';
 import { SANDBOX_QUEUE, TASK_QUEUE } from './task-queue.ts';
 
 const environment = useTemporal();
@@ -59,7 +59,7 @@ class Host {
       this.mostHeld = Math.max(this.mostHeld, this.held.size);
       return { finished: null, attempt: key.attempt, host: this.name };
     };
-    const worker = await Worker.create({ connection, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...openingSandboxes(this.slots, this.#perSecond) });
+    const worker = await Worker.create({ connection, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...sandboxSlotOptions(this.slots, this.#perSecond) });
     return { worker, running: worker.run().finally(() => connection.close()) };
   }
 }

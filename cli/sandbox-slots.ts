@@ -6,7 +6,7 @@ import type { HostSlots } from '../activities/host-slots.ts';
  * Trials that a full host would delay wait in the queue, where another host finds them. There is only one poller, because each
  * waiting poll may bring a trial at once, whatever the rate.
  */
-export function openingSandboxes(slots: HostSlots, perSecond: number): Pick<WorkerOptions, 'tuner' | 'maxActivitiesPerSecond' | 'activityTaskPollerBehavior'> {
+export function sandboxSlotOptions(slots: HostSlots, perSecond: number): Pick<WorkerOptions, 'tuner' | 'maxActivitiesPerSecond' | 'activityTaskPollerBehavior'> {
   const activityTaskSlotSupplier: CustomSlotSupplier<ActivitySlotInfo> = {
     type: 'custom',
     reserveSlot: (_context, signal) => slots.permit(signal),

@@ -10,7 +10,7 @@ import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
 import { openDatabase, type Database } from '../store/database.ts';
 import { makePrivate } from './private-folder.ts';
 import { registerSearchAttributes } from './search-attributes.ts';
-import { openingSandboxes } from './sandbox-slots.ts';
+import { sandboxSlotOptions } from './sandbox-slots.ts';
 import { SANDBOX_QUEUE, TASK_QUEUE } from './task-queue.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
@@ -66,7 +66,7 @@ async function optionsOf(settings: WorkerSettings, temporal: Client, db: Databas
     const { openTrial, runAgent, verifyTrial, closeSandbox, ...general } = activities;
     const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
     options.push({ ...shared, ...heartbeats, taskQueue: TASK_QUEUE, activities: general, maxConcurrentActivityTaskExecutions: 2000 });
-    options.push({ ...shared, ...heartbeats, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...openingSandboxes(sandboxes.slots, sandboxesPerSecond) });
+    options.push({ ...shared, ...heartbeats, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...sandboxSlotOptions(sandboxes.slots, sandboxesPerSecond) });
     options.push({
       ...shared,
       ...heartbeats,

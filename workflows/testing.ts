@@ -3,7 +3,7 @@ import { TestWorkflowEnvironment } from '@temporalio/testing';
 import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
 import path from 'node:path';
 import { awaitClosed } from '../activities/await-closed.ts';
-import { askAgain } from '../cli/run/ask-again.ts';
+import { retryDroppedUpdates } from '../cli/run/retry-updates.ts';
 import { TEMPORAL_POLLING } from '../cli/temporal-polling.ts';
 import { workflowBundle } from '../cli/workflow-bundle.ts';
 
@@ -15,7 +15,7 @@ const temporalBinary = path.join(import.meta.dirname, '../.trialgate/venv/bin/te
 export async function startTemporal(): Promise<TestWorkflowEnvironment> {
   installRuntime();
   return TestWorkflowEnvironment.createLocal({
-    client: { interceptors: { workflow: [askAgain] } },
+    client: { interceptors: { workflow: [retryDroppedUpdates] } },
     server: {
       executable: { type: 'existing-path', path: temporalBinary },
       searchAttributes: [],

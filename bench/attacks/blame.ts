@@ -61,8 +61,8 @@ function policy(wrongs: readonly Trick[]): TokenEngine {
   let answers = 0;
   let tricks = 0;
   engine.answer = ({ messages }) => {
-    const [task, said] = messages;
-    if (said) return { text: String(said.content) };
+    const [task, reply] = messages;
+    if (reply) return { text: String(reply.content) };
     if (!String(task?.content).includes('add')) return { text: 'nothing to say' };
     const trick = wrongs[tricks % wrongs.length];
     const code = isRight(answers++) || !trick ? RIGHT : (tricks++, wrong(trick));
@@ -80,11 +80,11 @@ function policy(wrongs: readonly Trick[]): TokenEngine {
 
 /** `trick` is the attack that the first answer tried. It is null for a right answer. */
 type Attempt = { trick: Trick | null; outcome: string | null; reason: string | null };
-type Scored = { id: string; outcome: string | null; reward: number | null; attempts: Attempt[] };
+type ScoredTrial = { id: string; outcome: string | null; reward: number | null; attempts: Attempt[] };
 
 type Stage = { db: Database; databaseUrl: string; temporal: Awaited<ReturnType<typeof startTemporal>>; home: string };
 
-async function attack({ db, databaseUrl, temporal, home }: Stage, runId: string, wrongs: readonly Trick[]): Promise<Scored[]> {
+async function attack({ db, databaseUrl, temporal, home }: Stage, runId: string, wrongs: readonly Trick[]): Promise<ScoredTrial[]> {
   const secret = 'a secret of sixteen characters';
   await using stack = new AsyncDisposableStack();
   const engine = await policy(wrongs).start();
@@ -117,14 +117,14 @@ async function attack({ db, databaseUrl, temporal, home }: Stage, runId: string,
   const rows = await db.select().from(trials).where(eq(trials.runId, runId)).orderBy(asc(trials.member));
   return Promise.all(rows.map(async ({ id, outcome, rewards }) => {
     const history = await db.select().from(attempts).where(eq(attempts.trialId, id)).orderBy(asc(attempts.attempt));
-    const told = history.map(async ({ attempt, outcome: as, reason }) => ({ trick: await trickOf(db, id, attempt), outcome: as, reason }));
-    return { id, outcome, reward: rewards?.reward ?? null, attempts: await Promise.all(told) };
+    const tried = history.map(async ({ attempt, outcome: as, reason }) => ({ trick: await trickOf(db, id, attempt), outcome: as, reason }));
+    return { id, outcome, reward: rewards?.reward ?? null, attempts: await Promise.all(tried) };
   }));
 }
 
 async function trickOf(db: Database, trialId: string, attempt: number): Promise<Trick | null> {
-  const said = JSON.stringify((await readCalls(db, { trialId, attempt })).map(({ response }) => response));
-  return [...PAYING, ...OTHERS].find(({ code }) => said.includes(JSON.stringify(code).slice(1, -1))) ?? null;
+  const responses = JSON.stringify((await readCalls(db, { trialId, attempt })).map(({ response }) => response));
+  return [...PAYING, ...OTHERS].find(({ code }) => responses.includes(JSON.stringify(code).slice(1, -1))) ?? null;
 }
 
 const home = await mkdtemp(join(tmpdir(), 'trialgate-blame-'));

@@ -5,13 +5,13 @@ import { makeBody, type BodyKind } from './bodies-made.ts';
 
 export type Attack = { url: string; key: string; kind: BodyKind; streams: number; seconds: number; most: number };
 /** The number of responses by status. `broken` counts connections that ended without one. */
-export type Attacked = { statuses: Record<string, number>; broken: number; said: string };
+export type AttackResult = { statuses: Record<string, number>; broken: number; lastAnswer: string };
 
 // A real attacker uses another machine, so this must not take processor time from the measured processes.
 setPriority(0, 15);
 const { url, key, kind, streams, seconds, most }: Attack = workerData;
 const { body, headers } = makeBody(kind);
-const result: Attacked = { statuses: {}, broken: 0, said: '' };
+const result: AttackResult = { statuses: {}, broken: 0, lastAnswer: '' };
 const end = Date.now() + seconds * 1000;
 let sent = 0;
 
@@ -21,7 +21,7 @@ async function keepSending(): Promise<void> {
     try {
       const { status, text } = await send();
       result.statuses[status] = (result.statuses[status] ?? 0) + 1;
-      result.said = text.slice(0, 300);
+      result.lastAnswer = text.slice(0, 300);
     } catch {
       result.broken += 1;
       await new Promise((resolve) => setTimeout(resolve, 100));

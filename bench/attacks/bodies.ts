@@ -20,14 +20,14 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { REPOSITORY } from '../../cli/folders.ts';
-import { untilSignalled } from '../../cli/signals.ts';
+import { shutdownSignal } from '../../cli/signals.ts';
 import { table } from '../../cli/show/table.ts';
 import { startEngine } from '../gateway/parts/engine.ts';
 import { BENCH_ADMIN_KEY, startGateway, type BenchGateway } from '../gateway/parts/gateway.ts';
 import { startPostgres } from '../gateway/parts/postgres.ts';
 import { peakMiB, resetPeaks, treeOf } from '../gateway/parts/usage.ts';
 import { optionsOf } from '../options.ts';
-import type { Attack as Sent, Attacked } from './bodies-attacker.ts';
+import type { Attack as Sent, AttackResult } from './bodies-attacker.ts';
 import type { BodyKind } from './bodies-made.ts';
 import { reportAttacks, type Attack, type Severity } from './report.ts';
 
@@ -75,10 +75,10 @@ const MOST_MEMORY_MIB = 3072;
 /** The priorities of the attacker's thread and of the gateway's for large requests, as `nice` counts them. */
 const PRIORITIES = [15, 10];
 const { seconds, repository, only, flags } = optionsOf(import.meta.url, { seconds: 10, repository: REPOSITORY, only: '', flags: '' });
-const signal = untilSignalled();
+const signal = shutdownSignal();
 
 type Times = { count: number; p99: number; max: number; failed: number; turn: number };
-type Opened = { url: string; key: string; id: string };
+type OpenTrial = { url: string; key: string; id: string };
 
 await using stack = new AsyncDisposableStack();
 const postgres = stack.use(await startPostgres(signal));
@@ -113,11 +113,11 @@ async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinit
   resetPeaks(treeOf(gateway.pid));
   const sending: Sent = { url: attacker.url, key: attacker.key, kind: body, streams, seconds, most };
   const worker = new Worker(new URL('./bodies-attacker.ts', import.meta.url), { workerData: sending });
-  const ended = once(worker, 'message') as Promise<[Attacked]>;
+  const ended = once(worker, 'message') as Promise<[AttackResult]>;
   const attacked = await measure(others, seconds * 1000);
   const memory = peakMiB(treeOf(gateway.pid));
   const isAlive = await fetch(`${gateway.url}/health`, { signal: AbortSignal.timeout(5_000) }).then((reply) => reply.ok, () => false);
-  const [{ statuses, broken, said }] = await Promise.race([ended, lateResult()]);
+  const [{ statuses, broken, lastAnswer }] = await Promise.race([ended, lateResult()]);
   await worker.terminate();
   const stored = isAlive ? (await gateway.storedOf(attacker.id)) / 1024 : Number.NaN;
   const faults = [
@@ -126,7 +126,7 @@ async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinit
     ...(attacked.p99 < 2 * quiet.p99 ? [] : [`others' p99 is ${(attacked.p99 / quiet.p99).toFixed(1)} times the quiet one`]),
     ...(memory < MOST_MEMORY_MIB ? [] : [`it took ${Math.round(memory)} MiB`]),
     ...(mostStoredMiB === undefined || stored <= mostStoredMiB * 1024 ? [] : [`${Math.round(stored)} KiB are stored`]),
-    ...(Object.keys(statuses).every((status) => expected.includes(Number(status))) && Object.keys(statuses).length > 0 ? [] : [`answers: ${JSON.stringify(statuses)} ${said}`]),
+    ...(Object.keys(statuses).every((status) => expected.includes(Number(status))) && Object.keys(statuses).length > 0 ? [] : [`answers: ${JSON.stringify(statuses)} ${lastAnswer}`]),
   ];
   const answers = [...Object.entries(statuses).map(([status, count]) => `${count} × ${status}`), ...(broken ? [`${broken} broken`] : [])].join(', ');
   const row = [answers, quiet.p99.toFixed(1), attacked.p99.toFixed(1), attacked.max.toFixed(0), `${quiet.turn.toFixed(1)} → ${attacked.turn.toFixed(1)}`, `${quiet.count} → ${attacked.count}`, memory.toFixed(0), stored.toFixed(0)];
@@ -134,7 +134,7 @@ async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinit
 }
 
 /** Opens the others' trials. No measurement may include one-time costs, such as caches, V8's optimisation or the start of the thread for large requests. */
-async function warmedUp({ url }: BenchGateway): Promise<Opened[]> {
+async function warmedUp({ url }: BenchGateway): Promise<OpenTrial[]> {
   const others = await Promise.all(Array.from({ length: CALLERS }, (_, i) => open(url, `other-${i}`)));
   await measure(others, 3_000, 0);
   const large = JSON.stringify({ messages: [{ role: 'user', content: 'word '.repeat(80_000) }] });
@@ -157,12 +157,12 @@ async function whileOthersCompute(): Promise<string> {
 }
 
 /** Returns the attacker's result when it does not end in time, for example because the gateway has died. */
-async function lateResult(): Promise<[Attacked]> {
+async function lateResult(): Promise<[AttackResult]> {
   await new Promise((resolve) => setTimeout(resolve, 60_000).unref());
-  return [{ statuses: {}, broken: 0, said: 'the attacker had no answer for a minute' }];
+  return [{ statuses: {}, broken: 0, lastAnswer: 'the attacker had no answer for a minute' }];
 }
 
-async function open(url: string, id: string, budgets?: Record<string, number>): Promise<Opened> {
+async function open(url: string, id: string, budgets?: Record<string, number>): Promise<OpenTrial> {
   const reply = await fetch(`${url}/sessions/${id}`, { method: 'POST', headers: { authorization: `Bearer ${BENCH_ADMIN_KEY}` }, body: JSON.stringify({ budgets: budgets ?? {} }) });
   // An older gateway has no byte budget.
   if (reply.status === 400 && budgets) return open(url, id);
@@ -171,7 +171,7 @@ async function open(url: string, id: string, budgets?: Record<string, number>): 
 }
 
 /** Makes small calls for each trial at a fixed pace, and measures their times. */
-async function measure(trials: readonly Opened[], ms: number, paceMs = PACE_MS): Promise<Times> {
+async function measure(trials: readonly OpenTrial[], ms: number, paceMs = PACE_MS): Promise<Times> {
   const end = Date.now() + ms;
   const took: number[] = [];
   let failed = 0;
@@ -203,7 +203,7 @@ function longestTurn(since: number): number {
   return Math.max(0, ...lines.filter(([at = 0]) => at > since).slice(1).map(([, turn = 0]) => turn));
 }
 
-function post({ url, key }: Opened, body: string, agent: Agent): Promise<number> {
+function post({ url, key }: OpenTrial, body: string, agent: Agent): Promise<number> {
   return new Promise((resolve, reject) => {
     const asking = request(url, { method: 'POST', agent, headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) } }, (reply) => {
       reply.resume();

@@ -45,7 +45,7 @@ class QuickEngine extends EngineServer {
 
 const completion = z.object({ choices: z.tuple([z.object({ message: z.object({ role: z.string(), content: z.string() }) })]) });
 type Message = { role: string; content: string };
-type Asked = { status: number; ms: number };
+type CallResult = { status: number; ms: number };
 const agent = new Agent({ keepAlive: true, maxSockets: 1_000 });
 
 const postgres = await TestPostgres.create();
@@ -70,21 +70,21 @@ async function mustAnswer(gateway: GatewayProcess, trialId: string, messages: Me
 }
 
 /** Makes one call and adds its reply to the messages. */
-async function ask(gateway: GatewayProcess, trialId: string, messages: Message[]): Promise<Asked> {
+async function ask(gateway: GatewayProcess, trialId: string, messages: Message[]): Promise<CallResult> {
   const began = performance.now();
   const body = JSON.stringify({ messages });
   const headers = { authorization: `Bearer ${attemptKey(SECRET, trialId, 1)}`, 'content-type': 'application/json', 'content-length': Buffer.byteLength(body) };
   const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
   request(`${gateway.url}/${trialId}/v1/chat/completions`, { method: 'POST', agent, headers }, resolve).on('error', reject).end(body);
   const reply = await promise;
-  const said = await text(reply);
+  const replyText = await text(reply);
   const status = reply.statusCode ?? 0;
-  if (status === 200) messages.push(completion.parse(JSON.parse(said)).choices[0].message);
+  if (status === 200) messages.push(completion.parse(JSON.parse(replyText)).choices[0].message);
   return { status, ms: performance.now() - began };
 }
 
 /** Makes one caller's calls, in short conversations one after the other. */
-async function converse(gateway: GatewayProcess, trialId: string, calls: number, onReply: (asked: Asked) => void): Promise<void> {
+async function converse(gateway: GatewayProcess, trialId: string, calls: number, onReply: (asked: CallResult) => void): Promise<void> {
   let messages: Message[] = [];
   for (let i = 0; i < calls; i++) {
     if (i % TURNS === 0) messages = [{ role: 'user', content: `conversation ${randomInt(2 ** 47)}` }];
@@ -97,7 +97,7 @@ async function converse(gateway: GatewayProcess, trialId: string, calls: number,
 async function rateOf(of: readonly string[], callers: number, calls: number): Promise<{ rate: number; refused: number }> {
   let [answered, refused] = [0, 0];
   const began = performance.now();
-  const count = ({ status }: Asked) => (status === 200 ? (answered += 1) : (refused += 1));
+  const count = ({ status }: CallResult) => (status === 200 ? (answered += 1) : (refused += 1));
   await Promise.all(Array.from({ length: callers }, (_, i) => converse(first, of[i % of.length] ?? '', calls, count)));
   return { rate: (1000 * answered) / (performance.now() - began), refused };
 }
@@ -128,7 +128,7 @@ async function flat(): Promise<void> {
   const trialId = await open();
   const at: number[] = [];
   let refused = 0;
-  const onReply = ({ status }: Asked) => (status === 200 ? at.push(performance.now()) : (refused += 1));
+  const onReply = ({ status }: CallResult) => (status === 200 ? at.push(performance.now()) : (refused += 1));
   const deadline = performance.now() + 1000 * options.seconds;
   const began = performance.now();
   await Promise.all(Array.from({ length: CALLERS }, async () => {

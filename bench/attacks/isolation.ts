@@ -22,7 +22,7 @@ import { sweepSandboxes } from '../../activities/sandbox/sweep-sandboxes.ts';
 import { isolations, sandboxWith, shell, specOf, taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
 import { verify } from '../../activities/sandbox/verify.ts';
 import { INSTALLS } from '../../cli/folders.ts';
-import { untilSignalled } from '../../cli/signals.ts';
+import { shutdownSignal } from '../../cli/signals.ts';
 import { withTemporaryStack } from '../../cli/testing/temporary-deployment.ts';
 import { optionsOf } from '../options.ts';
 import { reportAttacks, type Attack } from './report.ts';
@@ -31,7 +31,7 @@ const run = promisify(execFile);
 const AS_USER = 'TRIALGATE_ATTACK_AS_USER';
 const FOLDERS = process.env[AS_USER] ? 0 : optionsOf(import.meta.url, { folders: 200_000 }).folders;
 const USER = 61_999;
-const signal = untilSignalled();
+const signal = shutdownSignal();
 const python = (code: string): string => `python3 -c '${code.trim()}'`;
 const row = (attack: Omit<Attack, 'tried' | 'held'>, held: boolean): Attack => ({ ...attack, tried: 1, held: held ? 1 : 0 });
 

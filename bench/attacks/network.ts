@@ -21,8 +21,8 @@ import { isolation } from '../../activities/sandbox/isolation.ts';
 import { shell, taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
 import { verify } from '../../activities/sandbox/verify.ts';
 import { loadTask } from '../../activities/tasks/load-task.ts';
-import { withDeployment, type Connected } from '../../cli/run/connect.ts';
-import { untilSignalled } from '../../cli/signals.ts';
+import { withDeployment, type DeploymentClients } from '../../cli/run/connect.ts';
+import { shutdownSignal } from '../../cli/signals.ts';
 import type { Stack } from '../../cli/supervisor/stack.ts';
 import { withTemporaryStack } from '../../cli/testing/temporary-deployment.ts';
 import { reportAttacks, type Attack } from './report.ts';
@@ -81,7 +81,7 @@ async function gatewayThatAnswers(code: () => string) {
   return { url: `http://127.0.0.1:${portOf(server.address())}`, close: () => void server.close().closeAllConnections() };
 }
 
-async function attack({ client, db }: Connected, { plan }: Stack, signal: AbortSignal): Promise<Attack[]> {
+async function attack({ client, db }: DeploymentClients, { plan }: Stack, signal: AbortSignal): Promise<Attack[]> {
   await using folder = await temporaryHome();
   const [host, over] = [await hostListeners(), new AbortController()];
   const judge = 'cd "$WORK_DIR" && python3 solution.py; cat reached.json; echo 1 > "$LOGS_DIR/verifier/reward.txt"';
@@ -174,7 +174,7 @@ async function attack({ client, db }: Connected, { plan }: Stack, signal: AbortS
   }
 }
 
-const signal = untilSignalled();
+const signal = shutdownSignal();
 const attacks = await withTemporaryStack(
   (stack) => withDeployment(stack.plan.config, (connected) => attack(connected, stack, signal)),
   signal,

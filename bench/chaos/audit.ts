@@ -12,10 +12,10 @@ import { markOf } from './answers.ts';
 import type { EngineEntry } from './engine-log.ts';
 import { hasStragglers, SETTINGS, type Settings } from './settings.ts';
 
-export type Audited = { db: Database; runId: string; iterations: number; settings: Settings; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
+export type AuditInput = { db: Database; runId: string; iterations: number; settings: Settings; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };
 
 /** Checks invariants 1, 5, 6, 7 and 11 for a run that ended, in the store, the files, the engine's log and the replies of an agent outside. Returns the faults. */
-export async function auditChaos(run: Audited): Promise<string[]> {
+export async function auditChaos(run: AuditInput): Promise<string[]> {
   const { db, runId, iterations, settings, restarted } = run;
   const found = await Promise.all([
     auditRun(db, runId, iterations, { restarted, stragglers: hasStragglers(settings) }),
@@ -28,13 +28,13 @@ export async function auditChaos(run: Audited): Promise<string[]> {
   return found.flat();
 }
 
-async function recordedBeforeAnswered({ db, witnessed }: Audited): Promise<string[]> {
+async function recordedBeforeAnswered({ db, witnessed }: AuditInput): Promise<string[]> {
   const rows = await db.select({ response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId)).where(and(eq(calls.status, 'completed'), isNull(trials.runId)));
   const recorded = new Set(rows.map(({ response }) => reply.parse(JSON.parse(String(response))).id));
   return witnessed.filter((id) => !recorded.has(id)).map((id) => `invariant 1: an agent saw reply ${id} end, and it is not recorded`);
 }
 
-async function fencedAttempts({ db, runId, settings }: Audited): Promise<string[]> {
+async function fencedAttempts({ db, runId, settings }: AuditInput): Promise<string[]> {
   const ofRun = eq(trials.runId, runId);
   const next = alias(attempts, 'next');
   // A straggler may be cut while it waits for its next attempt, or by the run's end.
@@ -64,7 +64,7 @@ async function fencedAttempts({ db, runId, settings }: Audited): Promise<string[
 }
 
 /** Checks every reward. Each is known, because the bundled agents and verifiers do not fail and each reply says whether it is right. */
-async function onlyTheVerifierGivesRewards({ db, runId, settings }: Audited): Promise<string[]> {
+async function onlyTheVerifierGivesRewards({ db, runId, settings }: AuditInput): Promise<string[]> {
   const rows = await db.select().from(trials).where(eq(trials.runId, runId));
   const ours = await db.select({ id: attempts.trialId }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId))
     .where(and(eq(trials.runId, runId), inArray(attempts.outcome, ['infra_error', 'cancelled']), eq(attempts.attempt, trials.attempt), isNotNull(trials.rewards)));
@@ -85,7 +85,7 @@ async function onlyTheVerifierGivesRewards({ db, runId, settings }: Audited): Pr
 }
 
 /** Checks, beyond `auditRun`, that every file that a row names is complete on the disk, whatever was full or killed. */
-async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
+async function everyEffectOnce({ db, runId }: AuditInput): Promise<string[]> {
   const faults: string[] = [];
   const files = await db.select().from(batches).where(eq(batches.runId, runId));
   for (const { path, sha256 } of files) {
@@ -93,9 +93,9 @@ async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
     if (found === null || createHash('sha256').update(found).digest('hex') !== sha256) faults.push(`invariant 7: batch ${path} is not what its row says`);
   }
   const [newest] = await db.select().from(policyVersions).where(eq(policyVersions.runId, runId)).orderBy(desc(policyVersions.version)).limit(1);
-  const said = manifest.safeParse(JSON.parse(String(newest && (readOrNull(join(newest.checkpoint, 'manifest.json')) ?? 'null'))));
-  if (!newest || !said.success || said.data.checkpoint_sha256 !== newest.checkpointSha256) faults.push(`invariant 7: the checkpoint of version ${newest?.version} is not what its row says`);
-  for (const [file, sha256] of Object.entries(said.data?.files ?? {})) {
+  const onDisk = manifest.safeParse(JSON.parse(String(newest && (readOrNull(join(newest.checkpoint, 'manifest.json')) ?? 'null'))));
+  if (!newest || !onDisk.success || onDisk.data.checkpoint_sha256 !== newest.checkpointSha256) faults.push(`invariant 7: the checkpoint of version ${newest?.version} is not what its row says`);
+  for (const [file, sha256] of Object.entries(onDisk.data?.files ?? {})) {
     const content = readOrNull(join(newest?.checkpoint ?? '', file));
     if (content === null || createHash('sha256').update(content).digest('hex') !== sha256) faults.push(`invariant 7: ${newest?.checkpoint}/${file} is not what its manifest says`);
   }
@@ -103,7 +103,7 @@ async function everyEffectOnce({ db, runId }: Audited): Promise<string[]> {
 }
 
 /** Compares the engine's own log with the recorded calls. */
-async function onePoolOneLabel({ db, runId, settings, engine }: Audited): Promise<string[]> {
+async function onePoolOneLabel({ db, runId, settings, engine }: AuditInput): Promise<string[]> {
   const faults = engine.flatMap(({ fault }) => (fault === undefined ? [] : [`invariant 11: the engine: ${fault}`]));
   const sampled = Map.groupBy(engine.filter(({ serial }) => serial !== undefined), ({ serial }) => serial);
   const rows = await db.select({ id: calls.id, label: calls.policyLabel, version: calls.policyVersion, response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))

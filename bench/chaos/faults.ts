@@ -10,7 +10,7 @@ export type Fault =
   | { kind: 'full disk'; at: DiskName }
   | { kind: 'cut'; at: LinkName };
 /** A fault that happened. Times are milliseconds since 1970. */
-export type Struck = { fault: string; began: number; ended: number };
+export type FaultTimes = { fault: string; began: number; ended: number };
 
 /** Longer than the 20 s without a heartbeat after which an activity is given up. */
 const STOP_MS = [21_000, 26_000] as const;
@@ -45,13 +45,13 @@ export function* dealTogether(faults: readonly Fault[], random: Random): Generat
   for (;;) yield Array.from({ length: random.chance(0.25) ? 2 : 1 }, () => dealt.next().value);
 }
 
-export async function strikeTogether(deployment: ChaosDeployment, faults: readonly Fault[], random: Random, signal: AbortSignal): Promise<Struck> {
+export async function strikeTogether(deployment: ChaosDeployment, faults: readonly Fault[], random: Random, signal: AbortSignal): Promise<FaultTimes> {
   const struck = await Promise.all(faults.map((fault) => strike(deployment, fault, random, signal)));
   return { fault: namesOf(faults), began: Math.min(...struck.map(({ began }) => began)), ended: Math.max(...struck.map(({ ended }) => ended)) };
 }
 
 /** Causes a fault and returns when it is over: the process goes on, the disk has room, the link works. The supervisor restarts killed processes. */
-async function strike(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<Struck> {
+async function strike(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<FaultTimes> {
   const between = ([least, most]: readonly [number, number]): number => least + random.below(most - least);
   const leader = fault.kind === 'kill' || fault.kind === 'stop' ? await leaderOf(deployment, fault.at, signal) : null;
   const began = Date.now();

@@ -5,7 +5,7 @@ import { and, eq } from 'drizzle-orm';
 import { sandboxesFolder } from '../../activities/sandbox/sandboxes-folder.ts';
 import { connectionsOf } from '../../cli/config/connections.ts';
 import { REPOSITORY } from '../../cli/folders.ts';
-import { withDeployment, type Connected } from '../../cli/run/connect.ts';
+import { withDeployment, type DeploymentClients } from '../../cli/run/connect.ts';
 import { resumeRun } from '../../cli/run/resume-run.ts';
 import { startRun } from '../../cli/run/start-run.ts';
 import { updateRun } from '../../cli/run/update-run.ts';
@@ -17,9 +17,9 @@ import { iterations, runs } from '../../store/schema.ts';
 import { auditChaos } from './audit.ts';
 import type { ChaosDeployment } from './deployment.ts';
 import { readEngineLog } from './engine-log.ts';
-import { namesOf, strikeTogether, type Fault, type Struck } from './faults.ts';
+import { namesOf, strikeTogether, type Fault, type FaultTimes } from './faults.ts';
 import { progressOf } from './progress.ts';
-import { repeatedOf, type Repeated } from './repeated.ts';
+import { repeatedOf, type RepeatedWork } from './repeated.ts';
 import { hasStragglers, SETTINGS, type Settings } from './settings.ts';
 
 export type Outcome = {
@@ -29,10 +29,10 @@ export type Outcome = {
   ended: string;
   seconds: number;
   /** `recovered` is the seconds from the fault's end until the run finished something, or null if it finished nothing more. */
-  faults: (Struck & { recovered: number | null })[];
+  faults: (FaultTimes & { recovered: number | null })[];
   /** The reasons with which it was blocked before it was resumed. */
   resumed: string[];
-  repeated: Repeated | null;
+  repeated: RepeatedWork | null;
   witnessed: number;
   /** The invariants that do not hold. */
   broken: string[];
@@ -55,7 +55,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations: atL
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl, { maxConnections: 4 });
   const witness = new Witness(deployment, { name: `witness-${run}`, everyMs: 500 });
   const resumed: string[] = [];
-  const struck: Struck[] = [];
+  const struck: FaultTimes[] = [];
   const broken: string[] = [];
   const began = Date.now();
   const standing = (): Promise<{ status: string; reason: string | null } | null> => db.select().from(runs).where(eq(runs.id, run)).then(([row]) => row ?? null, () => null);
@@ -102,7 +102,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations: atL
   const ended = now?.status === 'completed' ? 'completed' : `${now?.status ?? 'not known'}: ${now?.reason}`;
   const seconds = (Date.now() - began) / 1000;
   const restarted = struck.some(({ fault }) => /kill (engine|supervisor)/.test(fault));
-  let repeated: Repeated | null = null;
+  let repeated: RepeatedWork | null = null;
   try {
     await withDeployment(deployment.config, async (connected) => {
       broken.push(...(await leftRunning(connected, run, hasStragglers(settings) ? CUT_MS : LEFT_MS)));
@@ -124,7 +124,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations: atL
 
 const describe = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
-function recoveredAfter({ ended }: Struck, progress: number[]): number | null {
+function recoveredAfter({ ended }: FaultTimes, progress: number[]): number | null {
   const next = progress.find((at) => at > ended);
   return next === undefined ? null : (next - ended) / 1000;
 }
@@ -171,7 +171,7 @@ async function insist(ask: () => Promise<void>, signal: AbortSignal): Promise<vo
 }
 
 /** Returns the run's workflows that do not end in time. One may end after its run, when the heartbeats of a killed worker are missed. */
-async function leftRunning({ client }: Connected, run: string, withinMs: number): Promise<string[]> {
+async function leftRunning({ client }: DeploymentClients, run: string, withinMs: number): Promise<string[]> {
   let left: string[] = [];
   for (const end = Date.now() + withinMs; Date.now() < end; ) {
     left = [];

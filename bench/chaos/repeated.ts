@@ -4,9 +4,9 @@ import type { Database } from '../../store/database.ts';
 import { attempts, trials } from '../../store/schema.ts';
 
 /** Counts of a run's work, and of how often it was begun. */
-export type Repeated = { trials: number; attempts: number; trainSteps: number; trainTries: number };
+export type RepeatedWork = { trials: number; attempts: number; trainSteps: number; trainTries: number };
 
-export async function repeatedOf({ db, client }: { db: Database; client: Client }, runId: string): Promise<Repeated> {
+export async function repeatedOf({ db, client }: { db: Database; client: Client }, runId: string): Promise<RepeatedWork> {
   const [counts] = await db
     .select({ trials: sql<number>`count(distinct ${trials.id})::int`, attempts: sql<number>`count(*)::int` })
     .from(attempts)
@@ -16,7 +16,7 @@ export async function repeatedOf({ db, client }: { db: Database; client: Client 
 }
 
 /** Counts train steps, and how often a worker began one, from the histories of all the run's workflows. */
-async function trainTries(client: Client, runId: string): Promise<Pick<Repeated, 'trainSteps' | 'trainTries'>> {
+async function trainTries(client: Client, runId: string): Promise<Pick<RepeatedWork, 'trainSteps' | 'trainTries'>> {
   let [trainSteps, trainTriesMade] = [0, 0];
   for await (const { workflowId, runId: execution } of client.workflow.list({ query: `WorkflowId STARTS_WITH "${runId}"` })) {
     if (workflowId !== runId && !workflowId.startsWith(`${runId}/`)) continue;
@@ -32,7 +32,7 @@ async function trainTries(client: Client, runId: string): Promise<Pick<Repeated,
 }
 
 /** Returns attempts beyond the first as a share of all trials, and the same for train steps. */
-export const sharesOf = ({ trials: each, attempts: made, trainSteps, trainTries: tried }: Repeated): { trials: number; train: number } => ({
+export const sharesOf = ({ trials: each, attempts: made, trainSteps, trainTries: tried }: RepeatedWork): { trials: number; train: number } => ({
   trials: each === 0 ? 0 : (made - each) / each,
   train: trainSteps === 0 ? 0 : (tried - trainSteps) / trainSteps,
 });

@@ -1,13 +1,13 @@
 /** The supervisor of a chaos deployment: like `trialgate supervise`, with other components. Its argument is the wiring. */
 import { resolveConfig } from '../../cli/config/resolve.ts';
-import { untilSignalled } from '../../cli/signals.ts';
+import { shutdownSignal } from '../../cli/signals.ts';
 import { stackLog } from '../../cli/supervisor/stack-log.ts';
 import { runSupervisorInForeground } from '../../cli/supervisor/supervise.ts';
 import { chaosComponents, wiring } from './components.ts';
 
 const { config } = resolveConfig();
 const components = chaosComponents(wiring.parse(JSON.parse(process.argv[2] ?? '')));
-const signal = untilSignalled();
+const signal = shutdownSignal();
 for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
 await runSupervisorInForeground({ config, components, onChange: stackLog() }, signal).catch((error: unknown) => {
   if (!signal.aborted) throw error;

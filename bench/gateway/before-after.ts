@@ -13,7 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { table } from '../../cli/show/table.ts';
-import { untilSignalled } from '../../cli/signals.ts';
+import { shutdownSignal } from '../../cli/signals.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { provenance } from '../deployment.ts';
 import { optionsOf } from '../options.ts';
@@ -31,7 +31,7 @@ const WARM_SECONDS = 4;
 const options = optionsOf(import.meta.url, { before: null, repeats: 15, seconds: 2 });
 if (options.before === null) throw new TrialgateError('bad_input', '--before: name the commit to compare with; see --help');
 
-const signal = untilSignalled();
+const signal = shutdownSignal();
 const folder = await mkdtemp(join(tmpdir(), 'trialgate-before-'));
 const found: { shape: string; side: string; figures: Figures }[] = [];
 try {

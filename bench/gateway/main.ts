@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { EXIT, report as reportFailure } from '../../cli/exit.ts';
 import { REPOSITORY } from '../../cli/folders.ts';
-import { untilSignalled } from '../../cli/signals.ts';
+import { shutdownSignal } from '../../cli/signals.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { provenance } from '../deployment.ts';
 import type { Bench, Cell } from './cell.ts';
@@ -77,7 +77,7 @@ async function main(): Promise<void> {
   const options = optionsOf();
   if (options.help) return console.log(HELP);
   provenance();
-  const signal = untilSignalled();
+  const signal = shutdownSignal();
   const report = new Report((text) => console.log(text));
   await using stack = new AsyncDisposableStack();
   const wrk = await installWrk(signal);

@@ -3,10 +3,10 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { INSTALLS, REPOSITORY } from '../folders.ts';
 
-export type Captured = { code: number; stdout: string; stderr: string };
+export type CommandOutput = { code: number; stdout: string; stderr: string };
 
 /** Runs a command in the repository under the project's own Node. A missing program ends with code 127, as in a shell. */
-export async function capture(command: readonly string[], signal: AbortSignal): Promise<Captured> {
+export async function capture(command: readonly string[], signal: AbortSignal): Promise<CommandOutput> {
   const [file = '', ...args] = command;
   const env = { ...process.env, PATH: `${path.dirname(INSTALLS.node)}:${process.env['PATH']}`, PYTHONDONTWRITEBYTECODE: '1', NO_COLOR: '1' };
   const child = spawn(file, args, { cwd: REPOSITORY, env, signal, stdio: ['ignore', 'pipe', 'pipe'] });

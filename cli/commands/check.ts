@@ -7,13 +7,13 @@ export function register(root: Command): void {
     .addArgument(new Argument('[checks...]', 'types, lint, ruff, references, npm-licences, python-licences, npm-vulnerabilities, python-vulnerabilities; all without'))
     .addHelpText('after', '\nExamples:\n  $ npm run check\n  $ npm run check -- npm-licences python-licences')
     .action(async (names: string[]) => {
-      const [{ CHECK_NAMES, runChecks }, { untilSignalled }, { TrialgateError }] = await Promise.all([
+      const [{ CHECK_NAMES, runChecks }, { shutdownSignal }, { TrialgateError }] = await Promise.all([
         import('../checks/run-checks.ts'),
         import('../signals.ts'),
         import('../../store/errors.ts'),
       ]);
       const unknown = names.filter((name) => !CHECK_NAMES.includes(name));
       if (unknown.length > 0) throw new TrialgateError('bad_input', `there is no check ${unknown.join(', ')}; there are ${CHECK_NAMES.join(', ')}`);
-      process.exitCode = await runChecks(names, untilSignalled());
+      process.exitCode = await runChecks(names, shutdownSignal());
     });
 }

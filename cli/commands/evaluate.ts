@@ -11,7 +11,7 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate evaluate first\n  $ npx trialgate evaluate first@2 --samples 8 --tasks tasks/eval --json')
     .action(async (policy: string, options: Options, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ startEvaluation, watchEvaluation }, { evaluationRequest }, { printEvaluation }, { withDeployment }, { untilSignalled }] = await Promise.all([
+      const [{ startEvaluation, watchEvaluation }, { evaluationRequest }, { printEvaluation }, { withDeployment }, { shutdownSignal }] = await Promise.all([
         import('../run/evaluate-policy.ts'),
         import('../run/evaluation-request.ts'),
         import('../show/print-evaluation.ts'),
@@ -19,7 +19,7 @@ export function register(root: Command): void {
         import('../signals.ts'),
       ]);
       const request = evaluationRequest(policy, options);
-      const signal = untilSignalled();
+      const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         await startEvaluation(connected, request);
         if (options.detach) return console.error(`${policy} is being evaluated: npx trialgate show ${request.runId}`);

@@ -11,7 +11,7 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate fork first@2\n  $ npx trialgate fork first@2 --run second --iterations 5 optim.lr=1e-5 seed=7')
     .action(async (policy: string, settings: string[], options: Options, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ forkRun }, { nameRun, parsePolicy }, { parseChanges }, { untilEnded, wholeNumber }, { withDeployment }, { untilSignalled }] =
+      const [{ forkRun }, { defaultRunName, parsePolicy }, { parseChanges }, { watchAndPrint, wholeNumber }, { withDeployment }, { shutdownSignal }] =
         await Promise.all([
           import('../run/fork-run.ts'),
           import('../run/name-run.ts'),
@@ -21,13 +21,13 @@ export function register(root: Command): void {
           import('../signals.ts'),
         ]);
       const from = parsePolicy(policy);
-      const runId = options.run ?? nameRun(from.runId);
+      const runId = options.run ?? defaultRunName(from.runId);
       const changes = { ...parseChanges(settings), ...(options.iterations && { iterations: wholeNumber(options.iterations, '--iterations') }) };
-      const signal = untilSignalled();
+      const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         await forkRun(connected, from, runId, changes);
         console.error(`run ${runId} started from ${policy}: npx trialgate show ${runId}`);
-        if (!options.detach) await untilEnded(connected, runId, options, signal);
+        if (!options.detach) await watchAndPrint(connected, runId, options, signal);
       });
     });
 }

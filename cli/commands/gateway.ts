@@ -15,7 +15,7 @@ export function register(root: Command): void {
     .action(async (options: { engine: string[] }, command: Command) => {
       const more = options.engine.length ? { engines: JSON.stringify(options.engine) } : {};
       const { config } = await settingsOf(command, ALIASES, more);
-      const [{ runGateway, requireDatabase }, { secretsOf }, { connectionsOf }, { untilSignalled }] = await Promise.all([
+      const [{ runGateway, requireDatabase }, { secretsOf }, { connectionsOf }, { shutdownSignal }] = await Promise.all([
         import('../load-gateway.ts').then(({ loadGateway }) => loadGateway()),
         import('../config/secrets.ts'),
         import('../config/connections.ts'),
@@ -41,6 +41,6 @@ export function register(root: Command): void {
         maxBodyBytesInFlight: config.max_body_bytes_in_flight,
         compat: config.compat,
       };
-      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, settings, heavyThread: new URL('../heavy-thread.ts', import.meta.url) }, untilSignalled());
+      await runGateway({ port, host, engines, databaseUrl, adminKey, secret, settings, heavyThread: new URL('../heavy-thread.ts', import.meta.url) }, shutdownSignal());
     });
 }

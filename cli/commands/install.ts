@@ -7,8 +7,8 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate install\n  $ npx trialgate install --device cuda --python /usr/bin/python3.12')
     .action(async (_options: unknown, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ installWithProgress }, { untilSignalled }] = await Promise.all([import('../install/install.ts'), import('../signals.ts')]);
-      await installWithProgress({ device: config.device, python: config.python, retriesOptional: true }, untilSignalled());
+      const [{ installWithProgress }, { shutdownSignal }] = await Promise.all([import('../install/install.ts'), import('../signals.ts')]);
+      await installWithProgress({ device: config.device, python: config.python, retriesOptional: true }, shutdownSignal());
       console.log('everything is installed');
     });
 }

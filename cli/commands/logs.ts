@@ -10,7 +10,7 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate logs gateway -f\n  $ npx trialgate logs vllm -n 200')
     .action(async (component: string | undefined, options: { lines: string; follow?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ showLogs }, { untilSignalled }] = await Promise.all([import('../supervisor/show-logs.ts'), import('../signals.ts')]);
-      await showLogs(config.home, { component, lines: options.lines, follow: options.follow ?? false }, untilSignalled());
+      const [{ showLogs }, { shutdownSignal }] = await Promise.all([import('../supervisor/show-logs.ts'), import('../signals.ts')]);
+      await showLogs(config.home, { component, lines: options.lines, follow: options.follow ?? false }, shutdownSignal());
     });
 }

@@ -4,7 +4,7 @@ import { addSettings, settingsOf } from '../options.ts';
 export function register(root: Command): void {
   addSettings(root.command('pause <run>'), ['home'])
     .description('let what runs of a run end, and begin nothing new until it is resumed, or a day has passed')
-    .option('--for <duration>', 'go on without being told to after this long, such as 30m; at most 30 days')
+    .option('--for <duration>', 'go on automatically after this time, such as 30m; at most 30 days')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate pause first\n  $ npx trialgate pause first --for 30m')
     .action(async (runId: string, options: { for?: string }, command: Command) => {
       const { config } = await settingsOf(command);

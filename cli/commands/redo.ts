@@ -8,13 +8,13 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate redo first')
     .action(async (runId: string, options: { detach?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ redoRun }, { withDeployment }, { watchRun }, { untilSignalled }] = await Promise.all([
+      const [{ redoRun }, { withDeployment }, { watchRun }, { shutdownSignal }] = await Promise.all([
         import('../run/redo-run.ts'),
         import('../run/connect.ts'),
         import('../run/watch-run.ts'),
         import('../signals.ts'),
       ]);
-      const signal = untilSignalled();
+      const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         await redoRun(connected, runId);
         console.error(`run ${runId} does its last iteration again`);

@@ -12,7 +12,7 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate rescore first --iteration 3 --reward-weights tests=1,style=0.2 --run styled\n  $ npx trialgate evaluate styled@1\n  $ npx trialgate fork styled@1 --iterations 10')
     .action(async (from: string, options: Options, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ rescoreRun }, { nameRun }, { parseWeights }, { untilEnded, wholeNumber }, { withDeployment }, { untilSignalled }] = await Promise.all([
+      const [{ rescoreRun }, { defaultRunName }, { parseWeights }, { watchAndPrint, wholeNumber }, { withDeployment }, { shutdownSignal }] = await Promise.all([
         import('../run/rescore-run.ts'),
         import('../run/name-run.ts'),
         import('../run/parse-weights.ts'),
@@ -22,12 +22,12 @@ export function register(root: Command): void {
       ]);
       const iteration = wholeNumber(options.iteration, '--iteration');
       const weights = parseWeights(options.rewardWeights);
-      const runId = options.run ?? nameRun(from);
-      const signal = untilSignalled();
+      const runId = options.run ?? defaultRunName(from);
+      const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         await rescoreRun(connected, { from, iteration, weights, runId });
         console.error(`run ${runId} trains on iteration ${iteration} of ${from} again: npx trialgate show ${runId}`);
-        if (!options.detach) await untilEnded(connected, runId, options, signal);
+        if (!options.detach) await watchAndPrint(connected, runId, options, signal);
       });
     });
 }

@@ -8,13 +8,13 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate resume first')
     .action(async (runId: string, options: { detach?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ resumeRun }, { withDeployment }, { watchRun }, { untilSignalled }] = await Promise.all([
+      const [{ resumeRun }, { withDeployment }, { watchRun }, { shutdownSignal }] = await Promise.all([
         import('../run/resume-run.ts'),
         import('../run/connect.ts'),
         import('../run/watch-run.ts'),
         import('../signals.ts'),
       ]);
-      const signal = untilSignalled();
+      const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         console.error(await resumeRun(connected, runId));
         if (!options.detach) await watchRun(connected, runId, signal);

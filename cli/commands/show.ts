@@ -8,7 +8,7 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate show\n  $ npx trialgate show first --json\n  $ npx trialgate show first-0.1-3-5')
     .action(async (id: string | undefined, options: { json?: boolean }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ show }, { withStore }, { askStatus }] = await Promise.all([import('../show/show.ts'), import('../run/connect.ts'), import('../run/ask-status.ts')]);
-      console.log(await withStore(config, (db) => show(db, id, options.json ?? false, (runId) => askStatus(config, runId))));
+      const [{ show }, { withStore }, { queryStatus }] = await Promise.all([import('../show/show.ts'), import('../run/connect.ts'), import('../run/query-status.ts')]);
+      console.log(await withStore(config, (db) => show(db, id, options.json ?? false, (runId) => queryStatus(config, runId))));
     });
 }

@@ -7,13 +7,13 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExample:\n  $ npx trialgate supervise')
     .action(async (_options: unknown, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ runSupervisorInForeground }, { stackLog }, { untilSignalled }, { Interrupted }] = await Promise.all([
+      const [{ runSupervisorInForeground }, { stackLog }, { shutdownSignal }, { Interrupted }] = await Promise.all([
         import('../supervisor/supervise.ts'),
         import('../supervisor/stack-log.ts'),
         import('../signals.ts'),
         import('../exit.ts'),
       ]);
-      const signal = untilSignalled();
+      const signal = shutdownSignal();
       await runSupervisorInForeground({ config, onChange: stackLog() }, signal).catch((error: unknown) => {
         if (!(error instanceof Interrupted)) throw error;
       });

@@ -8,7 +8,7 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npm test\n  $ npm test -- --only fast')
     .action(async (options: { only?: 'checks' | 'fast' | 'real' }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ runTests }, { untilSignalled }] = await Promise.all([import('../testing/run-tests.ts'), import('../signals.ts')]);
-      process.exitCode = await runTests({ ...options, device: config.device, python: config.python }, untilSignalled());
+      const [{ runTests }, { shutdownSignal }] = await Promise.all([import('../testing/run-tests.ts'), import('../signals.ts')]);
+      process.exitCode = await runTests({ ...options, device: config.device, python: config.python }, shutdownSignal());
     });
 }

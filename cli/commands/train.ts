@@ -11,8 +11,8 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate train run.yaml\n  $ npx trialgate train run.yaml --run first --iterations 10 --detach')
     .action(async (file: string, options: Options, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ trainFile }, { untilSignalled }] = await Promise.all([import('../run/train-file.ts'), import('../signals.ts')]);
-      await trainFile(file, { ...options, deployment: config }, untilSignalled());
+      const [{ trainFile }, { shutdownSignal }] = await Promise.all([import('../run/train-file.ts'), import('../signals.ts')]);
+      await trainFile(file, { ...options, deployment: config }, shutdownSignal());
     });
 }
 

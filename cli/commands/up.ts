@@ -9,13 +9,13 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate up\n  $ npx trialgate up --gateway-port 0 --engines http://127.0.0.1:8000')
     .action(async (options: { json?: boolean; install: boolean }, command: Command) => {
       const { config, flags } = await settingsOf(command);
-      const [{ untilSignalled }, { up }, { stackProgress }, { printStatus }] = await Promise.all([
+      const [{ shutdownSignal }, { up }, { stackProgress }, { printStatus }] = await Promise.all([
         import('../signals.ts'),
         import('../supervisor/up.ts'),
         import('../progress.ts'),
         import('../supervisor/print.ts'),
       ]);
-      const signal = untilSignalled();
+      const signal = shutdownSignal();
       if (options.install) {
         const { installWithProgress } = await import('../install/install.ts');
         await installWithProgress({ device: config.device, python: config.python }, signal);

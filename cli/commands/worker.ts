@@ -8,13 +8,13 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExamples:\n  $ npx trialgate worker\n  $ npx trialgate worker --only activities --temporal-address 127.0.0.1:7233')
     .action(async (options: { only?: 'workflows' | 'activities' }, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ runWorker }, { connectionsOf }, { untilSignalled }] = await Promise.all([
+      const [{ runWorker }, { connectionsOf }, { shutdownSignal }] = await Promise.all([
         import('../worker.ts'),
         import('../config/connections.ts'),
         import('../signals.ts'),
       ]);
       const { temporalAddress, databaseUrl, gatewayUrls, secret } = connectionsOf(config);
       const { home, unsandboxed, max_sandboxes: maxSandboxes, sandboxes_per_second: sandboxesPerSecond } = config;
-      await runWorker({ only: options.only, temporalAddress, databaseUrl, gatewayUrls, home, secret, unsandboxed, maxSandboxes, sandboxesPerSecond }, untilSignalled());
+      await runWorker({ only: options.only, temporalAddress, databaseUrl, gatewayUrls, home, secret, unsandboxed, maxSandboxes, sandboxesPerSecond }, shutdownSignal());
     });
 }

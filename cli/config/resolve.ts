@@ -3,10 +3,10 @@ import { TrialgateError } from '../../store/errors.ts';
 import { gatewayPorts } from '../supervisor/gateways.ts';
 import { deployment, type Deployment } from './schema.ts';
 import { SETTING_KEYS, settingOf, type SettingKey } from './settings.ts';
-import { defaults, fromEnvironment, fromFile, fromFlags, type Given, type Source } from './sources.ts';
+import { defaults, fromEnvironment, fromFile, fromFlags, type SourcedValue, type Source } from './sources.ts';
 
 export type Flags = Partial<Record<SettingKey, string>>;
-export type Resolved = { config: Deployment; origins: Partial<Record<SettingKey, string>> };
+export type ResolvedConfig = { config: Deployment; origins: Partial<Record<SettingKey, string>> };
 
 /**
  * Returns the deployment's settings: defaults < YAML file < environment < flags. Every given value is checked, also one that
@@ -15,7 +15,7 @@ export type Resolved = { config: Deployment; origins: Partial<Record<SettingKey,
  */
 export function resolveConfig(
   options: { flags?: Flags; file?: string; env?: NodeJS.ProcessEnv; cwd?: string } = {},
-): Resolved {
+): ResolvedConfig {
   const cwd = options.cwd ?? process.cwd();
   const env = options.env ?? process.env;
   const sources = [defaults(), fromFile(cwd, options.file), fromEnvironment(env), fromFlags(options.flags ?? {})];
@@ -37,7 +37,7 @@ function faultsOf(source: Source): string[] {
   });
 }
 
-function faultsOfValue(key: SettingKey, { value, from }: Given): string[] {
+function faultsOfValue(key: SettingKey, { value, from }: SourcedValue): string[] {
   const parsed = deployment.shape[key].safeParse(value);
   if (parsed.success) return [];
   const found = settingOf(key).secret ? 'something else' : JSON.stringify(value);

@@ -39,7 +39,7 @@ export const SETTINGS = {
   keep_alive_seconds: { about: 'how long a stream may bring its agent nothing before it gets a comment line', placeholder: 'SECONDS', default: 15, from: 'number' },
   store_wait_seconds: { about: 'how long a reply waits for PostgreSQL', placeholder: 'SECONDS', default: 10, from: 'number' },
   max_calls_in_flight: { about: 'calls and streams that one trial may have open at once', placeholder: 'N', default: 256, from: 'number' },
-  conversation_memory_mb: { about: 'MiB that each of a gateway\'s two threads may hold of what open trials have said; what is not held is read from PostgreSQL', placeholder: 'MB', default: 128, from: 'number' },
+  conversation_memory_mb: { about: 'MiB of open trials\' conversations that each of a gateway\'s two threads may hold; others are read from PostgreSQL', placeholder: 'MB', default: 128, from: 'number' },
   max_body_bytes: { about: 'bytes of one request, once it is decoded', placeholder: 'BYTES', default: 32 * 2 ** 20, from: 'number' },
   max_body_nodes: { about: 'values and keys of one request, counted by brackets, commas and colons', placeholder: 'N', default: 500_000, from: 'number' },
   max_body_depth: { about: 'levels of one request, at most 500', placeholder: 'N', default: 500, from: 'number' },

@@ -5,8 +5,8 @@ import { TrialgateError } from '../../store/errors.ts';
 import { SETTING_KEYS, flagOf, settingOf, variableOf, type SettingKey } from './settings.ts';
 
 /** A given value and its origin: `from` names the default, the file and line, the variable or the flag. */
-export type Given = { value: unknown; from: string };
-export type Source = Partial<Record<SettingKey, Given>>;
+export type SourcedValue = { value: unknown; from: string };
+export type Source = Partial<Record<SettingKey, SourcedValue>>;
 
 export function defaults(): Source {
   return collect((key) => {
@@ -77,7 +77,7 @@ function valueOfText(key: SettingKey, text: string, from: string): unknown {
   }
 }
 
-function collect(give: (key: SettingKey) => Given | undefined): Source {
+function collect(give: (key: SettingKey) => SourcedValue | undefined): Source {
   const source: Source = {};
   for (const key of SETTING_KEYS) {
     const given = give(key);

@@ -111,12 +111,12 @@ function gpu(wanted: Deployment['device'], device: 'cpu' | 'cuda'): Omit<Finding
   return ok(device === 'cuda' ? 'an NVIDIA GPU is used' : wanted === 'cpu' ? 'not used, as asked' : 'none found, the CPU is used');
 }
 
-type Wanted = [SettingKey, string, number, string, boolean];
+type PortRequest = [SettingKey, string, number, string, boolean];
 
 async function ports(config: Deployment): Promise<Omit<Finding, 'check'>> {
   if (livingState(config.home)) return ok('in use by this deployment, which is up');
-  const wanted: Wanted[] = [
-    ...gatewayPorts(config).map(({ name, wanted: port }): Wanted => ['gateway_port', `the ${name}`, port, config.gateway_host, true]),
+  const wanted: PortRequest[] = [
+    ...gatewayPorts(config).map(({ name, wanted: port }): PortRequest => ['gateway_port', `the ${name}`, port, config.gateway_host, true]),
     ['temporal_port', 'Temporal', config.temporal_port, LOOPBACK, !config.temporal_address],
     ['postgres_port', 'PostgreSQL', config.postgres_port, LOOPBACK, !config.database_url],
   ];

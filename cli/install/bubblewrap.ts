@@ -2,7 +2,7 @@ import { existsSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { INSTALLS } from '../folders.ts';
 import { fetchDebianFile } from './debian-package.ts';
-import type { Tell } from './run-step.ts';
+import type { ReportProgress } from './run-step.ts';
 
 const OWN = path.join(INSTALLS.tools, 'bwrap');
 
@@ -16,8 +16,8 @@ export function findBubblewrap(): string | null {
 export const hasBubblewrap = (): boolean => findBubblewrap() !== null;
 
 /** Puts Debian's program into our own folder. If this fails, agents run only with `--unsandboxed`, and a message says so. */
-export async function installBubblewrap(log: string, signal: AbortSignal, tell: Tell): Promise<void> {
+export async function installBubblewrap(log: string, signal: AbortSignal, report: ReportProgress): Promise<void> {
   if (hasBubblewrap()) return;
   if (await fetchDebianFile({ name: 'bubblewrap', file: 'usr/bin/bwrap', target: OWN }, log, signal)) return;
-  tell('bubblewrap could not be downloaded: install it yourself; without it, agents run only with --unsandboxed');
+  report('bubblewrap could not be downloaded: install it yourself; without it, agents run only with --unsandboxed');
 }

@@ -34,18 +34,18 @@ export async function install(
   const done: string[] = [];
   const notMade: string[] = [];
   if (openSteps(options, device).length === 0) return { done, notMade };
-  const tell = (progress: InstallProgress): void => options.onProgress?.(progress);
-  const lock = await awaitLock(INSTALLS.root, 'install', signal, () => tell({ step: 0, steps: 0, title: 'waiting', line: 'another install is under way' }));
+  const report = (progress: InstallProgress): void => options.onProgress?.(progress);
+  const lock = await awaitLock(INSTALLS.root, 'install', signal, () => report({ step: 0, steps: 0, title: 'waiting', line: 'another install is under way' }));
   try {
     discardTorn();
     const open = openSteps(options, device);
     if (!open.every(({ isOptional }) => isOptional)) requireDisk(device);
     for (const [position, step] of open.entries()) {
       const at = { step: position + 1, steps: open.length, title: step.title };
-      tell({ ...at, line: '' });
+      report({ ...at, line: '' });
       forget(step.name);
       let last = step.title;
-      await step.run(signal, (line) => tell({ ...at, line: (last = line) }));
+      await step.run(signal, (line) => report({ ...at, line: (last = line) }));
       markDone(step);
       if (existsSync(step.makes)) done.push(step.title);
       else notMade.push(last);

@@ -12,12 +12,12 @@ beforeAll(() => {
 afterAll(() => rmSync(folder, { recursive: true }));
 
 it('an interrupted step ends the processes that it started, too', async () => {
-  const [log, said] = [join(folder, 'log'), join(folder, 'pid')];
+  const [log, pidFile] = [join(folder, 'log'), join(folder, 'pid')];
   const interrupted = new AbortController();
-  const running = mustRun('installing', log, ['sh', '-c', `sleep 300 & echo $! > ${said}.new && mv ${said}.new ${said}; wait`], { signal: interrupted.signal });
-  await until(() => existsSync(said));
+  const running = mustRun('installing', log, ['sh', '-c', `sleep 300 & echo $! > ${pidFile}.new && mv ${pidFile}.new ${pidFile}; wait`], { signal: interrupted.signal });
+  await until(() => existsSync(pidFile));
   const stateOf = (pid: string) => (existsSync(`/proc/${pid}/stat`) ? readFileSync(`/proc/${pid}/stat`, 'latin1').split(' ')[2] : 'gone');
-  const pid = readFileSync(said, 'utf8').trim();
+  const pid = readFileSync(pidFile, 'utf8').trim();
   expect(stateOf(pid)).toBe('S');
   interrupted.abort();
   await expect(running).rejects.toThrow('abort');

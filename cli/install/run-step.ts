@@ -6,13 +6,13 @@ import { TrialgateError } from '../../store/errors.ts';
 export type Output = { code: number; text: string };
 
 /** Shows a step's progress as one short line. */
-export type Tell = (line: string) => void;
+export type ReportProgress = (line: string) => void;
 
 /** Runs a command and appends its output to `log`. Aborting ends its process group. */
 export async function runLogged(
   log: string,
   command: string[],
-  options: { signal?: AbortSignal; tell?: Tell; env?: NodeJS.ProcessEnv; cwd?: string } = {},
+  options: { signal?: AbortSignal; report?: ReportProgress; env?: NodeJS.ProcessEnv; cwd?: string } = {},
 ): Promise<Output> {
   mkdirSync(path.dirname(log), { recursive: true });
   appendFileSync(log, `$ ${command.join(' ')}\n`);
@@ -29,7 +29,7 @@ export async function runLogged(
     appendFileSync(log, data);
     text = (text + data.toString('utf8')).slice(-200_000);
     const line = data.toString('utf8').trim().split(/[\r\n]+/).at(-1)?.trim();
-    if (line) options.tell?.(shorten(line));
+    if (line) options.report?.(shorten(line));
   };
   child.stdout.on('data', take);
   child.stderr.on('data', take);

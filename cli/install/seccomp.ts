@@ -2,7 +2,7 @@ import { existsSync, readFileSync, renameSync } from 'node:fs';
 import path from 'node:path';
 import { INSTALLS, REPOSITORY } from '../folders.ts';
 import { fetchDebianFile } from './debian-package.ts';
-import { runLogged, type Tell } from './run-step.ts';
+import { runLogged, type ReportProgress } from './run-step.ts';
 
 export const SECCOMP_COMPILER = path.join(REPOSITORY, 'activities/sandbox/seccomp_filter.py');
 /** The path of podman's default profile, where podman or its libraries are installed. */
@@ -14,14 +14,14 @@ export const FILTER = path.join(INSTALLS.tools, 'seccomp.bpf');
 export const systemProfile = (): string | null => (existsSync(SYSTEM_PROFILE) ? readFileSync(SYSTEM_PROFILE, 'utf8') : null);
 
 /** Compiles podman's profile of system calls for sandboxes. If this fails, sandboxes have no filter, and the doctor reports it. */
-export async function installSeccompFilter(log: string, signal: AbortSignal, tell: Tell): Promise<void> {
+export async function installSeccompFilter(log: string, signal: AbortSignal, report: ReportProgress): Promise<void> {
   const wanted = { name: 'golang-github-containers-common', file: SYSTEM_PROFILE.slice(1), target: OWN_PROFILE };
   const isOnSystem = existsSync(SYSTEM_PROFILE);
   if (!isOnSystem) await fetchDebianFile(wanted, log, signal);
   const profile = isOnSystem ? SYSTEM_PROFILE : existsSync(OWN_PROFILE) ? OWN_PROFILE : null;
-  if (!profile) return tell('no seccomp profile was found or downloaded: install podman or containers-common, then call `npx trialgate install`; until then sandboxes have no filter of system calls');
+  if (!profile) return report('no seccomp profile was found or downloaded: install podman or containers-common, then call `npx trialgate install`; until then sandboxes have no filter of system calls');
   const draft = `${FILTER}.${process.pid}.tmp`;
   const compiled = await runLogged(log, [INSTALLS.python, SECCOMP_COMPILER, profile, draft], { signal });
   if (compiled.code === 0) renameSync(draft, FILTER);
-  else tell(`the seccomp profile cannot be compiled (all output: ${log}): install libseccomp2, then call \`npx trialgate install\`; until then sandboxes have no filter of system calls`);
+  else report(`the seccomp profile cannot be compiled (all output: ${log}): install libseccomp2, then call \`npx trialgate install\`; until then sandboxes have no filter of system calls`);
 }

@@ -5,15 +5,15 @@ import { writeAtomically } from '../files.ts';
 import { INSTALLS } from '../folders.ts';
 
 /** A step with a stamp: the digest of the inputs of its last run. */
-export type Stamped = { name: string; inputs: unknown; makes: string };
+export type StampedStep = { name: string; inputs: unknown; makes: string };
 
 const stampOf = (name: string): string => path.join(INSTALLS.stamps, name);
 
 /** True when the step was run with these inputs and its result exists. */
-export const isDone = (step: Stamped): boolean => existsSync(step.makes) && wasRun(step);
+export const isDone = (step: StampedStep): boolean => existsSync(step.makes) && wasRun(step);
 
 /** True when the step was run with these inputs. An optional step may have made nothing. */
-export function wasRun({ name, inputs }: Stamped): boolean {
+export function wasRun({ name, inputs }: StampedStep): boolean {
   try {
     return readFileSync(stampOf(name), 'utf8').trim() === digest(inputs);
   } catch {
@@ -21,7 +21,7 @@ export function wasRun({ name, inputs }: Stamped): boolean {
   }
 }
 
-export function markDone({ name, inputs }: Stamped): void {
+export function markDone({ name, inputs }: StampedStep): void {
   mkdirSync(INSTALLS.stamps, { recursive: true });
   writeAtomically(stampOf(name), `${digest(inputs)}\n`);
 }

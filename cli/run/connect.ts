@@ -3,19 +3,19 @@ import { openDatabase, type Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
-import { askAgain } from './ask-again.ts';
+import { retryDroppedUpdates } from './retry-updates.ts';
 
-export type Connected = { client: Client; db: Database };
+export type DeploymentClients = { client: Client; db: Database };
 
 /** Connects to the deployment's Temporal and store while `body` runs. */
-export async function withDeployment<T>(config: Deployment, body: (connected: Connected) => Promise<T>): Promise<T> {
+export async function withDeployment<T>(config: Deployment, body: (connected: DeploymentClients) => Promise<T>): Promise<T> {
   const { temporalAddress, databaseUrl } = connectionsOf(config);
   const connection = await Connection.connect({ address: temporalAddress, connectTimeout: '5s' }).catch((cause: unknown) => {
     throw new TrialgateError('missing_prerequisite', `Temporal does not answer at ${temporalAddress}: start the stack with "npx trialgate up"`, { cause });
   });
   const db = openDatabase(databaseUrl, { maxConnections: 4 });
   try {
-    return await body({ client: new Client({ connection, interceptors: { workflow: [askAgain] } }), db });
+    return await body({ client: new Client({ connection, interceptors: { workflow: [retryDroppedUpdates] } }), db });
   } finally {
     await db.$client.end();
     await connection.close();

@@ -8,11 +8,11 @@ import { innermost } from '../../workflows/describe.ts';
 import type { evaluateRun, EvaluationDone } from '../../workflows/evaluate-run.ts';
 import { progressLine } from '../progress.ts';
 import { TASK_QUEUE } from '../task-queue.ts';
-import type { Connected } from './connect.ts';
+import type { DeploymentClients } from './connect.ts';
 import { readProgress } from './run-progress.ts';
 
 /** Starts an evaluation. A run has at most one under way. */
-export async function startEvaluation({ client, db }: Connected, request: EvaluationRequest): Promise<void> {
+export async function startEvaluation({ client, db }: DeploymentClients, request: EvaluationRequest): Promise<void> {
   await readRun(db, request.runId);
   try {
     await client.workflow.start<typeof evaluateRun>('evaluateRun', {
@@ -28,7 +28,7 @@ export async function startEvaluation({ client, db }: Connected, request: Evalua
 }
 
 /** Shows an evaluation until it ends and returns its result. Ctrl-C ends only the watching. */
-export async function watchEvaluation({ client, db }: Connected, runId: string, signal: AbortSignal): Promise<EvaluationDone> {
+export async function watchEvaluation({ client, db }: DeploymentClients, runId: string, signal: AbortSignal): Promise<EvaluationDone> {
   const line = progressLine();
   const ended = resultOf(client, runId);
   try {

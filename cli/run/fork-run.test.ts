@@ -100,13 +100,13 @@ test('a fork loads the checkpoint that it was forked from, keeps its settings, a
     bases.push(input);
     return made;
   };
-  const said = vi.spyOn(console, 'error').mockImplementation(() => {});
+  const stderr = vi.spyOn(console, 'error').mockImplementation(() => {});
   await during({ loadBase, trainStep: async () => made }, async () => {
     await forkRun(connected(), { runId: 'first', version: 2 }, 'forked', { iterations: 0, optim: { eps: 0.25 }, network: 'host' });
     await environment.client.workflow.getHandle('forked').result();
   });
-  expect(said.mock.calls.join()).toContain('WARNING: the agents oneshot reach all that this host reaches (network: host)');
-  said.mockRestore();
+  expect(stderr.mock.calls.join()).toContain('WARNING: the agents oneshot reach all that this host reaches (network: host)');
+  stderr.mockRestore();
   const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'forked'));
   expect(bases).toEqual([{ run_id: 'forked', model: base?.checkpoint, home, head_dtype: 'model' }]);
   expect(await readRunRecord(db, 'forked')).toMatchObject({ status: 'completed', forked_from: 'first@2', rescores: null, config: { iterations: 0, optim: { lr: 0.5, eps: 0.25 } } });

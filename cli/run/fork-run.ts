@@ -5,20 +5,20 @@ import { parseRunConfig } from '../../activities/parse-run-config.ts';
 import { readRun } from '../../activities/read-run.ts';
 import { resolvePaths } from '../../activities/resolve-paths.ts';
 import { TrialgateError } from '../../store/errors.ts';
-import type { Connected } from './connect.ts';
+import type { DeploymentClients } from './connect.ts';
 import type { Policy } from './name-run.ts';
-import { warnOfRun } from './run-notices.ts';
+import { printRunNotices } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 
 /**
  * Starts a new run whose version 0 is a policy version of another run. It has that run's settings, except for `changes`.
  * @throws TrialgateError `bad_input`; then no run was made
  */
-export async function forkRun({ client, db }: Connected, from: Policy, runId: string, changes: Record<string, unknown>): Promise<void> {
+export async function forkRun({ client, db }: DeploymentClients, from: Policy, runId: string, changes: Record<string, unknown>): Promise<void> {
   if ('model' in changes) throw new TrialgateError('bad_input', `\`model\` is ${from.runId}@${from.version} in a fork: train a run of its own on another one`);
   const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
   await checkRun(config);
-  await warnOfRun(db, config);
+  await printRunNotices(db, config);
   await forkBase(db, { runId, config, from });
   await startRun(client, runId, config);
 }

@@ -10,16 +10,16 @@ test('Ctrl-C ends the quickstart and each of its processes, with the exit code o
   const deployment = await TestDeployment.create();
   try {
     const child = spawn(INSTALLS.node, [INSTALLS.main, 'quickstart'], { env: deployment.env, cwd: deployment.home, stdio: ['ignore', 'pipe', 'pipe'] });
-    let said = '';
-    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (said += chunk.toString()));
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk: Buffer) => (output += chunk.toString()));
     const exit = once(child, 'exit');
-    while (!said.includes('gateway ready') && child.exitCode === null) await new Promise((resolve) => setTimeout(resolve, 100));
+    while (!output.includes('gateway ready') && child.exitCode === null) await new Promise((resolve) => setTimeout(resolve, 100));
     const leaders = (readState(deployment.home)?.components ?? []).flatMap(({ process }) => process ?? []);
     expect(leaders.length).toBeGreaterThan(3);
     child.kill('SIGINT');
     const [code] = await exit;
-    expect(code, said).toBe(130);
-    expect(said).not.toContain('    at ');
+    expect(code, output).toBe(130);
+    expect(output).not.toContain('    at ');
     expect(leaders.flatMap(groupOf)).toEqual([]);
   } finally {
     await deployment.remove();

@@ -1,7 +1,7 @@
 import { TrialgateError } from '../../store/errors.ts';
 
 /** Returns a default name for a run: the name it comes from, and the time. */
-export function nameRun(from: string): string {
+export function defaultRunName(from: string): string {
   const stem = from.replace(/[^A-Za-z0-9._-]/g, '-').replace(/^[^A-Za-z0-9]+/, '') || 'run';
   return `${stem.slice(0, 40)}-${new Date().toISOString().slice(2, 19).replace(/[-:T]/g, '')}`;
 }

@@ -4,11 +4,11 @@ import { randomUUID } from 'node:crypto';
 import { and, desc, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../store/errors.ts';
 import { iterations } from '../../store/schema.ts';
-import type { Connected } from './connect.ts';
+import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 
 /** Runs the last iteration again under a new take. */
-export async function redoRun({ client, db }: Connected, runId: string): Promise<void> {
+export async function redoRun({ client, db }: DeploymentClients, runId: string): Promise<void> {
   const description = await client.workflow.getHandle(runId).describe().catch((error: unknown) => {
     throw new TrialgateError('not_found', `Temporal knows no run ${runId}`, { cause: error });
   });

@@ -10,7 +10,7 @@ import { TrialgateError } from '../../store/errors.ts';
 import { batches, iterations } from '../../store/schema.ts';
 import type { rescoreIteration } from '../../workflows/rescore-iteration.ts';
 import { TASK_QUEUE } from '../task-queue.ts';
-import type { Connected } from './connect.ts';
+import type { DeploymentClients } from './connect.ts';
 
 export type Rescoring = { from: string; iteration: number; weights: Record<string, number>; runId: string };
 
@@ -19,7 +19,7 @@ export type Rescoring = { from: string; iteration: number; weights: Record<strin
  * a new run. Nothing is sampled.
  * @throws TrialgateError `bad_input`; then no run was made
  */
-export async function rescoreRun({ client, db }: Connected, { from, iteration, weights, runId }: Rescoring): Promise<void> {
+export async function rescoreRun({ client, db }: DeploymentClients, { from, iteration, weights, runId }: Rescoring): Promise<void> {
   const config = { ...(await readRun(db, from)), reward_weights: weights, iterations: 1 };
   const { take, batch } = await finishedTake(db, from, iteration);
   const opened = await openBatch(batch.path);

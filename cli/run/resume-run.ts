@@ -4,14 +4,14 @@ import { readRun } from '../../activities/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { iterations, runs } from '../../store/schema.ts';
 import { TrialgateError } from '../../store/errors.ts';
-import type { Connected } from './connect.ts';
+import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 import { startRescoring } from './rescore-run.ts';
 import { startRun } from './start-run.ts';
 import { updateRun } from './update-run.ts';
 
 /** Unblocks a run that waits for a person, or ends its pause. For a run that ended, starts a new execution in the open take. */
-export async function resumeRun({ client, db }: Connected, runId: string): Promise<string> {
+export async function resumeRun({ client, db }: DeploymentClients, runId: string): Promise<string> {
   const config = await readRun(db, runId);
   const handle = client.workflow.getHandle(runId);
   const description = await handle.describe().catch(() => null);

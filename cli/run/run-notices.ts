@@ -19,6 +19,6 @@ async function enginesOf(db: Database, { engines }: RunConfig): Promise<string[]
 }
 
 /** Prints the run's notices as warnings. */
-export async function warnOfRun(db: Database, config: RunConfig): Promise<void> {
+export async function printRunNotices(db: Database, config: RunConfig): Promise<void> {
   for (const notice of await runNotices(db, config)) console.error(`WARNING: ${notice}`);
 }

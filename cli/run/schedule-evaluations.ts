@@ -4,13 +4,13 @@ import { readRun } from '../../activities/read-run.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import type { evaluateRun } from '../../workflows/evaluate-run.ts';
 import { TASK_QUEUE } from '../task-queue.ts';
-import type { Connected } from './connect.ts';
+import type { DeploymentClients } from './connect.ts';
 
 const scheduleOf = (runId: string): string => `${runId}/evaluate`;
 
 /** Evaluates a run at these times, in UTC unless a time zone is given. A time is skipped while an evaluation is under way. */
 export async function scheduleEvaluations(
-  { client, db }: Connected,
+  { client, db }: DeploymentClients,
   request: EvaluationRequest,
   { cron, timezone }: { cron: string; timezone?: string },
 ): Promise<void> {
@@ -44,10 +44,10 @@ export async function removeSchedule(client: Client, runId: string): Promise<voi
   }
 }
 
-export type Scheduled = { run: string; cron: string; paused: boolean; next: string | null };
+export type EvaluationSchedule = { run: string; cron: string; paused: boolean; next: string | null };
 
-export async function listSchedules(client: Client): Promise<Scheduled[]> {
-  const found: Scheduled[] = [];
+export async function listSchedules(client: Client): Promise<EvaluationSchedule[]> {
+  const found: EvaluationSchedule[] = [];
   for await (const { scheduleId, memo, state, action, info } of client.schedule.list()) {
     if (action?.workflowType !== 'evaluateRun') continue;
     const next = info.nextActionTimes[0]?.toISOString() ?? null;

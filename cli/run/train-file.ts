@@ -5,10 +5,10 @@ import type { Deployment } from '../config/schema.ts';
 import { TrialgateError } from '../../store/errors.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
-import { withDeployment, type Connected } from './connect.ts';
-import { nameRun } from './name-run.ts';
+import { withDeployment, type DeploymentClients } from './connect.ts';
+import { defaultRunName } from './name-run.ts';
 import { readRunFile } from './read-run-file.ts';
-import { warnOfRun } from './run-notices.ts';
+import { printRunNotices } from './run-notices.ts';
 import { startRun } from './start-run.ts';
 import { watchRun } from './watch-run.ts';
 
@@ -18,18 +18,18 @@ export type TrainOptions = { deployment: Deployment; run?: string; iterations?: 
 export async function trainFile(file: string, options: TrainOptions, signal: AbortSignal): Promise<string> {
   const config = await readRunFile(file, options.iterations === undefined ? {} : { iterations: wholeNumber(options.iterations, '--iterations') });
   await checkRun(config);
-  const runId = options.run ?? nameRun(basename(file, extname(file)));
+  const runId = options.run ?? defaultRunName(basename(file, extname(file)));
   await withDeployment(options.deployment, async (connected) => {
-    await warnOfRun(connected.db, config);
+    await printRunNotices(connected.db, config);
     await startRun(connected.client, runId, config);
     console.error(`run ${runId} started: npx trialgate show ${runId}`);
-    if (!options.detach) await untilEnded(connected, runId, options, signal);
+    if (!options.detach) await watchAndPrint(connected, runId, options, signal);
   });
   return runId;
 }
 
 /** Watches a run and prints its record when it has completed. */
-export async function untilEnded(connected: Connected, runId: string, options: { json?: boolean; cancelOnFailure?: boolean }, signal: AbortSignal): Promise<void> {
+export async function watchAndPrint(connected: DeploymentClients, runId: string, options: { json?: boolean; cancelOnFailure?: boolean }, signal: AbortSignal): Promise<void> {
   try {
     await watchRun(connected, runId, signal);
   } catch (error) {
@@ -42,7 +42,7 @@ export async function untilEnded(connected: Connected, runId: string, options: {
 }
 
 /** Cancels a run: stops its agents and keeps what is finished. Waits at most 20 s, because someone who pressed Ctrl-C waits. */
-async function cancelRun({ client }: Connected, runId: string): Promise<void> {
+async function cancelRun({ client }: DeploymentClients, runId: string): Promise<void> {
   const handle = client.workflow.getHandle(runId);
   console.error(`cancelling run ${runId}; to go on with it: npx trialgate up, then npx trialgate resume ${runId}`);
   await handle.cancel().catch(() => {});

@@ -3,7 +3,7 @@ import { innermost } from '../../workflows/describe.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { progressLine } from '../progress.ts';
 import { readRunRecord } from '../show/run-record.ts';
-import type { Connected } from './connect.ts';
+import type { DeploymentClients } from './connect.ts';
 import { readProgress } from './run-progress.ts';
 
 const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
@@ -13,7 +13,7 @@ const ENDED = ['completed', 'failed', 'cancelled', 'blocked'];
  * known state stays on the screen.
  * @throws TrialgateError when the run failed, was cancelled, or is blocked
  */
-export async function watchRun({ client, db }: Connected, runId: string, signal: AbortSignal): Promise<void> {
+export async function watchRun({ client, db }: DeploymentClients, runId: string, signal: AbortSignal): Promise<void> {
   const line = progressLine();
   const handle = client.workflow.getHandle(runId);
   let iterationsPrinted = 0;
@@ -61,7 +61,7 @@ class RunEnded extends Error {}
 function conclude(runId: string, status: string, reason: string | null): void {
   if (status === 'completed') return;
   if (status === 'blocked') {
-    throw new RunEnded(`run ${runId} is blocked: ${reason}\nMend that, then: npx trialgate resume ${runId}`);
+    throw new RunEnded(`run ${runId} is blocked: ${reason}\nRepair that, then: npx trialgate resume ${runId}`);
   }
   throw new RunEnded(`run ${runId} ${status}: ${reason}`);
 }

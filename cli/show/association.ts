@@ -1,11 +1,11 @@
 /** The observations with one score. `of` counts all of them, and `marked` counts those with a mark. */
-export type Observed = { score: number; marked: number; of: number };
+export type Observation = { score: number; marked: number; of: number };
 
 /**
  * Returns how strongly the marks go with high scores, in standard deviations from chance. Chance means that the marks fall on a stratum's
  * observations at random (the Cochran–Mantel–Haenszel test for trend). The result is 0 where chance allows only one outcome.
  */
-export function association(strata: readonly (readonly Observed[])[]): number {
+export function association(strata: readonly (readonly Observation[])[]): number {
   let [excess, variance] = [0, 0];
   for (const rows of strata) {
     const total = sum(rows, ({ of }) => of);
@@ -19,4 +19,4 @@ export function association(strata: readonly (readonly Observed[])[]): number {
   return variance > 0 ? excess / Math.sqrt(variance) : 0;
 }
 
-const sum = (rows: readonly Observed[], valueOf: (row: Observed) => number): number => rows.reduce((total, row) => total + valueOf(row), 0);
+const sum = (rows: readonly Observation[], valueOf: (row: Observation) => number): number => rows.reduce((total, row) => total + valueOf(row), 0);

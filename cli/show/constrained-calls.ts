@@ -36,6 +36,6 @@ const notTrained = (size: number): string => `${size} ${size === 1 ? 'call is' :
 /** Returns these notices for each run that is under way. */
 export async function readConstrainedWarnings(db: Database): Promise<string[]> {
   const underWay = await db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
-  const told = await Promise.all(underWay.map(async ({ id }) => ({ id, notices: constrainedNotices(await readConstrained(db, id)) })));
-  return told.flatMap(({ id, notices }) => notices.map((notice) => `run ${id}: ${notice}`));
+  const byRun = await Promise.all(underWay.map(async ({ id }) => ({ id, notices: constrainedNotices(await readConstrained(db, id)) })));
+  return byRun.flatMap(({ id, notices }) => notices.map((notice) => `run ${id}: ${notice}`));
 }

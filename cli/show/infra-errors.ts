@@ -4,7 +4,7 @@ import { weightedReward } from '../../activities/reward.ts';
 import type { Database } from '../../store/database.ts';
 import { countAttempts, type AttemptCount } from '../../store/queries/count-attempts.ts';
 import { attempts, runs, trials } from '../../store/schema.ts';
-import { association, type Observed } from './association.ts';
+import { association, type Observation } from './association.ts';
 
 type Rate = { ended: number; infra_errors: number };
 export type InfraErrors = Rate & {
@@ -38,13 +38,13 @@ export async function readInfraErrors(db: Database, runId: string): Promise<Infr
 /** Returns the warnings of all runs that are under way, each with its run's name. */
 export async function readInfraWarnings(db: Database): Promise<string[]> {
   const underWay = await db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
-  const told = await Promise.all(underWay.map(async ({ id }) => (await readInfraErrors(db, id)).warnings.map((warning) => `run ${id}: ${warning}`)));
-  return told.flat();
+  const byRun = await Promise.all(underWay.map(async ({ id }) => (await readInfraErrors(db, id)).warnings.map((warning) => `run ${id}: ${warning}`)));
+  return byRun.flat();
 }
 
-export type Scored = { groupId: string | null; policyVersion: number | null; reward: number; wasRetried: boolean };
+export type ScoredTrial = { groupId: string | null; policyVersion: number | null; reward: number; wasRetried: boolean };
 
-async function readScored(db: Database, runId: string): Promise<Scored[]> {
+async function readScored(db: Database, runId: string): Promise<ScoredTrial[]> {
   const { reward_weights: weights } = await readRun(db, runId);
   const rows = await db
     .select({
@@ -59,9 +59,9 @@ async function readScored(db: Database, runId: string): Promise<Scored[]> {
 }
 
 /** Machine errors affect good and bad answers alike, so trials that were run again score no higher than the others of their group. */
-export function warnOfRetried(scored: readonly Scored[]): string[] {
+export function warnOfRetried(scored: readonly ScoredTrial[]): string[] {
   const groups = Object.values(Object.groupBy(scored, ({ groupId }) => groupId ?? ''));
-  const z = association(groups.map((group = []) => group.map(({ reward, wasRetried }): Observed => ({ score: reward, marked: wasRetried ? 1 : 0, of: 1 }))));
+  const z = association(groups.map((group = []) => group.map(({ reward, wasRetried }): Observation => ({ score: reward, marked: wasRetried ? 1 : 0, of: 1 }))));
   if (z <= BEYOND_CHANCE) return [];
   const retried = scored.filter(({ wasRetried }) => wasRetried);
   const [theirs, others] = [retried, scored.filter(({ wasRetried }) => !wasRetried)].map((rows) => (meanOf(rows.map(({ reward }) => reward)) ?? 0).toFixed(3));
@@ -72,7 +72,7 @@ type OfVersion = InfraErrors['by_policy_version'][number];
 
 /** Machines do not fail more often as a policy learns. */
 export function warnOfTrend(versions: readonly OfVersion[]): string[] {
-  const known = versions.flatMap(({ reward_mean, ended, infra_errors }): Observed[] => (reward_mean === null ? [] : [{ score: reward_mean, marked: infra_errors, of: ended }]));
+  const known = versions.flatMap(({ reward_mean, ended, infra_errors }): Observation[] => (reward_mean === null ? [] : [{ score: reward_mean, marked: infra_errors, of: ended }]));
   const z = association([known]);
   return z <= BEYOND_CHANCE ? [] : [`the rate of infrastructure errors rises with the reward of the policy versions (${z.toFixed(1)} standard deviations): the policy may be learning to cause them`];
 }

@@ -63,7 +63,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists what there is`);
   const { reward_weights: weights } = await readRun(db, runId);
-  const [takes, versions, confirmed, files, quarantined, members, tried, said] = await Promise.all([
+  const [takes, versions, confirmed, files, quarantined, members, tried, callCounts] = await Promise.all([
     db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(asc(iterations.iteration), asc(iterations.take)),
     db.select().from(policyVersions).where(eq(policyVersions.runId, runId)),
     db.select().from(publications).where(eq(publications.runId, runId)),
@@ -92,7 +92,7 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
     const rewards = present.flatMap(({ rewards: named }) => (named ? [weightedReward(named, weights)] : []));
     const own = new Map(rows.map(({ group }) => [group.id, group]));
     const ids = new Set(own.keys());
-    const ours = said.filter(({ groupId }) => groupId !== null && ids.has(groupId));
+    const ours = callCounts.filter(({ groupId }) => groupId !== null && ids.has(groupId));
     const callsThat = (which: (continuation: string | null) => boolean) =>
       ours.filter(({ continuation }) => which(continuation)).reduce((sum, row) => sum + row.calls, 0);
     return {

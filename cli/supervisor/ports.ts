@@ -8,10 +8,10 @@ import { flagOf, variableOf, type SettingKey } from '../config/settings.ts';
 const SPAN = 12_000;
 const LOWEST = 2_000;
 
-type Held = { port: number; close: () => Promise<void> };
+type HeldPort = { port: number; close: () => Promise<void> };
 
 /** Listens on a port. Returns null when it is taken or not permitted. */
-async function listen(port: number, host: string): Promise<Held | null> {
+async function listen(port: number, host: string): Promise<HeldPort | null> {
   // An early client, such as an agent of a gateway that died, is refused, because an open connection would keep the port from its component.
   const server = createServer((socket) => socket.destroy()).unref();
   return new Promise((resolve) => {
@@ -34,7 +34,7 @@ function lowestOutgoing(): number {
   return configured > LOWEST + 1_000 ? configured : 32_768;
 }
 
-async function listenAnywhere(host: string): Promise<Held> {
+async function listenAnywhere(host: string): Promise<HeldPort> {
   const end = lowestOutgoing();
   const start = Math.max(LOWEST, end - SPAN);
   for (let tries = 0; tries < 100; tries++) {
@@ -53,7 +53,7 @@ export async function freePort(host: string): Promise<number> {
 
 /** Holds ports for components that start later, by listening on them, so that nothing else takes them. */
 export class HeldPorts {
-  readonly #held = new Map<number, Held>();
+  readonly #held = new Map<number, HeldPort>();
 
   /** Returns the port to use: `wanted`, or for 0 the `kept` one if it is free, else a free one, which is then held. */
   async choose(wanted: number, kept: number | undefined, host: string): Promise<number> {

@@ -6,8 +6,8 @@ export const door = z.object({ port: z.int(), socket: z.string() });
 export type Door = z.output<typeof door>;
 
 /** The guard's settings, as JSON in its first argument. */
-export const guarded = z.object({ bwrap: z.string(), doors: z.array(door), file: z.string(), args: z.array(z.string()) });
-export type Guarded = z.output<typeof guarded>;
+export const guardOptions = z.object({ bwrap: z.string(), doors: z.array(door), file: z.string(), args: z.array(z.string()) });
+export type GuardOptions = z.output<typeof guardOptions>;
 
 /** Connects a connection to another address, byte for byte, until either side ends. */
 export function join(from: Socket, to: NetConnectOpts): void {

@@ -7,14 +7,14 @@ import { rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { LOOPBACK } from '../supervisor/gateways.ts';
-import { guarded, join, type Door } from './doors.ts';
+import { guardOptions, join, type Door } from './doors.ts';
 import { isOwnProcess } from './peer.ts';
 
 const INSIDE = fileURLToPath(new URL('./inside.ts', import.meta.url));
 /** Later refusals are not logged, so that repeated ones do not fill the log. */
 const REFUSALS_LOGGED = 10;
 
-const { bwrap, ...what } = guarded.parse(JSON.parse(process.argv[2] ?? ''));
+const { bwrap, ...what } = guardOptions.parse(JSON.parse(process.argv[2] ?? ''));
 let refusals = 0;
 
 function open({ port, socket }: Door): void {

@@ -2,9 +2,9 @@
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:net';
 import { LOOPBACK } from '../supervisor/gateways.ts';
-import { guarded, join } from './doors.ts';
+import { guardOptions, join } from './doors.ts';
 
-const { doors, file, args } = guarded.parse(JSON.parse(process.argv[2] ?? ''));
+const { doors, file, args } = guardOptions.parse(JSON.parse(process.argv[2] ?? ''));
 const temporal = spawn(file, args, { stdio: ['ignore', 'inherit', 'inherit'] });
 temporal.once('error', (error) => {
   console.error(error.message);

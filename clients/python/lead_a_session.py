@@ -8,7 +8,7 @@ import sys
 import urllib.request
 
 from trialgate_client import (
-    Opened,
+    OpenedSession,
     Page,
     Sample,
     SampleLine,
@@ -31,7 +31,7 @@ assert all(callable(getattr(client, name)) for name in json.loads(operations))
 
 session = client.open("led", budgets={"calls": 5}, sampling={"temperature": 1, "top_p": {"default": 1}, "seed": "agent"})
 assert client.open("led", attempt=1) == session
-assert_typed(session, Opened)
+assert_typed(session, OpenedSession)
 ask = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Say hello"}]}).encode()
 headers = {"Authorization": f"Bearer {session['api_key']}"}
 with urllib.request.urlopen(urllib.request.Request(f"{session['base_url']}/chat/completions", data=ask, headers=headers)) as reply:
@@ -55,7 +55,7 @@ assert [each["session_id"] for each in page["sessions"]] == ["led"]
 assert_typed(page["sessions"][0], Summary)
 client.delete("led")
 others = [client.create(budgets={"calls": 5}, metadata=None) for _ in range(2)]
-assert_typed(others[0], Opened)
+assert_typed(others[0], OpenedSession)
 client.batch_delete([each["session_id"] for each in others])
 assert list(client.all()) == []
 try:

@@ -30,7 +30,7 @@ class Budgets(TypedDict, total=False):
     prompt_tokens: int
 
 
-class Opened(TypedDict):
+class OpenedSession(TypedDict):
     session_id: str
     status: Literal["created"]
     attempt: int
@@ -46,7 +46,7 @@ class Filter(TypedDict, total=False):
     cursor: str
 
 
-class Standing(TypedDict):
+class SessionState(TypedDict):
     session_id: str
     run_id: str | None
     group_id: str | None
@@ -62,7 +62,7 @@ class Standing(TypedDict):
     created_at: float
 
 
-class Summary(Standing):
+class Summary(SessionState):
     member: int | None
     task: str | None
     agent: str | None
@@ -110,7 +110,7 @@ class Turn(TypedDict):
     ended_at: float
 
 
-class Session(Standing):
+class Session(SessionState):
     turns: list[Turn]
     unfinished: list[Turn]
     next: int
@@ -142,7 +142,7 @@ class Samples(TypedDict):
     samples: list[Sample]
 
 
-class SampleLine(Standing):
+class SampleLine(SessionState):
     samples: list[Sample]
 
 
@@ -162,9 +162,9 @@ class TrialgateClient:
         self._admin_key = admin_key
         self._timeout = timeout
 
-    def create(self, **opening: Any) -> Opened:
+    def create(self, **opening: Any) -> OpenedSession:
         """Opens a session with an id that the gateway chooses. Takes the keyword arguments of `open`."""
-        return cast(Opened, self._json("POST", "/sessions", body={name: value for name, value in opening.items() if value is not None}))
+        return cast(OpenedSession, self._json("POST", "/sessions", body={name: value for name, value in opening.items() if value is not None}))
 
     def open(
         self,
@@ -176,7 +176,7 @@ class TrialgateClient:
         sampling: Mapping[str, float | str | Mapping[str, float]] | None = None,
         budgets: Budgets | None = None,
         metadata: dict[str, Any] | None = None,
-    ) -> Opened:
+    ) -> OpenedSession:
         """Opens a session, or its next attempt.
 
         `sampling` gives each setting by name: a number forces it, `{"default": number}` applies where the agent names
@@ -184,7 +184,7 @@ class TrialgateClient:
         """
         opening = {"attempt": attempt, "run_id": run_id, "group_id": group_id, "sampling": sampling, "budgets": budgets, "metadata": metadata}
         given = {name: value for name, value in opening.items() if value is not None}
-        return cast(Opened, self._json("POST", _session(trial_id), body=given))
+        return cast(OpenedSession, self._json("POST", _session(trial_id), body=given))
 
     def get(self, trial_id: str, attempt: int | None = None) -> Session:
         return cast(Session, self._json("GET", _session(trial_id), {"attempt": attempt}))

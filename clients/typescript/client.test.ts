@@ -3,7 +3,7 @@ import type { z } from 'zod';
 import type * as schemas from '../../gateway/api/schemas.ts';
 import { OPERATIONS } from '../../gateway/api/operations.ts';
 import { ADMIN_KEY, ASK, useGateway } from '../../gateway/testing/harness.ts';
-import { TrialgateClient, type Ended, type Opened, type Opening, type RewardReply, type Page, type SampleLine, type Samples, type Session } from './client.ts';
+import { TrialgateClient, type SessionEnd, type OpenedSession, type Opening, type RewardReply, type Page, type SampleLine, type Samples, type Session } from './client.ts';
 
 const gateway = useGateway();
 const client = () => new TrialgateClient({ baseUrl: gateway.gateway.url, adminKey: ADMIN_KEY });
@@ -17,12 +17,12 @@ test('the client’s types and methods are those of the API document', () => {
   expectTypeOf<z.output<typeof schemas.samples>>().toExtend<Samples>();
   expectTypeOf<SampleLine>().toExtend<z.output<typeof schemas.sampleLine>>();
   expectTypeOf<z.output<typeof schemas.sampleLine>>().toExtend<SampleLine>();
-  expectTypeOf<Opened>().toExtend<z.output<typeof schemas.opened>>();
-  expectTypeOf<z.output<typeof schemas.opened>>().toExtend<Opened>();
+  expectTypeOf<OpenedSession>().toExtend<z.output<typeof schemas.opened>>();
+  expectTypeOf<z.output<typeof schemas.opened>>().toExtend<OpenedSession>();
   expectTypeOf<Opening>().toExtend<z.input<typeof schemas.opening>>();
   expectTypeOf<z.input<typeof schemas.opening>>().toExtend<Opening>();
   expectTypeOf<RewardReply>().toEqualTypeOf<z.output<typeof schemas.reportedReply>>();
-  expectTypeOf<Ended<'completed'>>().toEqualTypeOf<z.output<ReturnType<typeof schemas.ended<'completed'>>>>();
+  expectTypeOf<SessionEnd<'completed'>>().toEqualTypeOf<z.output<ReturnType<typeof schemas.ended<'completed'>>>>();
   for (const { id } of OPERATIONS) expect(client()).toHaveProperty(id.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()));
 });
 

@@ -1,4 +1,4 @@
-import type { Ended, Filter, Opened, Opening, Page, RewardReply, SampleLine, Samples, Session, Summary } from './types.ts';
+import type { SessionEnd, Filter, OpenedSession, Opening, Page, RewardReply, SampleLine, Samples, Session, Summary } from './types.ts';
 
 export type * from './types.ts';
 
@@ -26,12 +26,12 @@ export class TrialgateClient {
   }
 
   /** Opens a session, or its next attempt. A repeated call with the same attempt gets the same answer. */
-  open(trialId: string, opening: Opening = {}, signal?: AbortSignal): Promise<Opened> {
+  open(trialId: string, opening: Opening = {}, signal?: AbortSignal): Promise<OpenedSession> {
     return this.#json(sessionPath(trialId), { method: 'POST', body: opening, signal });
   }
 
   /** Opens a session with an id that the gateway chooses. */
-  create(opening: Opening = {}, signal?: AbortSignal): Promise<Opened> {
+  create(opening: Opening = {}, signal?: AbortSignal): Promise<OpenedSession> {
     return this.#json('/sessions', { method: 'POST', body: opening, signal });
   }
 
@@ -43,7 +43,7 @@ export class TrialgateClient {
     return this.#json(`${sessionPath(trialId)}/samples`, { query, signal });
   }
 
-  complete(trialId: string, signal?: AbortSignal): Promise<Ended<'completed'>> {
+  complete(trialId: string, signal?: AbortSignal): Promise<SessionEnd<'completed'>> {
     return this.#json(`${sessionPath(trialId)}/complete`, { method: 'POST', signal });
   }
 
@@ -52,7 +52,7 @@ export class TrialgateClient {
     return this.#json(`${sessionPath(trialId)}/reward`, { method: 'POST', body: { reward }, key, signal });
   }
 
-  delete(trialId: string, signal?: AbortSignal): Promise<Ended<'deleted'>> {
+  delete(trialId: string, signal?: AbortSignal): Promise<SessionEnd<'deleted'>> {
     return this.#json(sessionPath(trialId), { method: 'DELETE', signal });
   }
 

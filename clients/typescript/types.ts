@@ -8,11 +8,11 @@ export type Sampling = { [Name in SamplingName]?: Choice };
 export type Budgets = { calls?: number; tokens?: number; seconds?: number; bytes?: number; prompt_tokens?: number };
 
 export type Opening = { run_id?: string; group_id?: string; attempt?: number; sampling?: Sampling; budgets?: Budgets; metadata?: Record<string, unknown> };
-export type Opened = { session_id: string; status: 'created'; attempt: number; api_key: string; base_url: string };
+export type OpenedSession = { session_id: string; status: 'created'; attempt: number; api_key: string; base_url: string };
 
 export type Filter = { run_id?: string; group_id?: string; outcome?: Outcome; status?: 'created' | 'completed'; cursor?: string };
 
-type Standing = {
+type SessionState = {
   session_id: string;
   run_id: string | null;
   group_id: string | null;
@@ -29,7 +29,7 @@ type Standing = {
   created_at: number;
 };
 
-export type Summary = Standing & {
+export type Summary = SessionState & {
   member: number | null;
   task: string | null;
   agent: string | null;
@@ -85,7 +85,7 @@ export type Turn = {
   ended_at: number;
 };
 
-export type Session = Standing & {
+export type Session = SessionState & {
   turns: Turn[];
   unfinished: Turn[];
   next: number;
@@ -109,6 +109,6 @@ export type Sample = {
   call_ids: string[];
 };
 export type Samples = { samples: Sample[] };
-export type SampleLine = Standing & Samples;
+export type SampleLine = SessionState & Samples;
 export type RewardReply = { session_id: string; attempt: number; reported_reward: number };
-export type Ended<Status extends string> = { session_id: string; status: Status };
+export type SessionEnd<Status extends string> = { session_id: string; status: Status };

@@ -119,16 +119,16 @@ class Activities:
 
 async def connect(address: str, namespace: str, stop: asyncio.Event) -> Client | None:
     """Retries until Temporal answers or `stop` is set. Logs the first failure only."""
-    said = False
+    warned = False
     while not stop.is_set():
         try:
             return await Client.connect(address, namespace=namespace)
         except (RuntimeError, RPCError) as error:
-            if not said:
+            if not warned:
                 log.warning(
                     "Temporal does not answer at %s (%s); trying again until it does", address, str(error)[:120]
                 )
-                said = True
+                warned = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), RECONNECT_SECONDS)
     return None

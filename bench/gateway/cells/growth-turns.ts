@@ -69,9 +69,9 @@ async function converse(bench: Bench, { target, protocol }: Speaker): Promise<Ma
       }
       let bytes = 0;
       for (const line of lines) {
-        const said = await say(line, turn);
-        times.push(said.ms);
-        bytes = said.bytes;
+        const result = await say(line, turn);
+        times.push(result.ms);
+        bytes = result.bytes;
       }
       if (turn !== mark) continue;
       const own = target.pid === null ? {} : { ownMicros: ((ownCpu(target) - cpu) * 1e6) / times.length, residentMiB: residentMiB(target.pid) };

@@ -38,12 +38,12 @@ const FINGERPRINT = 'vllm-0.32.0-9d7d557a';
 
 export function wholeChat(tokens: number, messages: number): Buffer {
   const prompt = conversationIds(messages);
-  const said = tokensTo(tokens);
+  const tokensSampled = tokensTo(tokens);
   const message = { role: 'assistant', content: textOf(tokens), refusal: null, annotations: null, audio: null, function_call: null, reasoning: null };
-  const ending = { finish_reason: 'length', stop_reason: null, token_ids: said.map(({ id }) => id), routed_experts: null };
+  const ending = { finish_reason: 'length', stop_reason: null, token_ids: tokensSampled.map(({ id }) => id), routed_experts: null };
   return json({
     ...chatHead('chat.completion'),
-    choices: [{ index: 0, message, logprobs: { content: said.map(entry) }, ...ending }],
+    choices: [{ index: 0, message, logprobs: { content: tokensSampled.map(entry) }, ...ending }],
     service_tier: null,
     system_fingerprint: FINGERPRINT,
     usage: { ...usageOf(prompt.length, tokens), ...NO_DETAILS },
@@ -73,9 +73,9 @@ export function chatChunk(token: Token, isLast: boolean): string {
 }
 
 /** Returns the offset of each token's text. */
-function offsetsOf(said: Token[], from: number): number[] {
+function offsetsOf(tokensSampled: Token[], from: number): number[] {
   let next = from;
-  return said.map(({ text }) => {
+  return tokensSampled.map(({ text }) => {
     const at = next;
     next += text.length;
     return at;
@@ -83,26 +83,26 @@ function offsetsOf(said: Token[], from: number): number[] {
 }
 
 const textHead = { id: 'cmpl-b559c4e431e86a05', object: 'text_completion', created: CREATED, model: 'policy' };
-const textLogprobs = (said: Token[], from: number) => ({
-  text_offset: offsetsOf(said, from),
-  token_logprobs: said.map(({ logprob }) => logprob),
-  tokens: said.map(({ text }) => text),
-  top_logprobs: said.map(({ text, logprob }) => ({ [text]: logprob })),
+const textLogprobs = (tokensSampled: Token[], from: number) => ({
+  text_offset: offsetsOf(tokensSampled, from),
+  token_logprobs: tokensSampled.map(({ logprob }) => logprob),
+  tokens: tokensSampled.map(({ text }) => text),
+  top_logprobs: tokensSampled.map(({ text, logprob }) => ({ [text]: logprob })),
 });
 
 export function wholeText(tokens: number, prompt: number[]): Buffer {
-  const said = tokensTo(tokens);
-  const ids = { token_ids: said.map(({ id }) => id), prompt_token_ids: prompt, prompt_logprobs: null };
-  const choice = { index: 0, text: textOf(tokens), logprobs: textLogprobs(said, 0), finish_reason: 'length', stop_reason: null, ...ids };
+  const tokensSampled = tokensTo(tokens);
+  const ids = { token_ids: tokensSampled.map(({ id }) => id), prompt_token_ids: prompt, prompt_logprobs: null };
+  const choice = { index: 0, text: textOf(tokens), logprobs: textLogprobs(tokensSampled, 0), finish_reason: 'length', stop_reason: null, ...ids };
   return json({ ...textHead, choices: [choice], service_tier: null, system_fingerprint: FINGERPRINT, usage: { ...usageOf(prompt.length, tokens), ...NO_DETAILS }, kv_transfer_params: null });
 }
 
 export function streamedText(tokens: number, prompt: number[]): StreamParts {
-  const said = tokensTo(tokens);
-  const offsets = offsetsOf(said, 0);
+  const tokensSampled = tokensTo(tokens);
+  const offsets = offsetsOf(tokensSampled, 0);
   return {
     opening: STREAM_HEAD,
-    tokens: said.map((token, i) => textChunk(token, { prompt: i === 0 ? prompt : null, offset: offsets[i] ?? 0, isLast: i === tokens - 1 })),
+    tokens: tokensSampled.map((token, i) => textChunk(token, { prompt: i === 0 ? prompt : null, offset: offsets[i] ?? 0, isLast: i === tokens - 1 })),
     ending: event({ ...textHead, choices: [], usage: usageOf(prompt.length, tokens) }) + END,
   };
 }
@@ -114,8 +114,8 @@ export function textChunk(token: Token, { prompt = null, offset = 0, isLast = fa
 
 /** Returns a whole reply of `/inference/v1/generate`, with text. Its log-probabilities have the sampled token a second time. */
 export function wholeGenerated(tokens: number): Buffer {
-  const said = tokensTo(tokens);
-  const choice = { ...generatedChoice(said, tokens), text: textOf(tokens), logprobs: { content: said.map(generatedEntry) } };
+  const tokensSampled = tokensTo(tokens);
+  const choice = { ...generatedChoice(tokensSampled, tokens), text: textOf(tokens), logprobs: { content: tokensSampled.map(generatedEntry) } };
   const nothing = { prompt_logprobs: null, prompt_token_id_logprobs: null, prompt_token_ids: null, mm_placeholders: null, metrics: null, kv_transfer_params: null, ec_transfer_params: null };
   return json({ request_id: REQUEST, model: 'policy', created: CREATED, usage: { ...usageOf(100, tokens), ...NO_DETAILS }, ...nothing, output_mode: 'text', choices: [choice] });
 }
@@ -136,10 +136,10 @@ const REQUEST = 'generate-tokens-chatcmpl-93abe68dae7d085e';
 const generatedEntry = (token: Token) => ({ ...entry(token), top_logprobs: [{ token: token.text, logprob: token.logprob, bytes: bytesOf(token.text) }] });
 
 /** `ended` is the total number of tokens when the last one is included, otherwise null. */
-function generatedChoice(said: Token[], ended: number | null) {
+function generatedChoice(tokensSampled: Token[], ended: number | null) {
   const versions = ended === null ? null : [{ version: ENGINE_LABEL, start: 0, end: ended }];
   const finish = { finish_reason: ended === null ? null : 'length', stop_reason: null };
-  return { index: 0, ...finish, token_ids: said.map(({ id }) => id), routed_experts: null, sampling_mask: null, weight_versions: versions };
+  return { index: 0, ...finish, token_ids: tokensSampled.map(({ id }) => id), routed_experts: null, sampling_mask: null, weight_versions: versions };
 }
 
 const SERVER = 'date: Sat, 21 Nov 2026 18:47:49 GMT\r\nserver: uvicorn\r\n';

@@ -3,16 +3,16 @@ import { stampNow } from './clock.ts';
 import { conversationIds } from './conversation.ts';
 import { chatChunk, stampedToken, textChunk, type StreamParts } from './replies.ts';
 
-type Stream = { socket: Socket; tokens: Stamped; received: string; left: number; due: number; ending: string };
+type Stream = { socket: Socket; tokens: TokenWriters; received: string; left: number; due: number; ending: string };
 
 /** Functions that write a stream's first token, its next ones, and its last one. */
-type Stamped = Record<'first' | 'next' | 'last', (stamp: string) => string>;
-export const CHAT: Stamped = {
+type TokenWriters = Record<'first' | 'next' | 'last', (stamp: string) => string>;
+export const CHAT: TokenWriters = {
   first: stampedToken(20, (token) => chatChunk(token, false)),
   next: stampedToken(10, (token) => chatChunk(token, false)),
   last: stampedToken(10, (token) => chatChunk(token, true)),
 };
-export const TEXT: Stamped = {
+export const TEXT: TokenWriters = {
   first: stampedToken(20, (token) => textChunk(token, { prompt: conversationIds(1) })),
   next: stampedToken(10, (token) => textChunk(token, {})),
   last: stampedToken(10, (token) => textChunk(token, { isLast: true })),
@@ -32,7 +32,7 @@ export class Schedule {
   #head = 0;
   #timer: NodeJS.Timeout | null = null;
 
-  add(socket: Socket, tokens: Stamped, { opening, ending }: StreamParts, count: number): void {
+  add(socket: Socket, tokens: TokenWriters, { opening, ending }: StreamParts, count: number): void {
     const received = stampNow();
     socket.write(opening, 'latin1');
     this.#queue.push({ socket, tokens, received, left: count, due: performance.now() + this.paceMs, ending });

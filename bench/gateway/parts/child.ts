@@ -20,7 +20,7 @@ export type ChildOptions = {
 export type Child = AsyncDisposable & {
   pid: number;
   /** The first group of `ready`. */
-  said: string;
+  readyMatch: string;
   /** Returns the last lines of its output. */
   tail: () => string;
   /** Returns the last line of its output that names an error. */
@@ -43,16 +43,16 @@ export async function startChild(options: ChildOptions): Promise<Child> {
   }
   const leader = identify(pid);
   let text = '';
-  const said = Promise.withResolvers<string>();
+  const readyMatch = Promise.withResolvers<string>();
   const take = (data: Buffer) => {
     text = (text + data.toString('utf8')).slice(-TAIL);
     const found = ready.exec(text);
-    if (found) said.resolve(found[1] ?? '');
+    if (found) readyMatch.resolve(found[1] ?? '');
   };
   child.stdout?.on('data', take);
   child.stderr?.on('data', take);
   child.on('error', () => {});
-  child.once('exit', (code, how) => said.reject(new TrialgateError('missing_prerequisite', `${name} ended with ${how ?? code}: ${lastLines(text)}`)));
+  child.once('exit', (code, how) => readyMatch.reject(new TrialgateError('missing_prerequisite', `${name} ended with ${how ?? code}: ${lastLines(text)}`)));
   const tail = () => lastLines(text);
   const lastError = () => [...text.matchAll(/\b\w*Error: .*/g)].at(-1)?.[0];
   const stop = async () => {
@@ -60,11 +60,11 @@ export async function startChild(options: ChildOptions): Promise<Child> {
     await exited(child);
   };
   const late = AbortSignal.timeout(readyWithinMs);
-  const give = () => said.reject(signal.aborted ? signal.reason : new TrialgateError('missing_prerequisite', `${name} was not ready in ${readyWithinMs / 1000} s: ${tail()}`));
+  const give = () => readyMatch.reject(signal.aborted ? signal.reason : new TrialgateError('missing_prerequisite', `${name} was not ready in ${readyWithinMs / 1000} s: ${tail()}`));
   const either = AbortSignal.any([signal, late]);
   either.addEventListener('abort', give, { once: true });
   try {
-    return { pid, said: await said.promise, tail, lastError, stop, [Symbol.asyncDispose]: stop };
+    return { pid, readyMatch: await readyMatch.promise, tail, lastError, stop, [Symbol.asyncDispose]: stop };
   } catch (error) {
     await stop();
     throw error;

@@ -15,7 +15,7 @@ export type BenchEngine = AsyncDisposable & {
 export async function startEngine(signal: AbortSignal): Promise<BenchEngine> {
   const main = fileURLToPath(new URL('../engine/main.ts', import.meta.url));
   const child = await startChild({ name: 'the fake engine', file: process.execPath, args: [main], ready: /listening on (\S+)/, signal });
-  const url = child.said;
+  const url = child.readyMatch;
   return {
     pid: child.pid,
     url,

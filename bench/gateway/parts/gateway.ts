@@ -14,7 +14,7 @@ import type { BenchPostgres } from './postgres.ts';
 
 /** An open trial: the path of its calls and its key. */
 export type OpenTrial = { id: string; path: string; key: string };
-export type Recorded = { completed: number; failed: number; cancelled: number; clean: number; untrainable: number };
+export type RecordedCounts = { completed: number; failed: number; cancelled: number; clean: number; untrainable: number };
 
 export type BenchGateway = AsyncDisposable & {
   pid: number;
@@ -23,7 +23,7 @@ export type BenchGateway = AsyncDisposable & {
   more: { pid: number; url: string }[];
   openTrials: (count: number) => Promise<OpenTrial[]>;
   /** Returns the numbers of recorded calls by status. `clean` counts those that continued from recorded ids. */
-  recorded: () => Promise<Recorded>;
+  recorded: () => Promise<RecordedCounts>;
   /** Returns the bytes of the table of calls with its indexes and large values. */
   stored: () => Promise<number>;
   /** Returns the size of one trial's rows in bytes, as PostgreSQL stores them. */
@@ -74,12 +74,12 @@ export async function startGateway({ postgres, engine, processes = 1, repository
   const owned = stack.move();
   return {
     pid: child.pid,
-    url: child.said,
-    more: more.map(({ pid, said }) => ({ pid, url: said })),
+    url: child.readyMatch,
+    more: more.map(({ pid, readyMatch }) => ({ pid, url: readyMatch })),
     tail: child.tail,
-    openTrials: (count) => openTrials(child.said, count),
+    openTrials: (count) => openTrials(child.readyMatch, count),
     async recorded() {
-      const { rows } = await db.execute<Recorded>(sql`select
+      const { rows } = await db.execute<RecordedCounts>(sql`select
         count(*) filter (where status = 'completed')::int as completed, count(*) filter (where status = 'failed')::int as failed,
         count(*) filter (where status = 'cancelled')::int as cancelled, count(*) filter (where status = 'completed' and continuation = 'clean')::int as clean,
         count(*) filter (where status = 'completed' and untrainable is not null)::int as untrainable from calls`);

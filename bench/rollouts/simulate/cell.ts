@@ -8,7 +8,7 @@ import { synchronous } from './rules.ts';
 
 export type SimulateOptions = { steps: number; seeds: number; medianSeconds: number; shared: number; progress: (line: string) => void };
 export type SimulatedRow = { policy: string; staleness: number; seed: number; figures: Figures };
-export type Simulated = { rows: SimulatedRow[]; ceilings: { staleness: number; name: string; useful: number; rate: number }[]; text: string };
+export type SimulationResult = { rows: SimulatedRow[]; ceilings: { staleness: number; name: string; useful: number; rate: number }[]; text: string };
 
 const LIMITS = [0, 1, 2];
 const ORACLES = [
@@ -18,7 +18,7 @@ const ORACLES = [
 ] as const;
 
 /** Simulates every policy, the oracle and the ceiling over the same trials. */
-export function simulate(options: SimulateOptions): Simulated {
+export function simulate(options: SimulateOptions): SimulationResult {
   const { steps, seeds, shared, progress } = options;
   const rows: SimulatedRow[] = [];
   for (const staleness of LIMITS) {
@@ -38,7 +38,7 @@ export function simulate(options: SimulateOptions): Simulated {
   return { rows, ceilings, text: report(rows, ceilings, options) };
 }
 
-function report(rows: SimulatedRow[], ceilings: Simulated['ceilings'], options: SimulateOptions): string {
+function report(rows: SimulatedRow[], ceilings: SimulationResult['ceilings'], options: SimulateOptions): string {
   const mean = (staleness: number, policy: string, key: (figures: Figures) => number) => {
     const values = rows.filter((row) => row.staleness === staleness && row.policy === policy).map(({ figures }) => key(figures));
     return values.reduce((sum, value) => sum + value, 0) / values.length;

@@ -9,7 +9,7 @@ type Trainer = { doing: 'nothing' } | { doing: 'train' | 'publish'; until: numbe
 export type Pace = (simulation: Simulation) => number;
 
 /** Called for each trial that is trained on or lost. */
-export type Settled = (trial: Trial, staleness: number) => void;
+export type OnSettled = (trial: Trial, staleness: number) => void;
 
 /** Simulates one run under `Rules`, event by event. Groups start in their order, and their trials take free slots in that order. */
 export class Simulation {
@@ -30,7 +30,7 @@ export class Simulation {
   running: Trial[] = [];
   /** Groups with a trial that a step may still use. */
   groups: Group[] = [];
-  settled: Settled = () => {};
+  settled: OnSettled = () => {};
   pace: Pace;
   #queue: Trial[] = [];
   #opened = 0;

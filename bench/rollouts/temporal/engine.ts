@@ -1,7 +1,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
 /** One trial on the engine, in seconds of the engine's clock, which stops during a publication. */
-export type Sampled = { version: number; start: number; seconds: number; completed: boolean };
+export type SlotUse = { version: number; start: number; seconds: number; completed: boolean };
 
 /** An engine as a scheduler sees it: slots that are given in order of requests, each held for a trial's duration. */
 export class SlotEngine {
@@ -33,7 +33,7 @@ export class SlotEngine {
   }
 
   /** Waits for a slot and holds it for `seconds`, or until `signal` aborts. Returns null if it never had one. */
-  async sample(seconds: number, signal: AbortSignal): Promise<Sampled | null> {
+  async sample(seconds: number, signal: AbortSignal): Promise<SlotUse | null> {
     await this.#takeSlot(signal);
     if (signal.aborted) return null;
     const { version } = this;

@@ -8,8 +8,8 @@ import { World } from './world.ts';
 
 export type PolicyRunOptions = { steps: number; warmUp: number; medianSeconds: number; seed: number };
 /** The figures that can be measured from outside. */
-export type Measured = Omit<Figures, 'idle'>;
-export type PolicyRow = { policy: string; staleness: number; measured: Measured; predicted: Figures };
+export type MeasuredFigures = Omit<Figures, 'idle'>;
+export type PolicyRow = { policy: string; staleness: number; measured: MeasuredFigures; predicted: Figures };
 
 /** Runs one policy with the real workflows, and simulates it over the same trials and steps. */
 export async function runPolicy(stage: Stage, policy: Policy, options: PolicyRunOptions): Promise<PolicyRow> {
@@ -27,7 +27,7 @@ export async function runPolicy(stage: Stage, policy: Policy, options: PolicyRun
   return { policy: policy.name, staleness, measured: await figuresOf(stage, world, id, policy, options), predicted };
 }
 
-async function figuresOf({ db }: Stage, world: World, runId: string, { rules }: Policy, { steps, warmUp, medianSeconds }: PolicyRunOptions): Promise<Measured> {
+async function figuresOf({ db }: Stage, world: World, runId: string, { rules }: Policy, { steps, warmUp, medianSeconds }: PolicyRunOptions): Promise<MeasuredFigures> {
   const rows = await db.select({ id: trials.id, iteration: trials.batchIteration, outcome: trials.outcome }).from(trials).where(eq(trials.runId, runId));
   const trainedIn = new Map(rows.flatMap(({ id, iteration, outcome }) => (iteration !== null && (outcome === 'scored' || outcome === 'truncated') ? [[id, iteration] as const] : [])));
   const [from, to] = [world.steps[warmUp]?.wall, world.steps[warmUp + steps]?.wall];

@@ -8,7 +8,7 @@ import type { Database } from '../../../store/database.ts';
 import { completeTrial } from '../../../store/queries/complete-trial.ts';
 import { recordCalls } from '../../../store/queries/record-calls.ts';
 import type { Durations } from '../simulate/durations.ts';
-import { SlotEngine, type Sampled } from './engine.ts';
+import { SlotEngine, type SlotUse } from './engine.ts';
 
 export type WorldOptions = {
   slots: number;
@@ -23,7 +23,7 @@ export type WorldOptions = {
 };
 
 type AgentInput = Parameters<Activities['runAgent']>[0];
-export type Attempted = Sampled & { trialId: string; duration: number };
+export type TrialUse = SlotUse & { trialId: string; duration: number };
 
 /**
  * The activities over the real store and sandboxes, with agents that hold a slot of an engine for a drawn time and record one call, and
@@ -32,7 +32,7 @@ export type Attempted = Sampled & { trialId: string; duration: number };
 export class World {
   readonly engine: SlotEngine;
   /** All trials that had a slot. */
-  readonly attempted: Attempted[] = [];
+  readonly attempted: TrialUse[] = [];
   /** The start of each train step on the machine's clock, and its starting version. */
   readonly steps: { wall: number; version: number }[] = [];
   readonly #options: WorldOptions;

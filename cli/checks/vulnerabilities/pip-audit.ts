@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { INSTALLS } from '../../folders.ts';
 import { content, lockFile, type Lock } from '../../install/locks.ts';
 import { pythonTool } from '../../install/python-tools.ts';
-import { capture, lastLine, type Captured } from '../capture.ts';
+import { capture, lastLine, type CommandOutput } from '../capture.ts';
 import { failed, notChecked, passed, type Verdict } from '../check.ts';
 import { ACCEPTED } from './accepted.ts';
 
@@ -61,7 +61,7 @@ function pinsOf(lock: Lock): string {
 }
 
 /** Returns what pip-audit found, or a sentence that says why it found nothing. */
-export function readPipAudit({ stdout, stderr }: Captured): Dependency[] | string {
+export function readPipAudit({ stdout, stderr }: CommandOutput): Dependency[] | string {
   try {
     return report.parse(JSON.parse(stdout)).dependencies;
   } catch {

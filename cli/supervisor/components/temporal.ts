@@ -8,7 +8,7 @@ import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import { TEMPORAL_POLLING } from '../../temporal-polling.ts';
 import { LOOPBACK } from '../gateways.ts';
-import type { Guarded } from '../../temporal/doors.ts';
+import type { GuardOptions } from '../../temporal/doors.ts';
 import { socketFolder, type Plan } from '../plan.ts';
 import { requireFree } from '../ports.ts';
 
@@ -42,7 +42,7 @@ export function temporal(plan: Plan): Component {
       ];
       const ports = uiPort === undefined ? [port] : [port, uiPort];
       const doors = ports.map((each, index) => ({ port: each, socket: path.join(socketFolder(plan.config.home), `temporal-${index}`) }));
-      const guard: Guarded | null = bwrap === null ? null : { bwrap, doors, file: INSTALLS.temporal, args };
+      const guard: GuardOptions | null = bwrap === null ? null : { bwrap, doors, file: INSTALLS.temporal, args };
       return {
         ...(guard ? { file: INSTALLS.node, args: [GUARD, JSON.stringify(guard)] } : { file: INSTALLS.temporal, args }),
         env: environment({ XDG_CONFIG_HOME: plan.folders.cache }),

@@ -5,7 +5,7 @@ import { deviceOf } from '../device.ts';
 import type { Plan } from '../plan.ts';
 import { temporalCli } from './temporal.ts';
 
-type Polled = { queue: string; type: 'workflow' | 'activity' };
+type PolledQueue = { queue: string; type: 'workflow' | 'activity' };
 
 /** Returns the worker for workflows or for activities. They are separate processes, so that one may die without the other. */
 export function worker(plan: Plan, only: 'workflows' | 'activities'): Component {
@@ -52,7 +52,7 @@ export function gpuWorkerLaunch(options: { temporalAddress: string; home: string
 }
 
 /** Returns a worker's component. It is ready when Temporal has seen its process poll the queue. */
-function polling(plan: Plan, name: string, polled: Polled, needs: string[], launch: Launch): Component {
+function polling(plan: Plan, name: string, polled: PolledQueue, needs: string[], launch: Launch): Component {
   return {
     name,
     address: `task queue ${polled.queue}`,

@@ -1,10 +1,10 @@
 import { z } from 'zod';
 import type { ProtocolName } from '../../../store/schema.ts';
 
-/** What a real engine said, and how many tokens that was. */
-export type Said = { text: string; tokens: number };
-/** How a protocol's replies are read: a whole one, or an event of a stream, which adds to what was said before. */
-export type Reading = { whole: (json: unknown) => Said; event: (json: unknown, said: Said) => void };
+/** The text of a real engine's reply and its number of tokens. */
+export type ReplyText = { text: string; tokens: number };
+/** Reads a protocol's replies: a whole one, or an event of a stream, which is added to `reply`. */
+export type Reading = { whole: (json: unknown) => ReplyText; event: (json: unknown, reply: ReplyText) => void };
 
 const texts = (parts: readonly { text?: string | undefined }[]): string => parts.map(({ text = '' }) => text).join('');
 
@@ -30,10 +30,10 @@ export const READINGS: Record<ProtocolName, Reading> = {
       const { choices, usage } = chat.parse(json);
       return { text: choices[0]?.message.content ?? '', tokens: usage.completion_tokens };
     },
-    event: (json, said) => {
+    event: (json, reply) => {
       const { choices, usage } = chatChunk.parse(json);
-      said.text += choices[0]?.delta.content ?? '';
-      said.tokens = usage?.completion_tokens ?? said.tokens;
+      reply.text += choices[0]?.delta.content ?? '';
+      reply.tokens = usage?.completion_tokens ?? reply.tokens;
     },
   },
   completions: {
@@ -41,10 +41,10 @@ export const READINGS: Record<ProtocolName, Reading> = {
       const { choices, usage } = text.parse(json);
       return { text: choices[0]?.text ?? '', tokens: usage.completion_tokens };
     },
-    event: (json, said) => {
+    event: (json, reply) => {
       const { choices, usage } = textChunk.parse(json);
-      said.text += choices[0]?.text ?? '';
-      said.tokens = usage?.completion_tokens ?? said.tokens;
+      reply.text += choices[0]?.text ?? '';
+      reply.tokens = usage?.completion_tokens ?? reply.tokens;
     },
   },
   messages: {
@@ -52,10 +52,10 @@ export const READINGS: Record<ProtocolName, Reading> = {
       const { content, usage } = message.parse(json);
       return { text: texts(content), tokens: usage.output_tokens };
     },
-    event: (json, said) => {
+    event: (json, reply) => {
       const { delta, usage } = messageEvent.parse(json);
-      said.text += delta?.text ?? '';
-      said.tokens = usage?.output_tokens ?? said.tokens;
+      reply.text += delta?.text ?? '';
+      reply.tokens = usage?.output_tokens ?? reply.tokens;
     },
   },
   responses: {
@@ -63,10 +63,10 @@ export const READINGS: Record<ProtocolName, Reading> = {
       const { output, usage } = response.parse(json);
       return { text: texts(output.flatMap(({ content = [] }) => content)), tokens: usage.output_tokens };
     },
-    event: (json, said) => {
+    event: (json, reply) => {
       const { type } = typed.parse(json);
-      if (type === 'response.output_text.delta') said.text += responseDelta.parse(json).delta;
-      else if (type === 'response.incomplete' || type === 'response.completed') said.tokens = responseEnd.parse(json).response.usage.output_tokens;
+      if (type === 'response.output_text.delta') reply.text += responseDelta.parse(json).delta;
+      else if (type === 'response.incomplete' || type === 'response.completed') reply.tokens = responseEnd.parse(json).response.usage.output_tokens;
     },
   },
 };

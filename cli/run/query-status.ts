@@ -6,7 +6,7 @@ import type { Deployment } from '../config/schema.ts';
 const PATIENCE_MS = 5_000;
 
 /** Asks a run that is under way for its status. Returns null when it is not under way or does not answer. */
-export async function askStatus(config: Deployment, runId: string): Promise<RunStatusReport | null> {
+export async function queryStatus(config: Deployment, runId: string): Promise<RunStatusReport | null> {
   const connection = await Connection.connect({ address: connectionsOf(config).temporalAddress, connectTimeout: '2s' }).catch(() => null);
   if (!connection) return null;
   const client = new Client({ connection });
