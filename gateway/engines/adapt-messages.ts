@@ -11,11 +11,11 @@ const saidWith = (part: JsonObject): JsonObject[] => [said('user', [{ type: 'tex
 const call = { id: 'call', type: 'function', function: { name: 'f', arguments: '{}' } };
 
 /**
- * The message features that not every engine's model or chat template accepts. `probe`: a conversation that uses the feature. `without`:
- * the same number of messages without the feature.
+ * Message features that not every engine's model or chat template accepts. `probe` is a conversation that uses the feature, `without` the
+ * same number of messages without it.
  */
 const FEATURES = {
-  // A late system message stays in its place as a user's message. At the front, it would change the prompt of each turn from its start.
+  // A late system message becomes a user's message in its place. Moved to the front, it would change every later prompt from its start.
   late_system: {
     probe: ['system', 'user', 'system', 'user'].map((role) => said(role, 'x')),
     holds: (message: JsonObject, place: number) => place > 0 && isSystem(message),
@@ -26,7 +26,7 @@ const FEATURES = {
     probe: saidWith({ type: 'image_url', image_url: { url: IMAGE } }),
     ...parted(isImage),
   },
-  // A template that does not expand the tools that a search found receives their names.
+  // A template that does not expand the tools found by a search gets their names instead.
   tool_reference: {
     probe: [said('user', 'x'), { ...said('assistant', ''), tool_calls: [call] }, { ...said('tool', 'x'), tool_call_id: 'call' }, { ...said('tool', [{ type: 'tool_reference', name: 'f' }]), tool_call_id: 'call' }],
     holds: (message: JsonObject) => parts(message).some(isToolReference),
@@ -46,12 +46,12 @@ const FEATURES = {
     probe: saidWith({ type: 'video_url', video_url: { url: `data:video/jpeg;base64,${[IMAGE, IMAGE].map((each) => each.split(',')[1]).join()}` } }),
     ...parted(isVideo),
   },
-  // A type that no engine is known to read.
+  // Types that no engine is known to read.
   other_part: {
     probe: saidWith({ type: 'unknown_to_all', text: 'x' }),
     ...parted(isOther),
   },
-  // The calls of OpenAI's custom tools, which vLLM refuses. They become calls of a function with one text, as in Responses.
+  // Calls of OpenAI's custom tools, which vLLM refuses. They become calls of a function with one text, as in Responses.
   custom_call: {
     probe: [said('user', 'x'), { ...said('assistant', ''), tool_calls: [{ id: 'call', type: 'custom', custom: { name: 'f', input: 'x' } }] }, { ...said('tool', 'x'), tool_call_id: 'call' }],
     holds: (message: JsonObject) => callsOf(message).some(isCustom),
@@ -60,7 +60,7 @@ const FEATURES = {
 };
 export type Feature = keyof typeof FEATURES;
 const NAMES: readonly Feature[] = ['late_system', 'image', 'tool_reference', 'file', 'audio', 'video', 'other_part', 'custom_call'];
-/** The features whose parts are left out of the prompt. */
+/** Features whose parts are left out of the prompt. */
 const LEFT_OUT = new Set<Feature>(['image', 'file', 'audio', 'video', 'other_part']);
 
 /** Returns whether the engine's model and chat template accept messages with this feature. */
@@ -71,7 +71,7 @@ export async function readTakes(feature: Feature, connection: EngineConnection, 
   return reply.status !== 400;
 }
 
-/** `leftOut`: the messages that lost a part, each with the feature. */
+/** `leftOut` has the messages that lost a part, each with the feature. */
 export type Adapted = { body: JsonObject; leftOut: { feature: Feature; place: number }[] };
 
 /** Returns the body with only the message parts that this replica's model and template accept. The record keeps the messages as they came. */
@@ -92,20 +92,20 @@ export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: stri
   return { body: messages === body.messages ? body : { ...body, messages }, leftOut };
 }
 
-/** Returns whether a message contains something that a prompt of token ids cannot carry. */
+/** True when a message contains something that a prompt of token ids cannot carry. */
 export const hasMedia = (messages: readonly unknown[]): boolean =>
   messages.some((message) => isObject(message) && parts(message).some(({ type }) => !TEXTS.has(String(type)) && type !== 'tool_reference'));
 
 const TEXTS = new Set(['text', 'refusal', 'thinking']);
 
-/** Types that are passed on: vLLM's own names for what it reads, and parts without a type. */
+/** Types that are passed on: vLLM's own names of what it reads, and parts without a type. */
 const PASSED = new Set(['undefined', 'input_text', 'output_text', 'image_pil', 'image_embeds', 'audio_embeds', 'prompt_embeds']);
 
-/** Returns whether no engine refuses a message for its form. Most requests have only such messages, so that no further look at them is needed. */
+/** True when no engine refuses the message for its form. Most requests have only such messages and need no closer look. */
 const isPlain = (message: unknown, place: number): boolean =>
   isObject(message) && !Array.isArray(message.content) && !(place > 0 && isSystem(message)) && !callsOf(message).some(isCustom);
 
-/** The feature of messages that have such parts. */
+/** Builds the feature of messages that have such parts. */
 function parted(isPart: (part: JsonObject) => boolean) {
   return {
     holds: (message: JsonObject) => parts(message).some(isPart),
@@ -128,7 +128,7 @@ function asFunctionCall({ id, custom }: JsonObject): JsonObject {
 
 const parts = ({ content }: JsonObject): JsonObject[] => (Array.isArray(content) ? content.filter(isObject) : []);
 
-/** Joins parts that are all text into one text, which every template accepts. */
+/** Joins parts into one text if all are text, because every template accepts that. */
 const inWords = (left: JsonObject[]): JsonObject[] | string => (left.every(({ type }) => type === 'text') ? left.map(({ text }) => String(text)).join('\n') : left);
 
 const isSystem = ({ role }: JsonObject): boolean => role === 'system' || role === 'developer';

@@ -3,7 +3,7 @@ import { ASK, readStream, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway();
 
-/** A run whose weights are adapters: the engine goes on saying `default` of its base. */
+/** Loads an adapter as the run's weights. The engine still reports `default`, its base's label. */
 async function loaded(version: number): Promise<void> {
   gateway.engine.adapters = [...gateway.engine.adapters.slice(-1), `run@${version}`];
   await gateway.givePool('run', `run@${version}`);
@@ -36,10 +36,10 @@ test('the base never answers a run’s call: calls wait for the adapter and fail
   const trial = await gateway.trial({ runId: 'run' });
   expect((await trial.chat(ASK)).status).toBe(503);
   await loaded(3);
-  // After the second one its models are known: the first one's new connection may have led to another process.
+  // The gateway knows the models after the second call, because the new connection of the first one may lead to another process.
   for (let i = 0; i < 2; i++) expect((await trial.chat(ASK)).status).toBe(200);
   gateway.engine.adapters = [];
-  // Nobody has told yet that it is gone: the engine refuses, and that is no fault of the agent's.
+  // Nobody has reported yet that the adapter is gone. The engine refuses, which is not the agent's fault.
   const statuses = [(await trial.chat(ASK)).status, (await trial.chat(ASK)).status];
   expect(statuses).toEqual([502, 503]);
   await loaded(3);

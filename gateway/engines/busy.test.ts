@@ -4,7 +4,7 @@ import { Replica } from './replica.ts';
 
 const ASK_MS = 50;
 
-/** An engine whose scheduler answers those times that it is asked, and whose server does where it `lives`. */
+/** Returns an engine whose scheduler answers at the times that `answers` accepts, and whose server answers when it `lives`. */
 function busy(answers: (time: number) => boolean, lives: boolean): { connection: EngineConnection; asked: string[] } {
   const asked: string[] = [];
   const hangs = ({ signal }: EngineRequest) => new Promise<never>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));

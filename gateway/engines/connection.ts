@@ -3,20 +3,20 @@ export type EngineRequest = { method: 'GET' | 'POST'; path: string; body?: strin
 export type EngineReply = {
   status: number;
   contentType: string;
-  /** Ends with an error when the engine cuts it. */
+  /** Ends with an error when the engine cuts the reply. */
   body: AsyncIterable<Uint8Array>;
 };
 
-/** The way to one replica. Each runtime brings its own. */
+/** A connection to one replica. Each runtime has its own implementation. */
 export interface EngineConnection {
   readonly url: string;
-  /** Rises whenever a connection for calls is made or lost: another process may answer from then on. */
+  /** Rises when a connection for calls is made or lost, because another process may answer from then on. */
   readonly epoch: number;
   /** Called after the epoch has risen. */
   onChange: (() => void) | null;
-  /** A call. Rejects when no reply began. */
+  /** Sends a call. Rejects when no reply began. */
   send(request: EngineRequest): Promise<EngineReply>;
-  /** A question about the replica, on a connection of its own. */
+  /** Sends a question about the replica, on a connection of its own. */
   ask(request: EngineRequest): Promise<EngineReply>;
   close(): Promise<void>;
 }

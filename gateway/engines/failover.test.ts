@@ -10,7 +10,7 @@ afterEach(async () => {
   for (const engine of started.splice(0)) await engine.stop();
 });
 
-/** A trial, and the engines in the order in which it prefers them. */
+/** Returns a trial, and the engines in the order in which the trial prefers them. */
 async function trialBefore<T extends { url: string; stop: () => Promise<void> }>(engines: T[]) {
   started.push(...engines);
   await gateway.restart({ engines: engines.map(({ url }) => url) });

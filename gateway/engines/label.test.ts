@@ -4,7 +4,7 @@ import { ASK, readStream, useGateway } from '../testing/harness.ts';
 import { preference } from './preference.ts';
 
 const gateway = useGateway();
-/** Where calls wait in vain for an engine. */
+/** Makes calls that get no engine fail soon. */
 const refuseSoon = () => gateway.restart({ settings: { holdMs: 400 } });
 
 test('a run’s call waits and is refused while the engine belongs to another run, has other weights, or is out of rotation', async () => {
@@ -67,7 +67,7 @@ test('a call is recorded as failed when its engine restarted before the end', as
   await sampled.promise;
   gateway.engine.beforeEnd = () => {};
   gateway.engine.label = 'default';
-  // A second connection is made: the label is read anew, and is no longer the pool's.
+  // This call makes a second connection, so the label is read again, and it is no longer the pool's.
   await other.chat(ASK);
   restarted.resolve();
   const stream = await reading;

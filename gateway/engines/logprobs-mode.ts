@@ -1,14 +1,14 @@
 import { isObject, parseObject } from '../json.ts';
 import { readText, type EngineConnection } from './connection.ts';
 
-/** What an engine's log-probabilities are of: the distribution that it sampled from, or the one before temperature and cuts. */
+/** The distribution of an engine's log-probabilities: the one that it sampled from, or the one before temperature and truncation. */
 export type LogprobsMode = 'processed_logprobs' | 'raw_logprobs';
 
 const CERTAIN = -1e-4;
 
 /**
- * No route names the mode. So the engine is asked for one token of which all others are cut off: it is certain in the
- * distribution that was sampled from, and in the one before it is not. Null: it did not say.
+ * Reads the mode, which no route reports, by sampling one token with all others excluded: it is certain in the distribution that was
+ * sampled from, and not in the one before. Returns null when the engine does not say.
  */
 export async function readLogprobsMode(connection: EngineConnection, model: string | null, signal: AbortSignal): Promise<LogprobsMode | null> {
   const body = { ...(model === null ? {} : { model }), prompt: 'x', max_tokens: 1, temperature: 1, top_k: 1, logprobs: 0 };

@@ -14,7 +14,7 @@ function place(loads: Record<string, number>) {
   return { placement, go };
 }
 
-/** Trials that `url` is the own replica of. */
+/** Yields trials that prefer `url`. */
 function* trialsOf(url: string): Generator<string, never> {
   for (let i = 0; ; i++) if (preference(`run/0.1/${i}`, REPLICAS)[0]?.url === url) yield `run/0.1/${i}`;
 }

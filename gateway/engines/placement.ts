@@ -2,22 +2,19 @@ import { preference } from './preference.ts';
 
 const MARGIN = 8;
 const FACTOR = 1.5;
-/** Trials that escaped. */
+/** How many escaped trials are remembered. */
 const REMEMBERED = 10_000;
 
 type Place = { url: string };
 
 /**
- * Which replica a trial's call goes to. Its own one by rendezvous hashing, where its prefix is cached; but a hash alone holds
- * trials to an engine that thrashes its KV cache while others idle (prime-rl #3255). So when that one is loaded, the trial
- * escapes to the least loaded, and stays there until that one is loaded or gone.
- *
- * Loaded: at least MARGIN calls in flight above the least loaded one, and at least FACTOR times as many. That is the test of
- * vllm-router's `cache_aware` (there 64 and 1.5), but asked of the trial's own replica alone: asked of the whole pool, one hot
- * replica makes every trial lose its prefix (vllm-router #238), and asked so, a small margin is safe (verl #7435 found 2 good).
- * 64 would never be reached by a run of 64 trials.
- *
- * `load` is what this process has in flight; of several gateways each balances its own share.
+ * Chooses the replica for a trial's call. By rendezvous hashing a trial has its own replica, where its prefix is cached. A hash alone would
+ * hold trials to an engine that thrashes its KV cache while others idle (prime-rl #3255). So when its own replica is loaded, the trial
+ * escapes to the least loaded one and stays there until that one is loaded or gone. A replica is loaded when it has at least MARGIN more
+ * calls in flight than the least loaded one, and at least FACTOR times as many. This is the test of vllm-router's `cache_aware` (there 64
+ * and 1.5), but only for the trial's own replica: applied to the whole pool, one hot replica makes every trial lose its prefix (vllm-router
+ * #238), and for one replica a small margin is safe (verl #7435 found 2 good). A run of 64 trials would never reach a margin of 64. `load`
+ * has this process's calls in flight; each of several gateways balances its own share.
  */
 export class Placement {
   readonly #load: (url: string) => number;
@@ -28,13 +25,16 @@ export class Placement {
     this.#load = load;
   }
 
-  /** `leaves`: the loaded replica that the trial escapes from, once `to` has proved fit. Null when there is no replica. */
+  /**
+   * Returns where the call goes, or null without a replica. `leaves` is the loaded replica that the trial escapes from, once `to` has
+   * proved usable.
+   */
   choose<T extends Place>(trialId: string, replicas: readonly T[]): { to: T; leaves: T | null } | null {
     const order = preference(trialId, replicas);
     const own = this.#refuge(trialId, order) ?? order[0];
     if (!own) return null;
     const load = (replica: T) => this.#load(replica.url);
-    // Of equals the one that the trial prefers: the first of all would draw every trial that escapes.
+    // Ties go to the replica that the trial prefers, because the first of all would draw every trial that escapes.
     const least = order.reduce((best, replica) => (load(replica) < load(best) ? replica : best));
     const isLoaded = load(own) >= load(least) + MARGIN && load(own) >= load(least) * FACTOR;
     return isLoaded ? { to: least, leaves: own } : { to: own, leaves: null };
@@ -45,7 +45,7 @@ export class Placement {
     this.#remember(trialId, to.url);
   }
 
-  /** How many calls made their trial leave this replica. */
+  /** Returns how many calls made their trial leave this replica. */
   escapes(url: string): number {
     return this.#escapes.get(url) ?? 0;
   }
@@ -59,7 +59,7 @@ export class Placement {
     return refuge;
   }
 
-  /** What was not used for longest is forgotten first. */
+  /** Remembers where the trial went, and forgets the one that was not used for longest. */
   #remember(trialId: string, url: string): void {
     this.#escaped.delete(trialId);
     this.#escaped.set(trialId, url);

@@ -9,10 +9,13 @@ import { Replica, ReplicaMemory } from './replica.ts';
 
 export type ReplicaRow = typeof replicas.$inferSelect;
 
-/** A replica that had `label` when the call was given to it. It counts as one in flight until `leave` is called, once or more. */
+/** A replica that had `label` when it got the call. It counts one call in flight until `leave` is called, which may happen more than once. */
 export type Lease = { replica: Replica; label: string | null; changes: number; model: string | null; leave: () => void };
 
-/** A LoRA adapter has its pool's label for its name, by which the call asks for it: all of the reply is its, whatever the engine says of its base. */
+/**
+ * True when the call asks for a LoRA adapter, whose name is its pool's label. The whole reply is then the adapter's, whatever label the
+ * engine reports of its base.
+ */
 export const isAdapter = ({ label, model }: Pick<Lease, 'label' | 'model'>): boolean => label !== null && label === model;
 
 type Caller = { id: string; runId: string | null };
@@ -20,18 +23,21 @@ type Caller = { id: string; runId: string | null };
 type PoolOptions = {
   readRows: () => Promise<ReplicaRow[]>;
   connect: (url: string) => EngineConnection;
-  /** What other pools of this process know of the same replicas. */
+  /** What earlier pools of this process know about the same replicas. */
   memory?: PoolMemory;
-  /** The deployment's own engines: they serve trials that belong to no run. */
+  /** The deployment's own engines, which serve trials outside any run. */
   urls: readonly string[];
   log: (line: string) => void;
 };
 
-/** A stale view may send a call to a replica whose weights change: shorter than any publication, which `settle` then sees. */
+/**
+ * How long rows of replicas are reused. A stale row may send a call to a replica whose weights change; this time is shorter than any
+ * publication, and `settle` then sees the change.
+ */
 const ROWS_MS = 200;
 const POLL_MS = 100;
 
-/** What is known of the replicas and their load. Values alone: where each request has its own connections it may still be shared. */
+/** What is known of the replicas and their load. It holds only values, so that requests with connections of their own can share it. */
 export class PoolMemory {
   readonly inFlight = new InFlight();
   readonly placement = new Placement((url) => this.inFlight.count(url));
@@ -45,7 +51,7 @@ export class PoolMemory {
   }
 }
 
-/** Finds each call a replica, and says afterwards whether its label held (invariant 11). */
+/** Finds a replica for each call, and tells afterwards whether its label held (invariant 11). */
 export class EnginePool {
   readonly #options: PoolOptions;
   readonly #replicas = new Map<string, Replica>();
@@ -58,9 +64,9 @@ export class EnginePool {
   }
 
   /**
-   * A replica in rotation whose label is the pool's, and that is none of `except`: the same one for a trial, while it is there
-   * and not loaded. Waits for one until `deadline` (ms since the epoch); then a 503, or while they are given new weights a 429:
-   * both may be tried again.
+   * Returns a replica in rotation whose label is the pool's and that is not in `except`. A trial keeps its replica while that is there and
+   * not loaded. Waits for one until `deadline` (ms since the epoch). Then throws a 503, or a 429 while the replicas get new weights; both
+   * may be tried again.
    */
   async lease(trial: Caller, deadline: number, signal: AbortSignal, except: ReadonlySet<string> = new Set()): Promise<Lease> {
     for (;;) {
@@ -81,8 +87,8 @@ export class EnginePool {
   }
 
   /**
-   * After the call: `same`; `published` when new weights came under way (nobody can tell which tokens are whose);
-   * `foreign` when something else than the pool's policy may have answered.
+   * Checks the replica after a call. `same`: it has the same weights. `published`: new weights came meanwhile, and nobody can tell which
+   * tokens are whose. `foreign`: something else than the pool's policy may have answered.
    */
   async settle(lease: Lease): Promise<'same' | 'published' | 'foreign'> {
     const { replica, label, changes } = lease;
@@ -98,7 +104,7 @@ export class EnginePool {
     await Promise.all([...this.#replicas.values()].map((replica) => replica.connection.close()));
   }
 
-  /** Calls in flight and escapes from load, by replica, as this process saw them. */
+  /** Returns calls in flight and escapes from load, by replica, as this process saw them. */
   get loads(): { engine: string; inFlight: number; escapes: number }[] {
     const { replicas, inFlight, placement } = this.#memory;
     return [...replicas.keys()].map((engine) => ({ engine, inFlight: inFlight.count(engine), escapes: placement.escapes(engine) }));
@@ -113,10 +119,10 @@ export class EnginePool {
       const choice = this.#memory.placement.choose(trial.id, open);
       if (!choice) return null;
       const { to: row, leaves } = choice;
-      // Before anything is awaited: calls that come together would all find the same replica idle.
+      // Counted before anything is awaited, because calls that come together would all find the same replica idle.
       const leave = this.#memory.inFlight.enter(row.url);
       const lease = await this.#verify(row, trial.runId);
-      // Its label may have taken a while: it must still be in rotation.
+      // Reading its label may have taken a while, so it must still be in rotation.
       if (lease && (await this.#readRows()).some(({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId)) {
         if (leaves) this.#memory.placement.escape(trial.id, leaves, row);
         return { ...lease, leave };
@@ -126,7 +132,7 @@ export class EnginePool {
     }
   }
 
-  /** Null, with a line in the log, when it is away or has not its pool's label. */
+  /** Returns null and logs a line when the replica is away or lacks its pool's label. */
   async #verify(row: ReplicaRow, runId: string | null): Promise<Omit<Lease, 'leave'> | null> {
     const replica = this.#replica(row.url);
     try {
@@ -144,7 +150,7 @@ export class EnginePool {
     return null;
   }
 
-  /** A publication changes the label without changing a connection: one that is not as expected is read again. */
+  /** Returns the label, reading it again when it is not the expected one, because a publication changes it without changing a connection. */
   async #freshPolicy(replica: Replica, expected: string | null): Promise<Pick<Lease, 'label' | 'model'>> {
     const policy = await policyOf(replica, expected);
     if (expected === null || policy.label === expected) return policy;
@@ -152,7 +158,7 @@ export class EnginePool {
     return policyOf(replica, expected);
   }
 
-  /** Whether the run has engines and all of them are out of rotation: a publication is under way. */
+  /** True when the run has engines and all of them are out of rotation, because of a publication. */
   async #isPaused(runId: string | null): Promise<boolean> {
     const own = (await this.#readRows()).filter((row) => row.runId === runId);
     return runId !== null && own.length > 0 && own.every((row) => !row.inRotation);
@@ -184,10 +190,13 @@ export class EnginePool {
   }
 }
 
-/** The gateway cannot learn that an engine outside of any run has new weights. The versions in the engine's replies take precedence over this label. */
+/**
+ * How old the label of an engine outside any run may be, because nobody tells the gateway of its new weights. The versions in the engine's
+ * replies take precedence.
+ */
 const LABEL_MS = 1_000;
 
-/** The model to ask a replica for, and its label: the base's, or where an adapter has the expected name, that. */
+/** Returns the model to ask a replica for and its label: the adapter's if one has the expected name, else the base's. */
 async function policyOf(replica: Replica, expected: string | null): Promise<Pick<Lease, 'label' | 'model'>> {
   const [label, models] = await Promise.all([replica.label(expected === null ? LABEL_MS : undefined), replica.models()]);
   const adapter = models.find(({ id }) => id === expected);

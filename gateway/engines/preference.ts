@@ -1,4 +1,4 @@
-/** Rendezvous hashing: a trial keeps its replica, and with it its cached prefix, when others come and go. */
+/** Orders replicas by rendezvous hashing, so that a trial keeps its replica, and its cached prefix there, when others come and go. */
 export function preference<T extends { url: string }>(trialId: string, replicas: readonly T[]): T[] {
   return replicas
     .map((replica) => ({ replica, weight: hash(`${trialId}\n${replica.url}`) }))
@@ -6,7 +6,7 @@ export function preference<T extends { url: string }>(trialId: string, replicas:
     .map(({ replica }) => replica);
 }
 
-/** FNV-1a, then a finalizer: without it, texts that differ in their last letters alone would order the same way. */
+/** FNV-1a with a finalizer, without which texts that differ only in their last letters would order the same way. */
 function hash(text: string): number {
   let h = 0x811c9dc5;
   for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193);

@@ -4,32 +4,32 @@ import { readText, type EngineConnection } from './connection.ts';
 import { readTakes, type Feature } from './adapt-messages.ts';
 import { readLogprobsMode, type LogprobsMode } from './logprobs-mode.ts';
 
-/** A label with half a character could not be written into a URL's or a request's text. */
+/** A label with half a surrogate pair could not be written into a URL or a request. */
 const weightInfo = z.object({ weight_version: z.string().transform((label) => label.toWellFormed()) });
 const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
 export type Model = z.output<typeof modelList>['data'][number];
 
-/** An engine under load takes its time also for a small question: it is slow then, not away. */
+/** A loaded engine may take long even for a small question. It is slow then, not away. */
 const ASK_MS = 30_000;
-/** For what an engine's first requests take, while its kernels warm up. */
+/** How long an engine's first requests may take while its kernels warm up. */
 const WARM_MS = 60_000;
-/** How long its server may take to say that it lives, and how often a scheduler that does not answer in time is asked. */
+/** How long the server may take to answer the health check, and how often a scheduler that does not answer is asked. */
 const ALIVE_MS = 5_000;
 const PATIENCE = 3;
 const COOL_MS = 500;
 
-/** What a replica has said. Values alone: where each request has its own connections they may still share this. */
+/** What a replica has reported. It holds only values, so that requests with connections of their own can share it. */
 export class ReplicaMemory {
-  /** Counts the times that it was found with another label than before. */
+  /** How often it was found with another label than before. */
   changes = 0;
   lastLabel: string | null | undefined;
   models: Model[] | null = null;
   traits: { known: EngineTraits | null } | null = null;
-  /** The traits that this process, or the one before it, gave last. */
+  /** The traits that this process, or the one before it at this address, reported last. */
   lastTraits: EngineTraits | null = null;
   mode: { known: LogprobsMode | null } | null = null;
   coolUntil = 0;
-  /** When it last completed a call, in milliseconds since the epoch. */
+  /** The time at which it last completed a call, in ms since the epoch. */
   answeredAt = 0;
 
   forget(): void {
@@ -41,17 +41,17 @@ export class ReplicaMemory {
 
 type Reading = { epoch: number; label: Promise<string | null> };
 
-/** The engine's server answers, but its scheduler does not. */
+/** The engine's server answers and its scheduler does not. */
 class EngineBusy extends Error {}
 
-/** One replica as the gateway sees it: which label it says, and whether that can still be believed. */
+/** One replica as the gateway sees it: the label that it reports, and whether that can still be trusted. */
 export class Replica {
   readonly connection: EngineConnection;
   readonly #memory: ReplicaMemory;
   readonly #askMs: number;
   #verified: { label: string | null; epoch: number; at: number } | null = null;
   #reading: Reading | null = null;
-  /** The reading that began before the known label was too old. */
+  /** The reading that was started before the known label became too old. */
   #renewing: Reading | null = null;
   #models: Promise<Model[]> | null = null;
   #traits: Promise<EngineTraits | null> | null = null;
@@ -63,8 +63,8 @@ export class Replica {
     this.connection = connection;
     this.#askMs = askMs;
     this.#memory = memory;
-    // A new connection may lead to a process that has just started: it is asked at once, so that a relabelling which follows
-    // does not hide what answered in between.
+    // A new connection may lead to a process that has just started. It is asked at once, so that a later relabelling does not hide what
+    // answered in between.
     connection.onChange = () => {
       this.#models = memory.models = null;
       this.label().catch(() => {});
@@ -76,8 +76,8 @@ export class Replica {
   }
 
   /**
-   * Returns the engine's label. The label was read after the last lost or new connection, and at most `maxAgeMs` ago; while calls come without
-   * a pause it is read again before that, and no call waits for it. Null when the engine has no such route. Rejects when the engine does not
+   * Returns the engine's label, read after the last lost or new connection and at most `maxAgeMs` ago. While calls come without a pause it
+   * is read again in advance, and no call waits for that. Returns null when the engine has no such route. Rejects when the engine does not
    * respond.
    */
   async label(maxAgeMs = Infinity): Promise<string | null> {
@@ -89,12 +89,12 @@ export class Replica {
       return known.label;
     }
     if (known && this.#reading && this.#reading === this.#renewing) return known.label;
-    // Connections that are made together share the reading that follows the one under way.
+    // Connections that are made together share the reading after the one under way.
     if (this.#reading && this.#reading.epoch < epoch) await this.#reading.label.catch(() => {});
     if (this.#verified && this.#verified !== known && this.#verified.epoch >= epoch) return this.#verified.label;
     const { label } = this.#reading && this.#reading.epoch >= epoch ? this.#reading : this.#read();
     if (!known) return label;
-    // A busy engine keeps its label. Only a run depends on the newest one, and it asks without a limit of age.
+    // A busy engine keeps its label. Only a run depends on the newest one, and a run asks without a limit of age.
     return label.catch((error: unknown) => {
       if (error instanceof EngineBusy) return known.label;
       throw error;
@@ -128,8 +128,8 @@ export class Replica {
   }
 
   /**
-   * Returns what token-in needs to know of the engine; null when the engine lacks the routes. When it failed to answer a moment ago, returns
-   * what it said before, so that not each call asks an engine in difficulty again. Rejects when it fails to answer now and was never known.
+   * Returns what token-in must know about the engine, or null when it lacks the routes. If it failed to answer a moment ago, returns its
+   * last traits, so that not every call asks an engine in difficulty. Rejects when it fails to answer and was never known.
    */
   traits(model: string | null): Promise<EngineTraits | null> {
     if (this.#traits) return this.#traits;
@@ -154,7 +154,7 @@ export class Replica {
     return traits;
   }
 
-  /** Returns whether the engine's model and chat template accept such messages. Returns true when it cannot be asked; a call then shows the answer. */
+  /** Returns whether the engine's model and chat template accept such messages; true when it cannot be asked, because a call then shows it. */
   takes(feature: Feature, model: string | null): Promise<boolean> {
     const known = this.#takes.get(feature);
     if (known) return known;
@@ -166,7 +166,7 @@ export class Replica {
     return takes;
   }
 
-  /** Null when it does not say. */
+  /** Returns null when the engine does not say. */
   logprobsMode(model: string | null): Promise<LogprobsMode | null> {
     if (this.#mode) return this.#mode;
     const { mode: told } = this.#memory;
@@ -185,7 +185,7 @@ export class Replica {
     return mode;
   }
 
-  /** Whether it answers at all within `ms`. */
+  /** Returns whether it answers at all within `ms`. */
   async isAlive(ms = ALIVE_MS): Promise<boolean> {
     const asked = this.connection.ask({ method: 'GET', path: '/health', signal: AbortSignal.timeout(Math.min(ms, ASK_MS)) });
     const read = asked.then(async ({ status, body }) => readText(body).then(() => status < 500));
@@ -200,7 +200,7 @@ export class Replica {
     this.#memory.answeredAt = Date.now();
   }
 
-  /** It could not be reached: others go first for a moment, and what was known of it is asked again. */
+  /** Notes that it could not be reached: for a moment other replicas go first, and what was known of it is read again. */
   cool(): void {
     this.#memory.coolUntil = Date.now() + COOL_MS;
     this.forget();
@@ -225,7 +225,7 @@ export class Replica {
     const memory = this.#memory;
     if (memory.lastLabel !== undefined && memory.lastLabel !== label) {
       memory.changes += 1;
-      // It may be another process, started in another way.
+      // Another process may answer now, started with other options.
       this.#traits = memory.traits = null;
       this.#takes.clear();
       this.#mode = memory.mode = null;
@@ -235,7 +235,10 @@ export class Replica {
     return label;
   }
 
-  /** vLLM's scheduler answers between two steps, which take long on a CPU with much to do; its server says meanwhile that it lives. */
+  /**
+   * Asks again while the engine is healthy. vLLM's scheduler answers between two steps, which take long on a busy CPU, and its server's
+   * health route answers meanwhile.
+   */
   async #askPatiently(path: string): Promise<unknown> {
     for (let asks = 1; ; asks++) {
       try {
@@ -248,7 +251,7 @@ export class Replica {
     }
   }
 
-  /** The JSON of a reply with status 200, else null. */
+  /** Returns the JSON of a reply with status 200, else null. */
   async #ask(path: string): Promise<unknown> {
     const reply = await this.connection.ask({ method: 'GET', path, signal: AbortSignal.timeout(this.#askMs) });
     const text = await readText(reply.body);

@@ -13,7 +13,7 @@ afterEach(async () => {
 
 type Trial = Awaited<ReturnType<TestGateway['trial']>>;
 
-/** Two engines, and trials whose own one is the first. */
+/** Starts two engines, and returns trials that prefer the first. */
 async function serve(count: number, settings = {}): Promise<{ first: FakeEngine; second: FakeEngine; trials: Trial[] }> {
   const [first, second] = await Promise.all([new FakeEngine().start(), new FakeEngine().start()]);
   engines = [first, second];
@@ -35,7 +35,7 @@ async function seenBy(what: 'calls_in_flight' | 'escapes_total'): Promise<number
   return engines.map(({ url }) => metrics[`trialgate_engine_${what}{engine="${url}"}`] ?? 0);
 }
 
-/** The engine holds back its next `count` replies until `release`. */
+/** Makes the engine hold back its next `count` replies until `release`. */
 function hold(engine: FakeEngine, count = Infinity): { release: () => void } {
   const { promise, resolve } = Promise.withResolvers<void>();
   let left = count;
@@ -50,7 +50,7 @@ test('a replica out of rotation finishes its calls and gets no new ones; back in
   const underWay = other.chat({ ...ASK, stream: true }).then(readStream);
   await eventually(() => first.seen.length === 1);
   await rotate(first, false);
-  // Calls come all the time; those of the first moment may still go by what was read before.
+  // Calls come without a pause. Those of the first moment may still use rows that were read before.
   const ends = Date.now() + 300;
   while (Date.now() < ends) await trial.chat(ASK);
   const [given, before] = [first.seen.length, second.seen.length];

@@ -6,5 +6,5 @@ import { responses } from './responses/responses.ts';
 
 export const PROTOCOLS: readonly Protocol[] = [chatCompletions, completions, messages, responses];
 
-/** The protocol of a request's path; null when it is none of a model's routes. */
+/** Returns the protocol of a request's path, or null when it is not a model's route. */
 export const protocolOf = (path: string): Protocol | null => PROTOCOLS.find((protocol) => path.includes(protocol.path) || path.endsWith(protocol.path.slice('/v1'.length))) ?? null;

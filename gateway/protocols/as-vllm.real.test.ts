@@ -15,7 +15,7 @@ const CHAT = { messages: [{ role: 'system', content: 'You are brief.' }, { role:
 const CHAT_TOOLS = { tools: [{ type: 'function', function: { name: 'ls', parameters: PARAMETERS } }], max_tokens: 24 };
 const CALLED = { id: 'call_1', type: 'function', function: { name: 'ls', arguments: '{"path": "a"}' } };
 const MESSAGES = { system: 'You are brief.', messages: [{ role: 'user', content: 'What is a file?' }], max_tokens: 12 };
-// vLLM refuses a whole message whose call was cut by its length: this one is over at once.
+// vLLM refuses a whole message whose tool call was cut by its length, and this call is short.
 const MESSAGES_TOOLS = { tools: [{ name: 'ls', input_schema: { type: 'object', properties: {}, additionalProperties: false } }], max_tokens: 24 };
 const RESPONSES = { instructions: 'You are brief.', input: 'What is a file?', max_output_tokens: 12 };
 const RESPONSES_TOOLS = { tools: [{ type: 'function', name: 'ls', parameters: PARAMETERS }], max_output_tokens: 24 };
@@ -51,7 +51,10 @@ const PIXEL = 'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QD
 const PNG = { type: 'image', source: { type: 'base64', media_type: 'image/png', data: PIXEL } };
 const PDF = { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: 'JVBERi0xLjQK' } };
 const READ = [...MESSAGES.messages, { role: 'assistant', content: [{ type: 'tool_use', id: 'call_1', name: 'ls', input: {} }] }];
-/** Requests with blocks, items and tools that a text model cannot be shown. vLLM itself refuses some of them. `keeps`: a part of them that the record must have. */
+/**
+ * Requests with blocks, items and tools that a text model cannot be shown. vLLM itself refuses some of them. `keeps` is a part that the
+ * record must have.
+ */
 const BEYOND_TEXT: Record<string, Case & { keeps: string }> = {
   'a chat with an image and a file': { keeps: 'image/png', path: 'chat/completions', body: { ...CHAT, messages: [{ role: 'user', content: [{ type: 'text', text: 'Look' }, { type: 'image_url', image_url: { url: `data:image/png;base64,${PIXEL}` } }, { type: 'file', file: { filename: 'a.pdf', file_data: 'data:application/pdf;base64,JVBERi0xLjQK' } }] }] } },
   'messages with a PDF and an image in a tool result': { keeps: 'application/pdf', path: 'messages', body: { ...MESSAGES, tools: MESSAGES_TOOLS.tools, messages: [...READ, { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'call_1', content: [{ type: 'text', text: 'read' }, PDF, PNG] }] }] } },

@@ -7,7 +7,7 @@ import type { Protocol } from './protocol.ts';
 const PATH = '/v1/chat/completions';
 const shape = z.looseObject({ messages: z.array(z.looseObject({ role: z.string() })).min(1, 'at least one message is needed') });
 
-/** OpenAI's chat completions, which are vLLM's. */
+/** OpenAI's chat completions, in vLLM's form. */
 export const chatCompletions: Protocol = {
   ...openai,
   name: 'chat_completions',
@@ -15,7 +15,7 @@ export const chatCompletions: Protocol = {
   parse: (bytes) => withoutOtherTools(readRequest(bytes, { route: PATH, shape, protocol: chatCompletions })),
 };
 
-/** Leaves out tools that are no functions, such as OpenAI's custom tools. An engine refuses the whole request for one of them. */
+/** Leaves out tools that are not functions, such as OpenAI's custom tools, because an engine refuses the whole request for one of them. */
 function withoutOtherTools(request: ModelRequest): ModelRequest {
   const { tools, tool_choice: choice, ...rest } = request.body;
   if (!Array.isArray(tools) || !tools.some(isOther)) return request;

@@ -10,7 +10,7 @@ const shape = z.looseObject({
   prompt: z.union([z.string(), z.array(id).min(1), z.tuple([z.string()]), z.tuple([z.array(id).min(1)])], ONE),
 });
 
-/** OpenAI's text completions, which are vLLM's. */
+/** OpenAI's text completions, in vLLM's form. */
 export const completions: Protocol = {
   ...openai,
   name: 'completions',

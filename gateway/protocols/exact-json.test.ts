@@ -38,7 +38,7 @@ test('a tool’s input is what the model wrote, and comes back unchanged in the 
   const trial = await gateway.trial();
   gateway.toy.parses = true;
   const sent = listen();
-  // The toy engine writes arguments of its own; the agent's history brings these.
+  // The toy engine writes its own arguments, and the agent's history has these.
   gateway.toy.script = [calling({ name: 'f', arguments: {} }), 'bye', 'bye'].map((text) => ({ text }));
   const tools = `[{"name":"f","input_schema":${SCHEMA}}]`;
   const asked = (messages: string) => `{"model":"m","max_tokens":50,"tools":${tools},"messages":[${messages}]}`;
@@ -62,7 +62,7 @@ test('a whole Messages reply contains the engine’s arguments unchanged, and a 
   const asked = (messages: string) => `{"model":"m","max_tokens":50,"tools":[{"name":"f","input_schema":{}}],"messages":[${messages}]}`;
   const reply = await post(trial, 'messages', asked('{"role":"user","content":"x"}'));
   expect(reply).toContain(`"input":${GIVEN}`);
-  // JavaScript clients write the numbers in another form, and the call is still the same.
+  // JavaScript clients write the numbers differently, and the call still counts as the same.
   const echo = JSON.stringify(JSON.parse(GIVEN));
   await post(trial, 'messages', asked(`{"role":"user","content":"x"},{"role":"assistant","content":[{"type":"tool_use","id":"a","name":"f","input":${echo}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"ok"}]}`));
   const calls = await trial.calls();

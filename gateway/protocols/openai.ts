@@ -6,7 +6,7 @@ import { isObject, type JsonObject } from '../json.ts';
 import { asEvent, DONE } from '../sse.ts';
 import type { Protocol } from './protocol.ts';
 
-/** What OpenAI's two completions have in common: replies and chunks are the engine's own, and a stream ends by `[DONE]`. */
+/** What OpenAI's two kinds of completions share: replies and chunks are the engine's own, and a stream ends by `[DONE]`. */
 export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
   whole: (reply) => reply,
   writer: ({ wants }) => ({
@@ -18,7 +18,7 @@ export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
   errorBody,
 };
 
-/** Whether the engine sends this chunk only because the gateway asks for counts and ids: nothing is left of it for the agent. */
+/** True when the engine sends this chunk only because the gateway asks for counts and ids, so that nothing is left of it for the agent. */
 function isForTheRecord(chunk: JsonObject, { usage, logprobs, tokenIds }: Wants): boolean {
   const choices = choicesOf(chunk);
   if (choices.length === 0) return !usage && Array.isArray(chunk.choices);

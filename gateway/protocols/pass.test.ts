@@ -8,7 +8,7 @@ const HEAD = { id: 'c', object: 'chat.completion.chunk', created: 1, model: 'pol
 const chunk = (delta: JsonObject, finish_reason: string | null = null) => ({ ...HEAD, choices: [{ index: 0, delta, logprobs: null, finish_reason }] });
 const token = (content: string) => ({ ...HEAD, choices: [{ index: 0, delta: { content }, logprobs: { content: [{ token: content, logprob: -1, bytes: null }] }, finish_reason: null, token_ids: [5] }] });
 const called = (more: JsonObject) => chunk({ tool_calls: [{ index: 0, ...more }] });
-/** Between its tokens a reply has all that opens and closes its parts. */
+/** Between its tokens the reply has everything that opens and closes its parts. */
 const CHUNKS: JsonObject[] = [
   chunk({ role: 'assistant', content: '' }), token(''), chunk({ reasoning: 'hm' }), token('Hel'), token('lo "🦀"\n'), token(''), token('\ud83e'),
   called({ id: 'a', type: 'function', function: { name: 'f', arguments: '{' } }), token('meanwhile'), called({ function: { arguments: '}' } }),

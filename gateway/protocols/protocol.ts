@@ -5,32 +5,32 @@ import type { JsonObject } from '../json.ts';
 import type { ProtocolName } from '../../store/schema.ts';
 
 /**
- * How agents speak to a model. Each protocol's requests become the one internal call, a chat or text completion of vLLM's, and
- * its reply or chunks become the protocol's own; so tokens, retries, budgets and the record are the same for all.
+ * A protocol in which agents speak to a model. Its requests become the one internal call, vLLM's chat or text completion, and replies or
+ * chunks become the protocol's own. So tokens, retries, budgets and the record are the same for all.
  */
 export interface Protocol {
-  /** As the record has it. */
+  /** The name in the record. */
   readonly name: ProtocolName;
-  /** Below a trial's `/{trial}`. */
+  /** The path below a trial's `/{trial}`. */
   readonly path: `/v1/${string}`;
-  /** Throws a 400 for what cannot be a request. */
+  /** Throws a 400 for a body that cannot be a request. */
   parse: (bytes: Uint8Array<ArrayBuffer>) => ModelRequest;
-  /** A whole reply, as its agent gets it. The call's id makes the reply's own ids: a replay has the same ones. */
+  /** Converts a whole reply for its agent. The reply's own ids are made from the call's id, so that a replay has the same ones. */
   whole: (reply: JsonObject, request: ModelRequest, callId: string) => JsonObject;
-  /** Writes one reply's stream. */
+  /** Returns a writer for one reply's stream. */
   writer: (request: ModelRequest, callId: string) => EventWriter;
   errorBody: (failure: Failure) => JsonObject;
 }
 
-/** Server-sent events, each whole, as text; `''` is none. */
+/** Returns whole server-sent events as text; `''` means none. */
 export interface EventWriter {
-  /** `promptTokens`: null while they are not counted. */
+  /** `promptTokens` is null until they are counted. */
   write: (chunk: JsonObject, promptTokens: number | null) => string;
-  /** The same for a chunk that is one more token, without making objects of it; null when it must be written like any other. */
+  /** Writes a chunk that is one more token without creating objects. Returns null when it must be written like any other. */
   pass: (token: TokenChunk) => string | null;
-  /** What says that a reply is still on its way; absent where the protocol has nothing for it: a comment line, which clients skip. */
+  /** Returns the protocol's sign that a reply is still coming. If absent, a comment line is sent, which clients skip. */
   keepAlive?: () => string;
-  /** After the last chunk. */
+  /** Writes what follows the last chunk. */
   end: () => string;
   fail: (failure: Failure) => string;
 }

@@ -1,10 +1,10 @@
 import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
-/** A tool call, whole or the next part of one. */
+/** A tool call, or the next part of one. */
 export type ToolCall = { index: number; id: string | null; name: string | null; arguments: string };
 
-/** What a chat message or a delta says. */
+/** The contents of a chat message or a delta. */
 export type Said = { reasoning: string; text: string; tools: ToolCall[] };
 
 export function saidIn(message: unknown): Said {
@@ -27,7 +27,7 @@ function toolIn(call: JsonObject, place: number): ToolCall {
   };
 }
 
-/** The one reply of a call whose protocol has no `n`. */
+/** Returns the one reply of a call whose protocol has no `n`. */
 export const onlyChoice = (reply: JsonObject): JsonObject => choicesOf(reply)[0] ?? {};
 
 export const textIn = (value: unknown): string => (typeof value === 'string' ? value : '');

@@ -12,7 +12,7 @@ const user = (text: string) => ({ role: 'user', content: text });
 type Opened = Awaited<ReturnType<typeof gateway.trial>>;
 type Ended = { reply: JsonObject; types: string[] };
 
-/** What each protocol's clients send, and what they make of a reply: the next turn's history, and a tool's result. */
+/** For each protocol: what its clients send, and how they build the next request from a reply and a tool's result. */
 const KINDS = {
   messages: {
     path: 'messages',

@@ -5,11 +5,14 @@ import { isObject, type JsonObject } from '../json.ts';
 export const unserved = z.object({ type: z.literal('unserved'), value: z.record(z.string(), z.unknown()) });
 export type Unserved = z.output<typeof unserved>;
 
-/** Converts a value that `isServed` rejects to an unserved one, whatever its fields are. Checks all other values by `schema`, including those without a type. */
+/**
+ * Converts a value that `isServed` rejects to an unserved one, whatever its fields. Checks all other values by `schema`, including those
+ * without a type.
+ */
 export const servedOr = <T extends z.ZodType>(isServed: (value: JsonObject) => boolean, schema: T) =>
   z.preprocess((value) => (isObject(value) && typeof value.type === 'string' && !isServed(value) ? { type: 'unserved', value } : value), schema);
 
-/** An unserved value, and its place in the request. */
+/** An unserved value and its place in the request. */
 export type LeftOut = { at: string; value: JsonObject };
 
 /** Returns the unserved values of a list. `inside` finds those within a served value. */

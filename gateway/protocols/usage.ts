@@ -1,6 +1,6 @@
 import { isObject } from '../json.ts';
 
-/** An engine's own counts of a call's tokens. */
+/** The engine's own counts of a call's tokens. */
 export type Usage = { prompt: number; completion: number; cached: number | null; reasoning: number };
 
 export function usageOf(usage: unknown, promptTokens: number | null = null): Usage {

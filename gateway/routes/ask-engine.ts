@@ -4,7 +4,7 @@ import type { GatewayDeps } from '../deps.ts';
 import type { Lease } from '../engines/pool.ts';
 import { clientGone, engineSilent, Failure } from '../failure.ts';
 
-/** What a trial's engine says to a question that is no call of the model. */
+/** Asks a trial's engine a question that is not a call of the model. */
 export async function askEngine<T>(deps: GatewayDeps, trial: TrialNow, agent: AbortSignal, ask: (lease: Lease, signal: AbortSignal) => Promise<T>): Promise<T> {
   const { holdMs, idleMs } = deps.settings;
   const silent = new AbortController();

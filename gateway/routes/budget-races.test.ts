@@ -32,7 +32,7 @@ test('a call whose body arrives after others used up the budget ends with `lengt
   const headers = { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json' };
   const init: RequestInit & { duplex: 'half' } = { method: 'POST', headers, body, duplex: 'half' };
   const slow = fetch(`${trial.baseUrl}/chat/completions`, init);
-  // Its head is on its way before the other's.
+  // Waits until its head is sent before the other's.
   await new Promise((resolve) => setTimeout(resolve, 100));
   expect(await finishOf(await trial.chat(ASK))).toBe('stop');
   rest.resolve();

@@ -19,7 +19,7 @@ import { requestIdHeader } from '../request-id.ts';
 import { askEngine } from './ask-engine.ts';
 import { apiPaths } from './paths.ts';
 
-/** How long a prompt would be, as Anthropic tells it. The engine counts what its template makes of the request; nothing is sampled or recorded. */
+/** Counts a prompt's tokens as Anthropic's route does. The engine counts its rendering of the request. Nothing is sampled or recorded. */
 export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   app.on('POST', apiPaths('/v1/messages/count_tokens'), async (c) => {

@@ -6,7 +6,7 @@ import { Failure } from '../failure.ts';
 
 const VERSION = '0.3.0';
 
-/** The API's description, for programs and for people. */
+/** Serves the API's description for programs and people. */
 export function docsRoutes({ docsFile }: GatewayDeps): Hono {
   const app = new Hono();
   let document: ReturnType<typeof openApiDocument> | null = null;

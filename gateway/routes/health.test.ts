@@ -28,13 +28,13 @@ test('every accepted call is counted once, as it was recorded', async () => {
   await eventually(async () => (await gateway.metrics()).trialgate_calls_in_flight === 0);
   gateway.engine.delay = 0;
   await trial.chat(ASK);
-  // The budget is used up: these are recorded as failed, and no engine is asked.
+  // The budget is used up, so these are recorded as failed and no engine is asked.
   for (let i = 0; i < 2; i++) await trial.chat(ASK);
   const counted = await gateway.metrics();
   const { rows } = await gateway.db.execute<{ status: string; n: number }>(sql`select status, count(*)::int n from calls where trial_id = ${trial.id} group by 1`);
   for (const { status, n } of rows) expect([status, counted[`trialgate_calls_total{status="${status}"}`]]).toEqual([status, n]);
   expect(counted).toMatchObject({ trialgate_calls_accepted_total: 8, trialgate_calls_in_flight: 0 });
-  expect(gateway.engine.seen).toHaveLength(7); // The call that got a 500 was asked twice.
+  expect(gateway.engine.seen).toHaveLength(7); // The call that got a 500 was sent twice.
 });
 
 test('infrastructure errors of the runs under way are metrics by task and policy version, for clients that hold the admin key', async () => {

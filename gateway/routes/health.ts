@@ -6,11 +6,11 @@ import { addLoads, asMetrics } from '../counters.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { sleep } from '../sleep.ts';
 
-/** A scraper that asks more often receives the last counts. The route does not wait for a database that does not answer. */
+/** A scraper that asks more often gets the last counts. The route does not wait for a database that does not answer. */
 const COUNTED_MS = 15_000;
 const WAIT_MS = 2_000;
 
-/** That the process serves, and what it has done. Whether engines and database do is seen by a call: it waits for them, then says so. */
+/** Reports that the process serves, and its counts. It does not check engines and database; calls wait for those and then report them. */
 export function healthRoutes(deps: GatewayDeps): Hono {
   const { counters, engines, otherThread } = deps;
   let counted: { at: number; lines: Promise<string> } | null = null;
@@ -26,7 +26,7 @@ export function healthRoutes(deps: GatewayDeps): Hono {
     .get('/metrics', async (c) => {
       const other = await otherThread?.();
       const calls = other ? asMetrics(counters.plus(other.counters), addLoads(engines.loads, other.engines)) : asMetrics(counters, engines.loads);
-      // Agents can also reach this route, and must not learn how trials end.
+      // Agents can reach this route too, and must not learn how trials end.
       const attempts = holdsAdminKey(deps, c.req.raw.headers) ? await countedAttempts() : '';
       return c.text(calls + attempts, 200, { 'content-type': 'text/plain; version=0.0.4' });
     });

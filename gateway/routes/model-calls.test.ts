@@ -126,7 +126,7 @@ test.each([
   expect(gateway.engine.seen).toEqual([]);
 });
 
-/** A body that comes in pieces, and never ends unless told. */
+/** Returns a body that comes in pieces and ends only when told to. */
 function slowBody(): { body: ReadableStream<Uint8Array>; end: () => void } {
   const stream = new TransformStream<Uint8Array, Uint8Array>();
   const writer = stream.writable.getWriter();

@@ -32,14 +32,14 @@ import { resolveReferences } from '../resolve-references.ts';
 import { tellLeftOut } from '../tell-left-out.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
 
-/** The connection of the one who asks. */
+/** The connection of the client. */
 type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined; delivered: () => Promise<boolean> };
 type Asked = ModelRequest & { size: number; client: string | null; retry: Retry };
 
-/** Below the trial's URL; where the key names the trial; and where an agent adds the trial to the path of its one protocol. */
+/** Returns the paths below the trial's URL, without a trial, and with the trial at the end as some agents of chat completions add it. */
 const pathsOf = ({ path }: Protocol): string[] => [...apiPaths(path), ...(path === chatCompletions.path ? [`${path}/:trial`] : [])];
 
-/** Calls of the model in any protocol, answered by the trial's policy and recorded. */
+/** Serves calls of the model in any protocol. The trial's policy answers, and each is recorded. */
 export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   const { sameCalls } = deps;
@@ -53,7 +53,8 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const handOver = c.env?.handOver;
       const claim = claimOf(deps, c.req.param('trial'), headers);
       if (claim.attempt !== null) c.set('trial', { id: claim.trialId, attempt: claim.attempt });
-      // A stranger is refused before its body is read or handed over. The holder of a key whose attempt has ended is refused before a large body is read.
+      // Refuses a request without a valid key before its body is read or handed over, and one whose attempt has ended before a large body
+      // is read.
       if (handOver && isHeavy(c.req.raw)) {
         if (claim.attempt === null) await openClaimed(deps, claim, headers);
         checkAnnounced(c.req.raw, deps.settings);
@@ -68,7 +69,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
           return handOver(bytes);
         });
         if (leaveToHeavy && hasManyNodes(nodes)) return await leaveToHeavy();
-        // What the trial has used of its budgets changes while a slow body comes.
+        // Read again, because the trial's budgets may be used while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
         const retry = retryOf(headers, bytes);
         c.set('trial', trial);
@@ -84,7 +85,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     });
   }
 
-  /** Answers a client's second try with the reply that the first try did not receive whole (invariant 4). */
+  /** Answers a client's second try with the reply of a first try that was not received whole (invariant 4). */
   async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
     const { digest, key, isRetry, isPossible } = request.retry;
     if (!isPossible) return begin(trial, request, agent, leaveOpen, null);
@@ -117,14 +118,14 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     }
   }
 
-  /** `leaveSame`: called when the reply was delivered or lost; null for a call that its client never tries again by name. */
+  /** `leaveSame` is called when the reply was delivered or lost. It is null for a call that its client never marks as a retry. */
   async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveOpen: () => void, leaveSame: (() => void) | null): Promise<Response> {
     try {
       const { leftOut = [] } = request;
       const outline = outlineOf({ ...request.body, ...request.kept, ...(leftOut.length > 0 ? { left_out: leftOut } : {}) });
       const conversation = conversationOf(request.body, request.kept ? {} : outline.lists);
       const { now, reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
-      // The calls that it waited for are past.
+      // The calls that it waited for are recorded now.
       const past = await patiently(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {
         if (reservation) void giveBack(deps, reservation);
         throw error;
@@ -162,7 +163,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     }
   }
 
-  /** By the reply's length where the agent may see that. */
+  /** Ends a call when the time is up: by the reply's length where the agent may see that. */
   function endAfter(call: Call, { ms, failure }: { ms: number; failure: Failure }) {
     const end = () => (deps.settings.budgetEnd === 'length' ? call.runOut(failure) : call.abort(failure));
     return ms > LONGEST_TIMER ? null : setTimeout(end, ms);
@@ -170,20 +171,23 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   return app;
 }
 
-/** Resolves to whether the agent received the whole reply; to null when no reply was recorded. */
+/** Resolves to true when the agent received the whole reply, and to null when no reply was recorded. */
 async function outcomeOf(ended: Promise<CallStatus>, delivered: Promise<boolean>): Promise<boolean | null> {
   return (await ended) === 'completed' ? delivered : null;
 }
 
 const CLAIM_POLL_MS = 100;
 
-/** The maximum recorded length of a client's name, in characters. */
+/** The most characters of a client's name that are recorded. */
 const LONGEST_CLIENT = 200;
 
-/** What is longer would end at once; such a budget is checked when the next call comes. */
+/** A longer timer would fire at once. Such a budget is checked when the next call comes. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
-/** A stream's head waits for its first words, so that what fails before has a status; then it begins, and its agent is kept alive. */
+/**
+ * Waits a while for a stream's first words, so that an earlier failure has a status of its own. Then the head is sent, and the agent gets
+ * keep-alive comments.
+ */
 async function within(ms: number, dispatched: Promise<unknown>): Promise<void> {
   const waited = Promise.withResolvers<void>();
   const timer = setTimeout(waited.resolve, ms);

@@ -8,7 +8,7 @@ import { requestIdHeader } from '../request-id.ts';
 import { askEngine } from './ask-engine.ts';
 import { apiPaths } from './paths.ts';
 
-/** Lists the trial's policy in OpenAI's form, with the fields that Anthropic's clients read. Leaves out what an engine adds about its machine (paths). */
+/** Lists the trial's policy in OpenAI's form with the fields that Anthropic's clients read. Leaves out an engine's paths. */
 export function modelRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();
   const modelsOf = (trial: TrialNow, signal: AbortSignal) => askEngine(deps, trial, signal, ({ replica }) => replica.models());

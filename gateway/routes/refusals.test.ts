@@ -28,7 +28,7 @@ test('refused requests are counted, logged and kept with their trial, without th
   expect(await gateway.metrics()).toMatchObject({
     'trialgate_refused_total{code="invalid_request"}': 3, 'trialgate_refused_total{code="request_too_large"}': 1, 'trialgate_refused_total{code="invalid_api_key"}': 1,
   });
-  // A call that the engine refused is still a call, so the refusals do not include it.
+  // A call that the engine refused is still a call, so it is not among the refusals.
   gateway.engine.fault = 'bad_request';
   expect((await trial.chat(ASK)).status).toBe(400);
   expect((await refusalsOf(trial.id)).count).toBe(4);

@@ -8,12 +8,12 @@ import { parseBody } from '../json.ts';
 import { patiently } from '../patiently.ts';
 import { readBody } from '../read-body.ts';
 
-/** Of a body that says one number. */
+/** The body holds a single number. */
 const MAX_BYTES = 4096;
 
 /**
- * What agents outside any run say of themselves. The trial's own key suffices while its attempt is open: who scores itself
- * must not need the key that opens all sessions.
+ * Takes rewards that agents outside any run report. The trial's own key is enough while its attempt is open, so that an agent that scores
+ * itself does not need the admin key.
  */
 export function rewardRoutes(deps: GatewayDeps): Hono {
   const app = new Hono();

@@ -15,7 +15,7 @@ import { sampleLine, sessionRecord, sessionSummary } from '../session-record.ts'
 
 const EXPORT_PAGE = 50;
 
-/** Sessions by their run, group, outcome and status: page by page, or all of them with their calls, a line each. */
+/** Lists sessions by run, group, outcome and status: page by page, or all of them with their calls, one a line. */
 export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
 
@@ -32,7 +32,7 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     return jsonLines(lines(filterOf(rest), cursor, lineOf), { cut: c.env?.cut, log: deps.log });
   });
 
-  /** One session at a time is in memory, and no query stays open while its reader is slow. */
+  /** Yields one session at a time, so that only one is in memory and no query stays open while the reader is slow. */
   async function* lines(wanted: TrialFilter, cursor: string | undefined, lineOf: (trial: Trial) => Promise<unknown>) {
     for (let after = cursor; ; ) {
       const at = { after, limit: EXPORT_PAGE };

@@ -21,7 +21,7 @@ import { patiently } from '../patiently.ts';
 import { readBody } from '../read-body.ts';
 import { sampleRecord, sessionRecord } from '../session-record.ts';
 
-/** Opening, reading and closing a trial's session: verl-recipe's remote agent loop speaks this. */
+/** Opens, reads and closes a trial's session, in the form of verl-recipe's remote agent loop. */
 export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   const app = new Hono<GatewayEnv>();
   const open = async (c: Context<GatewayEnv>, trialId: string) => {
@@ -49,7 +49,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
   app.post('/sessions/:trial', (c) => open(c, c.req.param('trial')));
 
-  /** The trial, and the attempt that `?attempt=` names, else its current one. */
+  /** Returns the trial and the attempt of `?attempt=`, or its current one. */
   const sessionOf = async (trialId: string, query: Record<string, string | undefined>) => {
     const { attempt: asked } = check(attemptQuery, query);
     const trial = isTrialId(trialId) && (await patiently(deps, () => readTrial(deps.db, trialId)));

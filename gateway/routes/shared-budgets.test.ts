@@ -7,7 +7,7 @@ import { expireReservations } from '../../store/testing/expire-reservations.ts';
 
 const gateway = useGateway();
 let other: TestGateway;
-/** Another process, or in workerd another isolate. */
+/** Starts another process, or in workerd another isolate. */
 const startOther = async (settings: Partial<GatewaySettings> = {}) => {
   const { postgres, db, engine } = gateway;
   other = Object.assign(new TestGateway(), { postgres, db, engine });
@@ -18,7 +18,7 @@ afterEach(() => other.gateway.close());
 
 type Opened = Awaited<ReturnType<typeof gateway.trial>>;
 const ask = (through: TestGateway, { id, key }: Opened, more: object = {}) => through.chat(id, key, { ...ASK, ...more });
-/** One after the other by both. */
+/** Sends calls to both gateways in turn. */
 const burst = (count: number, trial: Opened, more: object = {}) => Array.from({ length: count }, (_, i) => ask(i % 2 === 0 ? gateway : other, trial, more));
 const endOf = async (reply: Response): Promise<unknown> => (reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status);
 const limits = () => gateway.engine.seen.map(({ body }) => body.max_tokens);
@@ -108,7 +108,7 @@ test('a call that waits for a budget ends when its agent leaves', async () => {
   await eventually(async () => (await other.metrics()).trialgate_calls_waiting === 1);
   leaving.abort();
   await expect(left).rejects.toThrow();
-  // It is let in once the one that left is out.
+  // It is admitted once the call that left is gone.
   await eventually(async () => (await other.chat(trial.id, trial.key, '{')).status === 400);
   expect(gateway.engine.seen).toHaveLength(1);
   await expireReservations(gateway.db, trial.id);

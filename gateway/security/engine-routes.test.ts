@@ -3,7 +3,7 @@ import { rawRequest, rawText } from '../testing/raw-request.ts';
 import { ASK, useSharedGateway } from '../testing/harness.ts';
 
 const gateway = useSharedGateway({ settings: { compat: 'verl' } });
-/** What a gateway asks of an engine: its model's routes, and what it must know of it. */
+/** The requests that a gateway may send to an engine: its model's routes, and questions about it. */
 const MAY_ASK = /^(POST \/v1\/(chat\/completions|completions)(\/(render|derender))?|POST \/inference\/v1\/generate|GET \/(health|weight_info|v1\/models))$/;
 const CONTROL = ['pause', 'resume', 'collective_rpc', 'update_weight_version', 'reset_prefix_cache', 'sleep', 'v1/load_lora_adapter'];
 const WAYS = [
@@ -40,7 +40,7 @@ test.each(WAYS.map((way) => [way('T', 'pause'), way] as const))('the path %s doe
   for (const to of CONTROL) {
     for (const method of ['POST', 'GET']) {
       const { status } = await rawRequest(gateway.gateway.url, rawText({ method, target: way(trial.id, to), key: trial.key, body: JSON.stringify(ASK) }));
-      // A query or a fragment is no part of the path: this is the chat route itself.
+      // Queries and fragments are not part of the path, so these are calls of the chat route.
       if (!/[?#]/.test(way('', ''))) expect([to, method, status >= 400]).toEqual([to, method, true]);
     }
   }

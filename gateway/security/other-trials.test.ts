@@ -6,7 +6,7 @@ import { ADMIN_KEY, ASK, useGateway } from '../testing/harness.ts';
 const gateway = useGateway();
 const OPEN_TO_ALL = /^\/(health|metrics|docs|openapi\.json)/;
 
-/** Every route that is served, so that a new one is tried too. Without a trial in its path, it serves the trial of the key. */
+/** Returns every route that is served, so that a new one is tried too. A route without a trial in its path serves the key's trial. */
 const routesFor = (id: string) =>
   gateway.gateway.routes
     .filter(({ method, path }) => method !== 'ALL' && !OPEN_TO_ALL.test(path))

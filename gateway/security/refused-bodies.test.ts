@@ -4,20 +4,20 @@ import { ASK, eventually, IN_WORKERD, useGateway } from '../testing/harness.ts';
 
 const MIB = 2 ** 20;
 const WHOLE = 64 * MIB;
-/** What the systems buffer of the connections, and the gateway of the body, is less. */
+/** An upper bound of what the operating systems buffer for the connections and the gateway for the body. */
 const BUFFERED = 32 * MIB;
 
 const gateway = useGateway({ settings: { maxBodyBytes: 60 * MIB, maxBodyNodes: 100_000, maxCallsInFlight: 1 } });
 
 type Sent = { path: string; key: string; length: number | null; part?: string };
 
-/** Sends a body for as long as the connection is open, and counts the bytes that the system took. `length` null: in chunks. */
+/** Sends a body while the connection is open, and counts the bytes that the system accepted. If `length` is null, it is sent in chunks. */
 async function sendBody({ path, key, length, part = 'x'.repeat(MIB) }: Sent) {
   const { hostname, port } = new URL(gateway.gateway.url);
   const socket = connect(Number(port), hostname);
   const state = { text: '', sent: 0 };
   socket.on('data', (bytes: Buffer) => (state.text += bytes.toString()));
-  // The gateway resets the connection of one who goes on.
+  // The gateway resets the connection of a sender that goes on.
   socket.on('error', () => {});
   socket.write(`POST ${path} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${key}\r\n${length === null ? 'Transfer-Encoding: chunked' : `Content-Length: ${length}`}\r\n\r\n`);
   const send = (): void => {

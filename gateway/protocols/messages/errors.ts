@@ -11,9 +11,9 @@ const TYPES: Record<number, string> = {
   504: 'timeout_error',
 };
 
-/** Anthropic's error envelope. */
+/** Returns Anthropic's error envelope. */
 export function messageErrorBody({ status, code, message }: Failure): JsonObject & { error: JsonObject } {
   const type = TYPES[status] ?? (status < 500 ? 'invalid_request_error' : 'api_error');
-  // By these words its clients know that they have to shorten the conversation.
+  // From these words its clients know that they must shorten the conversation.
   return { type: 'error', error: { type, message: code === 'context_length_exceeded' ? `prompt is too long: ${message}` : message } };
 }

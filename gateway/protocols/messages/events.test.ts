@@ -17,7 +17,7 @@ function stream(chunks: JsonObject[]) {
   return eventsIn([OPENING, ...chunks, usage].map((chunk) => writer.write(chunk, 7)).join('') + writer.end());
 }
 
-/** Blocks as an SDK puts them together. */
+/** Assembles blocks as an SDK does. */
 function blocksOf(events: ReturnType<typeof stream>): JsonObject[] {
   const blocks: (JsonObject & { said: string })[] = [];
   for (const event of events) {
@@ -66,7 +66,7 @@ test.each<[string, JsonObject[], JsonObject[], JsonObject]>([
   expect([types[0], ...types.slice(-2)]).toEqual(['message_start', 'message_delta', 'message_stop']);
   expect(events.at(-2)).toMatchObject({ delta: end, usage: { input_tokens: 7, output_tokens: 3 } });
   expect(events[0]).toMatchObject({ message: { id: 'msg_00000000111122223333444444444444', content: [], usage: { input_tokens: 7, output_tokens: 0 } } });
-  // One block at a time.
+  // Only one block is open at a time.
   expect(types.filter((type) => type.startsWith('content')).join(' ').replaceAll(' content_block_delta', '')).toBe(blocks.map(() => 'content_block_start content_block_stop').join(' '));
 });
 

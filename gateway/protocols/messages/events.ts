@@ -11,18 +11,18 @@ import { stopReasonOf } from './stop-reason.ts';
 
 type Kind = 'thinking' | 'text' | 'tool_use';
 
-/** A chat reply's chunks as Anthropic's events: one content block at a time, and what ends the message at the end. */
+/** Writes a chat reply's chunks as Anthropic's events: one content block at a time, and the end of the message last. */
 export class MessageEvents implements EventWriter {
   readonly #callId: string;
   #model: unknown = null;
   #started = false;
   #blocks = 0;
   #open: Kind | null = null;
-  /** Which of the reply's tool calls is open. */
+  /** The reply's tool call that is open. */
   #tool: number | null = null;
   #arguments = '';
   #callsTools = false;
-  /** Text that came while a tool call was open, which may go on. */
+  /** Text that came while a tool call was open, which may continue. */
   #waiting = '';
   #finish: unknown = null;
   #matched: unknown = null;
@@ -83,7 +83,7 @@ export class MessageEvents implements EventWriter {
 
   #call({ index, id, name, arguments: part }: ToolCall): void {
     if (this.#open !== 'tool_use' || this.#tool !== index) {
-      // The rest of a call that was closed has no place any more.
+      // The rest of a closed call has no place any more.
       if (name === null) return;
       this.#close();
       this.#begin('tool_use', { id, name, input: {} });

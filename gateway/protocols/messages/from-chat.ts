@@ -5,13 +5,13 @@ import { onlyChoice, saidIn } from '../said.ts';
 import { usageOf, type Usage } from '../usage.ts';
 import { stopReasonOf } from './stop-reason.ts';
 
-/** A chat reply as Anthropic's message. */
+/** Converts a chat reply to Anthropic's message. */
 export function messageOf(reply: JsonObject, callId: string): JsonObject {
   const choice = onlyChoice(reply);
   const { reasoning, text, tools } = saidIn(choice.message);
   const content: JsonObject[] = [];
   if (reasoning !== '') content.push({ type: 'thinking', thinking: reasoning, signature: signatureOf(callId) });
-  // Clients expect a block, also of a reply without a word.
+  // Clients expect a block even in an empty reply.
   if (text !== '' || (reasoning === '' && tools.length === 0)) content.push({ type: 'text', text });
   for (const { id, name, arguments: given } of tools) content.push({ type: 'tool_use', id, name, input: inputOf(given) });
   return {
@@ -22,7 +22,10 @@ export function messageOf(reply: JsonObject, callId: string): JsonObject {
   };
 }
 
-/** A model may write arguments that are not an object or not JSON. Other JSON is returned unchanged, text that is not JSON as a text, and missing arguments as an empty object. */
+/**
+ * Returns a tool call's input. A model may write arguments that are not an object or not JSON: other JSON is returned unchanged, other text
+ * as a text, and missing arguments as an empty object.
+ */
 function inputOf(given: string): unknown {
   if (given.trim() === '') return {};
   try {
@@ -35,10 +38,10 @@ function inputOf(given: string): unknown {
 
 export const messageHead = (callId: string, model: unknown): JsonObject => ({ id: asProtocolId('msg', callId), type: 'message', role: 'assistant', model });
 
-/** Clients send it back with the block: it only has to be there. */
+/** Clients send the signature back with its block. It only has to be there. */
 export const signatureOf = (callId: string): string => callId.replaceAll('-', '');
 
-/** Anthropic counts apart what came from a cache. */
+/** Returns the usage as Anthropic counts it, with cached tokens apart. */
 export function messageUsage({ prompt, completion, cached }: Usage): JsonObject {
   return {
     input_tokens: Math.max(0, prompt - (cached ?? 0)),

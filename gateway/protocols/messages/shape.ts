@@ -2,14 +2,14 @@ import { z } from 'zod';
 import { isObject, type JsonObject } from '../../json.ts';
 import { servedOr, unserved } from '../unserved.ts';
 
-/** `cache_control` and whatever else a block carries says nothing about the prompt. */
+/** `cache_control` and other fields of a block do not affect the prompt. */
 const text = z.looseObject({ type: z.literal('text'), text: z.string().nullish() });
 const source = z.discriminatedUnion('type', [
   z.looseObject({ type: z.literal('base64'), media_type: z.string(), data: z.string() }),
   z.looseObject({ type: z.literal('url'), url: z.string() }),
 ]);
 const image = z.looseObject({ type: z.literal('image'), source });
-/** Names a tool that a tool search found. The field has another name in older clients. */
+/** Names a tool that a tool search found. Older clients name the field differently. */
 const toolReference = z.looseObject({ type: z.literal('tool_reference'), tool_name: z.string().nullish(), name: z.string().nullish() });
 
 /** The gateway cannot fetch images that the provider stores. */
@@ -45,7 +45,7 @@ const block = servedOr(
 
 const message = z.looseObject({ role: z.enum(['user', 'assistant', 'system']), content: z.union([z.string(), z.array(block)]) });
 
-/** Tools that the provider runs, or trained its own models on, have a type and no schema. They cannot be shown to this model. */
+/** False for tools that the provider runs or trained its own models on. They have a type and no schema, so this model cannot be shown them. */
 const isOwnTool = ({ type, input_schema }: JsonObject): boolean => type === 'custom' || input_schema !== undefined;
 const anyTool = servedOr(isOwnTool, z.union([tool, unserved]));
 
@@ -64,15 +64,15 @@ const counted = z.looseObject({
   tool_choice: toolChoice.nullish(),
   thinking: z.looseObject({ type: z.string() }).nullish(),
   output_config: z.looseObject({ effort: z.string().nullish(), format }).nullish(),
-  /** The field in which clients put the format before `output_config` existed. */
+  /** Clients put the format into this field before `output_config` existed. */
   output_format: format,
   chat_template_kwargs: z.record(z.string(), z.unknown()).nullish(),
 });
 
-/** What Anthropic's `/v1/messages/count_tokens` takes. */
+/** The body of Anthropic's `/v1/messages/count_tokens`. */
 export const countRequest = counted;
 
-/** What Anthropic's `/v1/messages` takes. */
+/** The body of Anthropic's `/v1/messages`. */
 export const messagesRequest = counted.extend({
   max_tokens: z.int().min(1),
   stream: z.boolean().nullish(),

@@ -2,10 +2,10 @@ import { stringifyExact } from '../../../store/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
 import type { Block, Counted, Message, Shown } from './shape.ts';
 
-/** Claude Code opens its system prompt with this line. It differs in each request, and no conversation would go on from another. */
+/** Claude Code begins its system prompt with this line. It differs in each request, so no conversation would continue from another. */
 const BILLING = 'x-anthropic-billing-header';
 
-/** A conversation's messages in chat form: the system prompt first, tools' results as messages of their own. */
+/** Converts a conversation to chat messages: the system prompt first, and tools' results as messages of their own. */
 export function chatMessagesOf({ system, messages }: Pick<Counted, 'system' | 'messages'>): JsonObject[] {
   return [...systemMessages(system ?? ''), ...messages.flatMap(chatMessages)];
 }
@@ -22,7 +22,7 @@ function chatMessages({ role, content }: Message): JsonObject[] {
   return role === 'assistant' ? [assistantMessage(content)] : userMessages(content);
 }
 
-/** As a chat reply has it: one text, its reasoning, its tool calls. So it equals the reply that was recorded. */
+/** Builds the message as a chat reply has it, with one text, its reasoning and its tool calls, so that it equals the recorded reply. */
 function assistantMessage(blocks: readonly Block[]): JsonObject {
   const texts = blocks.flatMap((block) => (block.type === 'text' ? [block.text ?? ''] : []));
   const reasoning = blocks.flatMap((block) => (block.type === 'thinking' ? [block.thinking ?? ''] : [])).join('');
@@ -37,19 +37,22 @@ function assistantMessage(blocks: readonly Block[]): JsonObject {
   };
 }
 
-/** The agent's history holds a model's arguments that were not JSON as a text. */
+/** Arguments that were not JSON come back as a text. */
 const argumentsOf = (input: unknown): string => (typeof input === 'string' ? input : input === undefined ? '{}' : stringifyExact(input));
 
 function userMessages(blocks: readonly Block[]): JsonObject[] {
   const results = blocks.flatMap((block) => (block.type === 'tool_result' ? toolMessages(block) : []));
   const parts = blocks.flatMap((block) => (block.type === 'text' || block.type === 'image' ? chatParts(block) : []));
-  // A message of unserved blocks alone stays, because a conversation without the agent's last message is refused.
+  // A message that holds only unserved blocks stays, because a conversation without the agent's last message is refused.
   if (parts.length === 0) return results.length === 0 && blocks.some(({ type }) => type === 'unserved') ? [{ role: 'user', content: '' }] : results;
   const [only] = parts;
   return [...results, { role: 'user', content: parts.length === 1 && only?.type === 'text' ? only.text : parts }];
 }
 
-/** A tool's message holds only text. Images follow as a user's message, and tools that were found by name as a separate message, as in vLLM. */
+/**
+ * Converts a tool's result. A tool message holds only text, so images follow as a user's message, and found tools as a message of their
+ * own, as in vLLM.
+ */
 function toolMessages({ tool_use_id: tool_call_id, content }: Extract<Block, { type: 'tool_result' }>): JsonObject[] {
   const shown = typeof content === 'string' ? [{ type: 'text' as const, text: content }] : (content ?? []);
   const text = shown.flatMap((part) => (part.type === 'text' ? [part.text ?? ''] : [])).join('\n');

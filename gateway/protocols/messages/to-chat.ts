@@ -5,7 +5,7 @@ import type { Asked, Block, Counted } from './shape.ts';
 import { chatMessagesOf } from './to-chat-messages.ts';
 import { chatTool, chatToolChoice, toolsInForce } from './tools.ts';
 
-/** The chat request that asks for the same. A budget for thinking is left out: most engines refuse one, and it bends what is sampled. */
+/** Returns the equivalent chat request. A budget for thinking is left out, because most engines refuse one and it changes what is sampled. */
 export function chatBodyOf(asked: Asked): JsonObject {
   const { max_tokens, stream, stop_sequences, temperature, top_p, top_k, output_config, output_format } = asked;
   const format = output_config?.format ?? output_format;
@@ -21,7 +21,7 @@ export function chatBodyOf(asked: Asked): JsonObject {
   });
 }
 
-/** The fields that its prompt is made from. */
+/** Returns the fields that make the prompt. */
 export function promptFieldsOf(asked: Counted): JsonObject {
   const { model, tool_choice, chat_template_kwargs, output_config, thinking } = asked;
   const tools = toolsInForce(asked);
@@ -34,7 +34,7 @@ export function promptFieldsOf(asked: Counted): JsonObject {
   });
 }
 
-/** The parts of the request that the model is not shown. */
+/** Returns the parts of the request that the model is not shown. */
 export function leftOut({ system, messages, tools }: Counted): LeftOut[] {
   const blocks = (content: string | readonly Block[] | null | undefined, at: string): LeftOut[] =>
     typeof content === 'string' ? [] : leftOutOf(content ?? [], at, (block, here) => (block.type === 'tool_result' && Array.isArray(block.content) ? leftOutOf(block.content, `${here}.content`) : []));

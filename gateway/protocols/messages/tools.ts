@@ -29,7 +29,7 @@ export function chatTool({ name, description, input_schema: schema, strict, defe
 
 const KINDS = { auto: 'auto', any: 'required', none: 'none' };
 
-/** When the chosen tool is not shown to the model, the model chooses freely. */
+/** Converts the choice. If the chosen tool is not shown to the model, the model chooses freely. */
 export function chatToolChoice(choice: NonNullable<Counted['tool_choice']>, tools: readonly Tool[]): JsonObject {
   const isKnown = choice.type !== 'tool' || tools.some(({ name }) => name === choice.name);
   return {

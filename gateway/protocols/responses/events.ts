@@ -10,7 +10,7 @@ import { inputOf, type NamedTool } from './tools.ts';
 
 type Open = { type: ItemType; id: string; text: string; logprobs: JsonObject[]; call: ToolCall | null; tool: NamedTool | null };
 
-/** A chat reply's chunks as OpenAI's events of a response: one output item at a time, each numbered. */
+/** Writes a chat reply's chunks as OpenAI's numbered events of a response: one output item at a time. */
 export class ResponseEvents implements EventWriter {
   readonly #callId: string;
   readonly #asked: JsonObject;
@@ -18,7 +18,7 @@ export class ResponseEvents implements EventWriter {
   readonly #output: JsonObject[] = [];
   #head: { created: unknown; model: unknown } | null = null;
   #open: Open | null = null;
-  /** Text that came while a tool call was open, which may go on. */
+  /** Text that came while a tool call was open, which may continue. */
   #waiting = '';
   #finish: unknown = null;
   #usage: unknown = null;
@@ -97,7 +97,7 @@ export class ResponseEvents implements EventWriter {
   #call(call: ToolCall): void {
     let open = this.#open;
     if (!open?.call || open.call.index !== call.index) {
-      // The rest of a call that was closed has no place any more.
+      // The rest of a closed call has no place any more.
       if (call.name === null) return;
       this.#close();
       const tool = this.#tools.find(({ name }) => name === call.name) ?? null;
@@ -155,7 +155,7 @@ export class ResponseEvents implements EventWriter {
     const item = callItem({ id, call, tool, given, status: 'completed' });
     if (tool?.kind === 'custom') {
       const input = inputOf(given);
-      // Out of half an object no text can be taken: it comes in one piece.
+      // No text can be read from half an object, so it is sent in one piece.
       if (input !== '') this.#item('response.custom_tool_call_input.delta', { delta: input });
       this.#item('response.custom_tool_call_input.done', { input });
     } else this.#item('response.function_call_arguments.done', { name: item.name, arguments: given });

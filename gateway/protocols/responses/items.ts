@@ -7,8 +7,8 @@ const PREFIXES = { message: 'msg', reasoning: 'rs', function_call: 'fc', custom_
 export type ItemType = keyof typeof PREFIXES;
 
 /**
- * Builds an item's id from its call's id and its position among the items of its kind. The id is the same in a replayed reply, and in a
- * stream, where items of other kinds may stand between. A later request can therefore name the item by it.
+ * Builds an item's id from its call's id and its position among the items of its kind. A replayed reply has the same id, and so has a
+ * stream, where items of other kinds may stand between. So a later request can name the item by it.
  */
 export const itemId = (type: ItemType, callId: string, place: number): string => `${asProtocolId(PREFIXES[type], callId)}_${place}`;
 
@@ -18,7 +18,7 @@ const ITEM_ID = new RegExp(`^(${Object.values(PREFIXES).join('|')})_([0-9a-f]{32
 export type ItemPlace = { callId: string; kind: 'message' | 'reasoning' | 'call'; place: number };
 const KINDS: Record<string, ItemPlace['kind']> = { msg: 'message', rs: 'reasoning', fc: 'call', ctc: 'call' };
 
-/** Returns the call whose item has this id, and the item's place; null when the id cannot be one of ours. */
+/** Returns the call and place of the item with this id, or null when the id cannot be one of ours. */
 export function placeOfItem(id: string): ItemPlace | null {
   const [, prefix = '', call, place] = ITEM_ID.exec(id) ?? [];
   const kind = KINDS[prefix];
@@ -38,14 +38,14 @@ export const reasoningItem = (id: string, text: string | null, status: string): 
   status,
 });
 
-/** A tool call as its agent knows it: `tool` is null for a name that it did not bring. */
+/** Builds a tool call as its agent knows it. `tool` is null for a name that the agent did not declare. */
 export function callItem({ id, call, tool, given, status }: { id: string; call: ToolCall; tool: NamedTool | null; given: string; status: string }): JsonObject {
   if (tool?.kind === 'custom') return { type: 'custom_tool_call', id, call_id: call.id, name: call.name, input: inputOf(given) };
   const namespace = tool?.namespace ?? null;
   return { type: 'function_call', id, call_id: call.id, name: tool?.shown.name ?? call.name, ...(namespace === null ? {} : { namespace }), arguments: given, status };
 }
 
-/** A whole chat choice as a response's output. */
+/** Converts a whole chat choice to a response's output. */
 export function outputOf(choice: JsonObject, tools: readonly NamedTool[], callId: string): JsonObject[] {
   const { reasoning, text, tools: calls } = saidIn(choice.message);
   const items: JsonObject[] = [];
@@ -59,7 +59,7 @@ export function outputOf(choice: JsonObject, tools: readonly NamedTool[], callId
   return items;
 }
 
-/** Of each token; absent unless the agent asks for them. */
+/** Returns the log-probability of each token, or undefined unless the agent asks for them. */
 export function logprobsOf({ logprobs }: JsonObject): JsonObject[] | undefined {
   if (!isObject(logprobs) || !Array.isArray(logprobs.content)) return undefined;
   return logprobs.content.filter(isObject).map(({ token, logprob, bytes, top_logprobs }) => ({ token, logprob, bytes, top_logprobs }));

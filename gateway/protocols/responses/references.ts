@@ -7,7 +7,7 @@ import { outputOf, placeOfItem } from './items.ts';
 import { servedItem, type Asked, type Item } from './shape.ts';
 import type { NamedTool } from './tools.ts';
 
-/** An item of a recorded reply. `item`: null for an id that adds nothing to the item of another id. */
+/** An item of a recorded reply. `item` is null for an id that adds nothing to another id's item. */
 type Recorded = { item: Item | null; bytes: number };
 
 /** Returns the input with the recorded items in place of references to their ids. One query reads them all. */
@@ -27,7 +27,7 @@ export async function withReferences(input: Asked['input'], tools: readonly Name
   });
 }
 
-/** Finds the item by its call and place. The tools of this request decide the kind of a tool call's item, and they may differ from those of the recorded call. */
+/** Finds the item by its call and place. This request's tools decide the kind of a tool call's item; they may differ from the recorded call's. */
 function recordedItem(id: string, replies: ReadonlyMap<string, JsonObject>, tools: readonly NamedTool[]): Recorded | null {
   const named = placeOfItem(id);
   const reply = named && replies.get(named.callId);
@@ -35,7 +35,7 @@ function recordedItem(id: string, replies: ReadonlyMap<string, JsonObject>, tool
   const ofKind = outputOf(onlyChoice(reply), tools, named.callId).filter(({ id: each }) => placeOfItem(String(each))?.kind === named.kind);
   const found = ofKind[named.place];
   if (found) return { item: servedItem.parse(found), bytes: stringifyExact(found).length };
-  // A streamed reply may have several texts; the record joins them into one, with the id of the first. The other ids add nothing.
+  // A streamed reply may have several texts, which the record joins under the id of the first. The other ids add nothing.
   return named.kind !== 'call' && ofKind.length > 0 ? { item: null, bytes: 0 } : null;
 }
 

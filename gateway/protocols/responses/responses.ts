@@ -14,7 +14,7 @@ import { responsesRequest, type Asked } from './shape.ts';
 import { chatBodyOf, leftOut, wantsLogprobs } from './to-chat.ts';
 import { namedTools, type NamedTool } from './tools.ts';
 
-/** OpenAI's Responses. What a response goes on from is read from the record, by the id that its reply carried. */
+/** OpenAI's Responses. The response that a request continues is read from the record by its id. */
 export const responses: Protocol = {
   name: 'responses',
   path: '/v1/responses',
@@ -46,7 +46,7 @@ export const responses: Protocol = {
   errorBody,
 };
 
-/** Its first message came from `instructions`, which hold for one response and not for those that go on from it. */
+/** Marks that the first message came from `instructions`, which apply to one response and not to those that continue it. */
 const INSTRUCTED = { instructions_first: true };
 
 async function complete(request: ModelRequest, asked: Asked, recorded: RecordedCalls): Promise<ModelRequest> {

@@ -24,7 +24,7 @@ export const servedItem = z.discriminatedUnion('type', [
 ]);
 const SERVED_ITEMS = ['message', 'function_call', 'custom_tool_call', 'function_call_output', 'custom_tool_call_output', 'reasoning', 'item_reference'];
 const anyItem = servedOr(({ type }) => SERVED_ITEMS.includes(String(type)), servedItem);
-/** A message and a reference may both omit their type. */
+/** A message and a reference may omit their type. */
 const inputItem = z.preprocess((value) => (isObject(value) && (value.type ?? null) === null ? { ...value, type: 'role' in value ? 'message' : 'item_reference' } : value), anyItem);
 
 const functionTool = z.looseObject({
@@ -41,7 +41,7 @@ const customTool = z.looseObject({
   format: z.looseObject({ type: z.string(), syntax: z.string().nullish(), definition: z.string().nullish() }).nullish(),
 });
 const namespace = z.looseObject({ type: z.literal('namespace'), name: z.string(), tools: z.array(z.looseObject({ type: z.string() })) });
-/** What a provider runs itself (a web search, an interpreter) nobody runs here: such a tool is not shown to the model. */
+/** Tools that the provider runs itself (a web search, an interpreter) do not exist here, so the model is not shown them. */
 const tool = servedOr(({ type }) => type === 'function' || type === 'custom' || type === 'namespace', z.discriminatedUnion('type', [functionTool, customTool, namespace, unserved]));
 
 const toolChoice = z.union([
@@ -58,7 +58,7 @@ const format = z.discriminatedUnion('type', [
 
 const absent = (why: string) => z.literal(false, why).nullish();
 
-/** What OpenAI's `/v1/responses` takes. */
+/** The body of OpenAI's `/v1/responses`. */
 export const responsesRequest = z.looseObject({
   model: z.string().nullish(),
   input: z.union([z.string(), z.array(inputItem)]),

@@ -4,7 +4,7 @@ import { asArguments, flatName } from './tools.ts';
 
 type Assistant = { role: 'assistant'; content: string | null; reasoning?: string; tool_calls?: JsonObject[] };
 
-/** A conversation's items in chat form. What one reply said comes as several items, and is one message again. */
+/** Converts a conversation's items to chat messages. One reply comes as several items and becomes one message again. */
 export function chatMessagesOf(input: Asked['input']): JsonObject[] {
   if (typeof input === 'string') return [{ role: 'user', content: input }];
   const messages: JsonObject[] = [];
@@ -21,7 +21,7 @@ export function chatMessagesOf(input: Asked['input']): JsonObject[] {
   return messages;
 }
 
-/** Whether the item belongs to the same reply as what came before it: none has two texts, nor thinks again after it has spoken. */
+/** True when the item belongs to the same reply as the one before: a reply has one text and no reasoning after it. */
 function goesOn(open: Assistant, said: Assistant): boolean {
   if (said.reasoning !== undefined) return open.reasoning === undefined && open.content === null && !open.tool_calls;
   return said.content === null || open.content === null;

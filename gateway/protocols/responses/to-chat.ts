@@ -5,7 +5,7 @@ import type { Asked, Item } from './shape.ts';
 import { chatMessagesOf } from './to-chat-messages.ts';
 import { chatTool, namedTools } from './tools.ts';
 
-/** vLLM's own sampling fields, which both its routes take. */
+/** vLLM's own sampling fields, which both of its routes accept. */
 const PASSED = [
   'model', 'temperature', 'top_p', 'top_k', 'min_p', 'seed', 'stop', 'stop_token_ids', 'presence_penalty', 'frequency_penalty', 'repetition_penalty',
   'logit_bias', 'ignore_eos', 'skip_special_tokens', 'include_stop_str_in_output', 'chat_template_kwargs', 'user',
@@ -13,7 +13,7 @@ const PASSED = [
 
 export const wantsLogprobs = ({ include }: Asked): boolean => include?.includes('message.output_text.logprobs') === true;
 
-/** The parts of the request that the model is not shown. */
+/** Returns the parts of the request that the model is not shown. */
 export function leftOut({ input, tools }: Asked): LeftOut[] {
   const parts = (item: Item, at: string): LeftOut[] => {
     if (item.type === 'message') return typeof item.content === 'string' ? [] : leftOutOf(item.content, `${at}.content`);
@@ -22,7 +22,7 @@ export function leftOut({ input, tools }: Asked): LeftOut[] {
   return [...(typeof input === 'string' ? [] : leftOutOf(input, 'input', parts)), ...leftOutOf(tools ?? [], 'tools')];
 }
 
-/** The chat request that asks for the same. */
+/** Returns the equivalent chat request. */
 export function chatBodyOf(asked: Asked): JsonObject {
   const { instructions, input, tools, max_output_tokens, reasoning, stream, text, top_logprobs } = asked;
   const shown = namedTools(tools ?? []);
@@ -40,7 +40,7 @@ export function chatBodyOf(asked: Asked): JsonObject {
 
 function chatToolChoice({ tool_choice: choice, tools }: Asked): unknown {
   if (!choice || typeof choice === 'string') return choice;
-  // Which of its tools a model may call cannot be said here: it may call all that it is shown.
+  // A chat request cannot restrict which of its tools a model may call, so the model may call all of them.
   if (choice.type === 'allowed_tools') return choice.mode;
   if (choice.type === 'unserved') return 'auto';
   const inNamespace = namedTools(tools ?? []).find((tool) => tool.shown.name === choice.name);

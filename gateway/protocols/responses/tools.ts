@@ -1,10 +1,10 @@
 import { parseObject, type JsonObject } from '../../json.ts';
 import { functionTool, type CustomTool, type FunctionTool, type Tool } from './shape.ts';
 
-/** A tool under the name that the model knows it by, and what its calls are to agents. */
+/** A tool under the name that the model sees, and the kind of calls that agents get. */
 export type NamedTool = { name: string; kind: 'function'; namespace: string | null; shown: FunctionTool } | { name: string; kind: 'custom'; shown: CustomTool };
 
-/** The functions that the model is shown: those of a namespace by both their names, tools of free text as functions of one text. */
+/** Returns the functions that the model is shown: those of a namespace under both names, and tools of free text as functions of one text. */
 export function namedTools(tools: readonly Tool[]): NamedTool[] {
   return tools.flatMap((tool): NamedTool[] => {
     if (tool.type === 'function') return [{ name: tool.name, kind: 'function', namespace: null, shown: tool }];
@@ -38,7 +38,7 @@ const ONE_TEXT = {
   additionalProperties: false,
 };
 
-/** The engine does not hold the model to a tool's grammar: it can only be told. */
+/** Describes a tool's grammar in words, because the engine does not enforce it. */
 function customDescription({ description, format }: CustomTool): string | null {
   const grammar = format?.definition ? `The input must match this ${format.syntax ?? ''} grammar:\n${format.definition}` : null;
   return [description, grammar].filter(Boolean).join('\n\n') || null;
@@ -46,7 +46,7 @@ function customDescription({ description, format }: CustomTool): string | null {
 
 export const asArguments = (input: string): string => JSON.stringify({ input });
 
-/** A free text out of the arguments in which the model wrote it; the arguments themselves where it wrote otherwise. */
+/** Returns the free text in a tool call's arguments, or the arguments themselves if the model wrote them in another form. */
 export function inputOf(given: string): string {
   const input = parseObject(given)?.input;
   return typeof input === 'string' ? input : given;
