@@ -1,11 +1,13 @@
 /**
  * Attacks by request bodies (findings A4 and A9): one trial sends bodies that are expensive to parse, hash or store, while eight other trials
- * make 200 small calls a second. The table shows the others' calls just before and during each attack, the gateway's memory, and what was stored.
+ * make 200 small calls a second. The table shows the others' calls just before each attack, while the same attack goes to another gateway on this
+ * machine, and while it goes to their own; the gateway's memory; and what was stored. The attack on the other gateway is the control: it costs the
+ * machine's processors, the engine and PostgreSQL the same, but the others' event loop nothing.
  * "longest turn" is the longest turn of the gateway's event loop, in processor time, so other work of the machine does not count.
  * The first line shows what the machine alone costs: the same figures while two processes only compute, at the priorities of the attacker and of
  * the gateway's thread for large requests. Where that alone doubles the others' p99, this machine has too few processors to show more.
- * The gateway withstood an attack if the others' p99 stayed below twice that of the quiet time, the gateway lived, each answer was one that
- * the table expects, and the trial stored no more than its bound. Each attack has a gateway process and a database of its own.
+ * The gateway withstood an attack if the others' p99 stayed below twice that of the quiet time or of the control, the gateway lived, each answer was
+ * one that the table expects, and the trial stored no more than its bound. Each attack has two gateway processes with databases of their own.
  *
  *   node bench/attacks/bodies.ts --seconds 10
  *
@@ -72,6 +74,8 @@ const CALLERS = 8;
 /** The time between the starts of one caller's calls. Callers without pauses would keep all processors of a small machine busy, and the figures would show how it shares them. */
 const PACE_MS = 40;
 const MOST_MEMORY_MIB = 3072;
+/** What the control's attack has begun in the engine and in PostgreSQL ends within this time. */
+const SETTLE_MS = 2_000;
 /** The priorities of the attacker's thread and of the gateway's for large requests, as `nice` counts them. */
 const PRIORITIES = [15, 10];
 const { seconds, repository, only, flags } = optionsOf(import.meta.url, { seconds: 10, repository: REPOSITORY, only: '', flags: '' });
@@ -93,44 +97,64 @@ const nodeArgs = ['--import', new URL(`./longest-turns.mjs?file=${encodeURICompo
 if (!only) console.log(await whileOthersCompute());
 const attacks: Attack[] = [];
 const rows: string[][] = [];
+const ratios: { toQuiet: number; toControl: number }[] = [];
 for (const each of CASES.filter(({ body }) => body.includes(only))) {
   signal.throwIfAborted();
   await using gateway = await startGateway({ postgres, engine: engine.url, repository, nodeArgs, signal });
-  const { held, note, row } = await attack(gateway, each);
+  await using control = await startGateway({ postgres, engine: engine.url, repository, signal });
+  const { held, note, row, times } = await attack(gateway, control, each);
+  ratios.push(times);
   const name = `${each.body}${each.streams ? `, ${each.streams} at once` : ''}`;
   attacks.push({ id: each.id, severity: each.severity, attack: name, tried: 1, held: held ? 1 : 0, note });
   rows.push([each.id, name, ...row]);
   console.error(`${held ? 'held' : 'FAILED'}: ${name}; ${note}; ${row.join(', ')}`);
 }
 if (repository !== REPOSITORY) console.log(`the gateway of commit ${execFileSync('git', ['-C', repository, 'rev-parse', '--short', 'HEAD'], { encoding: 'utf8' }).trim()}\n`);
-console.log(table(['', 'body', 'answers', 'quiet p99 ms', 'attacked p99 ms', 'max ms', 'longest turn ms', "others' calls", 'memory MiB', 'stored KiB'], rows));
+console.log(table(['', 'body', 'answers', 'quiet p99 ms', 'control', 'attacked', 'max ms', 'longest turn ms', "others' calls", 'memory MiB', 'stored KiB'], rows));
+const below = (which: 'toQuiet' | 'toControl') => `${ratios.filter((each) => each[which] < 2).length} of ${ratios.length}`;
+console.log(`\nthe others' p99 stayed below twice that of the quiet time in ${below('toQuiet')}, below twice that of the control in ${below('toControl')}\n`);
 process.exitCode = reportAttacks(attacks);
 
-async function attack(gateway: BenchGateway, { body, streams = 1, most = Infinity, expected, budgets, mostStoredMiB }: Case): Promise<{ held: boolean; note: string; row: string[] }> {
+type Outcome = { held: boolean; note: string; row: string[]; times: { toQuiet: number; toControl: number } };
+
+async function attack(gateway: BenchGateway, control: BenchGateway, attackCase: Case): Promise<Outcome> {
+  const { expected, mostStoredMiB } = attackCase;
+  await warmedUp(control);
   const others = await warmedUp(gateway);
-  const attacker = await open(gateway.url, 'attacker', budgets);
   const quiet = await measure(others, seconds * 1000);
+  const beside = await measureDuring(others, await open(control.url, 'attacker', attackCase.budgets), attackCase);
+  await measure(others, SETTLE_MS);
   resetPeaks(treeOf(gateway.pid));
-  const sending: Sent = { url: attacker.url, key: attacker.key, kind: body, streams, seconds, most };
-  const worker = new Worker(new URL('./bodies-attacker.ts', import.meta.url), { workerData: sending });
-  const ended = once(worker, 'message') as Promise<[AttackResult]>;
-  const attacked = await measure(others, seconds * 1000);
-  const memory = peakMiB(treeOf(gateway.pid));
-  const isAlive = await fetch(`${gateway.url}/health`, { signal: AbortSignal.timeout(5_000) }).then((reply) => reply.ok, () => false);
-  const [{ statuses, broken, lastAnswer }] = await Promise.race([ended, lateResult()]);
-  await worker.terminate();
+  const attacker = await open(gateway.url, 'attacker', attackCase.budgets);
+  const { times: attacked, isAlive, memory, sent: { statuses, broken, lastAnswer } } = await measureDuring(others, attacker, attackCase, gateway);
+  const times = { toQuiet: attacked.p99 / quiet.p99, toControl: attacked.p99 / beside.times.p99 };
   const stored = isAlive ? (await gateway.storedOf(attacker.id)) / 1024 : Number.NaN;
   const faults = [
     ...(isAlive ? [] : ['the gateway is gone']),
     ...(attacked.failed > 0 ? [`${attacked.failed} calls of others failed`] : []),
-    ...(attacked.p99 < 2 * quiet.p99 ? [] : [`others' p99 is ${(attacked.p99 / quiet.p99).toFixed(1)} times the quiet one`]),
+    ...(Math.min(times.toQuiet, times.toControl) < 2 ? [] : [`others' p99 is ${times.toQuiet.toFixed(1)} times the quiet one, ${times.toControl.toFixed(1)} times the control's`]),
     ...(memory < MOST_MEMORY_MIB ? [] : [`it took ${Math.round(memory)} MiB`]),
     ...(mostStoredMiB === undefined || stored <= mostStoredMiB * 1024 ? [] : [`${Math.round(stored)} KiB are stored`]),
     ...(Object.keys(statuses).every((status) => expected.includes(Number(status))) && Object.keys(statuses).length > 0 ? [] : [`answers: ${JSON.stringify(statuses)} ${lastAnswer}`]),
   ];
   const answers = [...Object.entries(statuses).map(([status, count]) => `${count} × ${status}`), ...(broken ? [`${broken} broken`] : [])].join(', ');
-  const row = [answers, quiet.p99.toFixed(1), attacked.p99.toFixed(1), attacked.max.toFixed(0), `${quiet.turn.toFixed(1)} → ${attacked.turn.toFixed(1)}`, `${quiet.count} → ${attacked.count}`, memory.toFixed(0), stored.toFixed(0)];
-  return { held: faults.length === 0, note: faults.join('; '), row };
+  const row = [answers, quiet.p99.toFixed(1), beside.times.p99.toFixed(1), attacked.p99.toFixed(1), attacked.max.toFixed(0), `${quiet.turn.toFixed(1)} → ${attacked.turn.toFixed(1)}`, `${quiet.count} → ${attacked.count}`, memory.toFixed(0), stored.toFixed(0)];
+  return { held: faults.length === 0, note: faults.join('; '), row, times };
+}
+
+type During = { times: Times; sent: AttackResult; isAlive: boolean; memory: number };
+
+/** Measures the others' calls while the attacker sends. `gateway`: the one that is attacked, where its life and memory are of interest. */
+async function measureDuring(others: readonly OpenTrial[], { url, key }: OpenTrial, { body, streams = 1, most = Infinity }: Case, gateway?: BenchGateway): Promise<During> {
+  const sending: Sent = { url, key, kind: body, streams, seconds, most };
+  const worker = new Worker(new URL('./bodies-attacker.ts', import.meta.url), { workerData: sending });
+  const ended = once(worker, 'message') as Promise<[AttackResult]>;
+  const times = await measure(others, seconds * 1000);
+  const memory = gateway ? peakMiB(treeOf(gateway.pid)) : 0;
+  const isAlive = gateway !== undefined && (await fetch(`${gateway.url}/health`, { signal: AbortSignal.timeout(5_000) }).then((reply) => reply.ok, () => false));
+  const [sent] = await Promise.race([ended, lateResult()]);
+  await worker.terminate();
+  return { times, sent, isAlive, memory };
 }
 
 /** Opens the others' trials. No measurement may include one-time costs, such as caches, V8's optimisation or the start of the thread for large requests. */
