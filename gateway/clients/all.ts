@@ -16,7 +16,7 @@ const LS_ONCE = [calling({ name: 'ls', arguments: { path: '.' } })];
 const ONE_TEXT = ['I saw it.'];
 const CODE = (code: string): string => `Thought: I use Python.\n<code>\n${code}\n</code>`;
 
-/** The variables that a run sets in every sandbox. Most clients need nothing else. */
+/** Returns the variables that a run sets in every sandbox. Most clients need nothing else. */
 export const sandboxVariables = ({ trialUrl, key }: Pick<Place, 'trialUrl' | 'key'>): Record<string, string> => ({
   OPENAI_BASE_URL: `${trialUrl}/v1`,
   OPENAI_API_KEY: key,
@@ -29,7 +29,7 @@ type StartOf = Client['start'];
 
 const pythonScript = (script: string): StartOf => (place, modes) => ({ ...inPython(place.folder, join(place.scripts, script), [...modes]), env: sandboxVariables(place) });
 const nodeScript = (script: string): StartOf => (place, modes) => ({ file: process.execPath, args: [join(place.scripts, script), ...modes], env: sandboxVariables(place) });
-/** A script whose packages are not this repository's. It runs from the client's own folder, as in a project. */
+/** Starts a script with packages of its own. It runs from the client's folder, as in a project. */
 const projectScript = (script: string): StartOf => (place, modes) => ({
   file: process.execPath,
   args: [join(place.work, script), ...modes],
@@ -38,7 +38,7 @@ const projectScript = (script: string): StartOf => (place, modes) => ({
   packages: join(place.folder, 'node_modules'),
 });
 
-/** A program of a virtual environment by its interpreter: its first line names the folder in which it was installed. */
+/** Starts a program of a virtual environment by its interpreter, because its first line names the folder in which it was installed. */
 const inPython = (folder: string, program: string, args: string[] = []) => ({ file: join(folder, 'bin/python'), args: [program, ...args] });
 
 const SDKS: Install = { python: 'sdks' };
@@ -63,7 +63,7 @@ const ANTHROPIC_MODES: readonly Mode[] = [
   { name: 'tool_choice any', says: LS_ONCE, constrained: 1 },
   { name: RETRY, says: ONE_TEXT },
 ];
-/** A program that the tests start once for each mode. */
+/** The modes of a program that the tests start once for each mode. */
 const TASKS: readonly Mode[] = [{ name: 'task' }, { name: RETRY }];
 
 export const CLIENTS: readonly Client[] = [
@@ -219,7 +219,7 @@ export const CLIENTS: readonly Client[] = [
       env: {
         ...sandboxVariables(place),
         MSWEA_CONFIGURED: 'true', MSWEA_COST_TRACKING: 'ignore_errors', MSWEA_SILENT_STARTUP: '1',
-        // A model that never calls its tool would be asked for ever.
+        // Bounds the requests to a model that never calls its tool.
         MSWEA_GLOBAL_CALL_LIMIT: '4',
         LITELLM_LOCAL_MODEL_COST_MAP: 'True',
       },
@@ -253,12 +253,12 @@ export const CLIENTS: readonly Client[] = [
     modes: TASKS,
     says: TWICE('Bash', (turn) => ({ command: `echo ${turn}`, description: 'says it' })),
     start: (place, [mode = '']) => ({
-      // `.bin/claude` is the same program, but a script at install puts it there.
+      // `.bin/claude` is the same program, but an install script puts it there.
       file: join(place.folder, 'node_modules/@anthropic-ai/claude-code-linux-x64/claude'),
       args: ['--print', '--model', 'policy', '--dangerously-skip-permissions', asking(mode)],
       env: {
         ...sandboxVariables(place), ANTHROPIC_SMALL_FAST_MODEL: 'policy', CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-        // It refuses to skip its questions as root, unless it is told that it runs in a sandbox.
+        // As root it refuses to skip its questions unless it is told that it runs in a sandbox.
         IS_SANDBOX: '1', DISABLE_AUTOUPDATER: '1',
       },
     }),
@@ -297,7 +297,7 @@ export const CLIENTS: readonly Client[] = [
     modes: TASKS,
     says: TWICE('bash', (turn) => ({ command: `echo ${turn}`, description: 'says it' })),
     start: (place, [mode = '']) => ({
-      // `opencode-ai` has the same program, but a script at install puts it there.
+      // `opencode-ai` has the same program, but an install script puts it there.
       file: join(place.folder, 'node_modules/opencode-linux-x64/bin/opencode'),
       args: ['run', '--model', 'trial/policy', asking(mode)],
       env: { ...sandboxVariables(place), OPENCODE_DISABLE_AUTOUPDATE: 'true', OPENCODE_DISABLE_MODELS_FETCH: 'true' },

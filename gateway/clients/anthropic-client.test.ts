@@ -47,7 +47,7 @@ test('Anthropic’s client retries when an engine fails for a moment', async () 
 
 const ASKED = { model: 'policy', max_tokens: 9, messages: [{ role: 'user' as const, content: 'x' }] };
 
-/** Its requests' statuses are told. */
+/** Returns a client that adds the status of each of its replies to `statuses`. */
 function clientOf({ id, key }: { id: string; key: string }, statuses: number[]): Anthropic {
   const counting = async (...args: Parameters<typeof fetch>) => {
     const reply = await fetch(...args);

@@ -17,7 +17,7 @@ let gateways: NodeGateway[] = [];
 /** Each client's session with the toy engine, kept so that all tests send the same requests. */
 const sessions = new Map<string, Promise<Played>>();
 
-/** In vLLM's place stands a gateway that asks for no key: the toy engine itself speaks chat alone. */
+/** A gateway that asks for no key stands in for vLLM, because the toy engine itself serves only chat. */
 beforeEach(async () => {
   postgres = await TestPostgres.create();
   engine = await Object.assign(new TokenEngine(), { answer: ({ messages }) => ({ text: `nonsense ${messages.length}`, ends: false }) } satisfies Partial<TokenEngine>).start();

@@ -13,17 +13,17 @@ import { isModelCall, type Played } from './toy-session.ts';
 type Sampling = { temperature: number; max_tokens: number };
 type Answer = { status: number; text: string };
 export type Compared = { what: string; through: Heard; direct: Heard };
-/** `ran`: the client itself. `recorded`: what the gateway before vLLM has of it. */
+/** `ran` is the client's result, `recorded` what the gateway before vLLM has of it. */
 export type Beside = { ran: Ran; recorded: Recorded; compared: Compared[] };
 type Where = { folder: string; gateway: { url: string; adminKey: string }; vllm: string; limitMs: number; signal: AbortSignal };
 
-/** A small model's replies to such prompts are nonsense: a few tokens of it are enough, and take the same time. */
+/** A small model's replies to such prompts are nonsense, so a few tokens are enough. */
 const GREEDY: Sampling = { temperature: 0, max_tokens: 8 };
 
-/** Agents' prompts are long; and what a token's probabilities are depends on which requests are computed together, so that none are. */
+/** Agents' prompts are long. A token's probabilities depend on which requests are computed together, so requests run one at a time. */
 export const ONE_AT_A_TIME = ['--max-model-len', '65536', '--max-num-seqs', '1'];
 
-/** Runs a client through a gateway without token-in before a real vLLM, then asks that itself for the same. */
+/** Runs a client through a gateway without token-in before a real vLLM, then sends the same requests to vLLM itself. */
 export async function clientBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<Beside> {
   const tap = await new Tap(gateway.url).start();
   try {
@@ -50,13 +50,13 @@ export async function sessionBesideVllm(client: Client, played: Played, { gatewa
 /** Leaves out the modes with a schema or a forced tool, which a small model does not follow, and the retry mode, which sends a request twice. */
 const plainModes = ({ modes }: Client): string[] => modes.flatMap(({ name, constrained }) => (constrained || name === RETRY ? [] : [name]));
 
-/** vLLM itself is asked for what the trial's sampling makes of each request. */
+/** Sends vLLM itself each request as the trial's sampling changes it. */
 const askVllm = (asked: readonly Exchange[], vllm: string, signal: AbortSignal): Promise<Answer[]> =>
   askAgain(asked, (protocol, body) =>
     fetch(`${vllm}${protocol.path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(forced(body, protocol, GREEDY)), signal }),
   );
 
-/** Asks for all of them again, in their order. The response that a request names is the one that was answered here. */
+/** Sends all of them again, in their order. A request that names a response names the one that was answered here. */
 async function askAgain(asked: readonly Exchange[], ask: (protocol: Protocol, body: JsonObject) => Promise<Response>): Promise<Answer[]> {
   const ids = new Map<unknown, unknown>();
   const answers: Answer[] = [];
@@ -77,19 +77,19 @@ function compare(asked: readonly Exchange[], through: readonly Answer[], direct:
   return asked.map(({ path, body }, i) => ({ what: `${protocolOf(path)?.name}${body.stream === true ? ', stream' : ''}`, through: heard(through[i]), direct: heard(direct[i]) }));
 }
 
-/** A response repeats its request: through the gateway what the client asked, from vLLM what the trial forces. */
+/** Fields that a response repeats from its request: through the gateway as the client sent them, from vLLM as the trial forces them. */
 const FORCED = ['temperature', 'max_output_tokens'];
 
-/** What vLLM refuses the gateway refuses in its own words. */
+/** True when the answers differ. A refusal of vLLM is in the gateway's words, so only success is compared. */
 export const differs = ({ through, direct }: Compared): boolean => (direct.status === 200 ? !isDeepStrictEqual(through, direct) : through.status !== direct.status);
 
 export const isAnswered = ({ direct }: Compared): boolean => direct.status === 200;
 
-/** How many vLLM itself refused, by its status. */
+/** Counts the requests that vLLM itself refused, by status. */
 export const refusedIn = (compared: readonly Compared[]): Record<string, number> =>
   Object.fromEntries(Object.entries(Object.groupBy(compared.filter((each) => !isAnswered(each)), ({ direct }) => direct.status)).map(([status, those]) => [status, those?.length ?? 0]));
 
-/** What the gateway makes of a request for a trial of this sampling, in the request's own protocol. */
+/** Returns a request as the gateway changes it for a trial with this sampling, in the request's own protocol. */
 function forced(body: JsonObject, { name }: Protocol, { temperature, max_tokens }: Sampling): JsonObject {
   const limit = name === 'responses' ? 'max_output_tokens' : 'max_completion_tokens' in body ? 'max_completion_tokens' : 'max_tokens';
   const own = body[limit];
@@ -98,7 +98,7 @@ function forced(body: JsonObject, { name }: Protocol, { temperature, max_tokens 
 
 const responseId = (text: string): unknown => /"id": ?"(resp_[^"]+)"/.exec(text)?.[1];
 
-/** Where two answers first differ, for a person. */
+/** Describes where two answers first differ. */
 export function firstDifference({ through, direct }: Compared): string {
   if (through.status !== direct.status) return `${through.status} through the gateway, ${direct.status} from vLLM: ${JSON.stringify(direct.events).slice(0, 300)}`;
   const at = through.events.findIndex((event, i) => !isDeepStrictEqual(event, direct.events[i]));

@@ -1,17 +1,17 @@
 import type { ProtocolName } from '../../store/schema.ts';
 import type { JsonObject } from '../json.ts';
 
-/** Where a client speaks to, and the folders that are its own. */
+/** The address that a client speaks to, and its own folders. */
 export type Place = {
-  /** The gateway with the trial, without `/v1`. */
+  /** The gateway's URL with the trial, without `/v1`. */
   trialUrl: string;
   key: string;
   home: string;
-  /** Its working folder, within its home. */
+  /** The working folder, within its home. */
   work: string;
-  /** Where it is installed. */
+  /** The folder in which it is installed. */
   folder: string;
-  /** Where the scripts of this repository's tests lie. */
+  /** The folder of this repository's test scripts. */
   scripts: string;
 };
 
@@ -19,25 +19,25 @@ export type Start = {
   file: string;
   args: string[];
   env?: Record<string, string>;
-  /** What its home has to hold, by path. */
+  /** Files that its home must have, by path. */
   files?: Record<string, string>;
-  /** The `node_modules` in which its working folder finds packages, through a link. */
+  /** A `node_modules` that the working folder links to. */
   packages?: string;
 };
 
 /** One way to use a client. Its prompt contains the name in parentheses, which identifies its calls. */
 export type Mode = {
   name: string;
-  /** The replies at each turn of a model that follows instructions; the client's `says` when absent. */
+  /** The replies of a model that follows instructions, one a turn. If absent, the client's `says`. */
   says?: readonly string[];
-  /** The number of its calls that a grammar or a forced tool makes useless for training; zero when absent. */
+  /** How many of its calls a grammar or a forced tool makes untrainable. If absent, none. */
   constrained?: number;
 };
 
 /** The source of the client: a lock of `python/` or of `npm/`, one of this repository's own packages, or a program of the machine. */
 export type Install = { python: 'sdks' | 'litellm' | 'aider' } | { npm: 'js-sdks' | 'claude-code' | 'codex' | 'opencode' } | { own: string } | { program: string; why: string };
 
-/** A program of others that talks to a model. */
+/** A program by others that talks to a model. */
 export type Client = {
   name: string;
   /** The version. Absent when a package or the machine's own program reports it. */
@@ -57,9 +57,9 @@ export type Client = {
   bringsTools: boolean;
   /** True when each of its calls is a branch: it rewrites its history at each turn, or asks only once. */
   branches?: boolean;
-  /** Whether it ends by an error where the model's reply is a few tokens that call nothing. */
+  /** True when it ends with an error if the model's reply is a few tokens without a tool call. */
   givesUp?: boolean;
-  /** What a model that follows says at each turn of its conversation. */
+  /** The replies of a model that follows instructions, one for each turn of its conversation. */
   says: readonly string[];
 };
 
@@ -68,9 +68,9 @@ export const RETRY = 'retry';
 
 export const asking = (mode: string): string => `Look into the folder (${mode}), then say what you saw.`;
 
-/** Returns the mode that a request belongs to. */
+/** Returns the mode of a request. */
 export const modeIn = ({ modes }: Pick<Client, 'modes'>, request: string): Mode | null => modes.find(({ name }) => request.includes(`(${name})`)) ?? null;
 
-/** Returns whether a request is beside the client's conversation in this mode, such as one for a title. */
+/** True when a request is beside the client's conversation in this mode, such as one for a title. */
 export const isBeside = (client: Pick<Client, 'bringsTools'>, mode: Mode | null, { tools }: JsonObject): boolean =>
   client.bringsTools && !mode?.says && !(Array.isArray(tools) && tools.length > 0);

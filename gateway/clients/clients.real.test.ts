@@ -11,7 +11,7 @@ import { toySession, type Played } from './toy-session.ts';
 
 const ADMIN_KEY = 'the admin key';
 const SIDE_BY_SIDE = 3;
-/** Runs in a sandbox too: its agent file is in docs/agents.md and needs no other file. */
+/** This client also runs in a sandbox. Its agent file is in docs/agents.md and needs no other file. */
 const AS_AGENT = CLIENTS.filter(({ name }) => name === 'claude-code');
 const BESIDE_VLLM = CLIENTS.filter(({ besideVllm }) => besideVllm);
 

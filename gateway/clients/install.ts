@@ -7,13 +7,16 @@ import type { Install } from './client.ts';
 
 const LOG = join(INSTALLS.root, 'logs/clients.log');
 
-/** Installs all clients that use this installer, one after another. Leaves out a client that does not install. */
+/** Installs all clients of this installer, one after another. Skips a client that does not install. */
 export async function installClients(how: 'npm' | 'pip', signal: AbortSignal): Promise<void> {
   const kind = how === 'npm' ? 'npm' : 'python';
   for (const { install: from } of CLIENTS.filter((client) => kind in client.install)) await install(from, signal).catch(() => null);
 }
 
-/** Returns the folder of a client's environment, and makes it when it is missing. Clients with the same packages share a folder. Rejects with the reason when the folder cannot be made. */
+/**
+ * Returns the folder of a client's environment, creating it if missing. Clients with the same packages share one. Rejects with the reason
+ * if it cannot be created.
+ */
 export async function install(from: Install, signal: AbortSignal): Promise<string> {
   if ('own' in from) return REPOSITORY;
   if ('program' in from) return folderOf(from);
@@ -25,7 +28,7 @@ export async function install(from: Install, signal: AbortSignal): Promise<strin
 export const lockOf = (from: PackageLock): PackageLock =>
   'npm' in from ? { npm: join(import.meta.dirname, 'npm', from.npm) } : { python: join(import.meta.dirname, `python/requirements-${from.python}.txt`) };
 
-/** Returns the folder of a program that is on the machine. */
+/** Returns the folder of a program that the machine has. */
 async function folderOf({ program, why }: { program: string; why: string }): Promise<string> {
   for (const folder of (process.env['PATH'] ?? '').split(delimiter)) {
     if (await access(join(folder, program)).then(() => true, () => false)) return folder;

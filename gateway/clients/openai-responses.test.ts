@@ -10,7 +10,7 @@ const TOOLS: OpenAI.Responses.Tool[] = [
 ];
 const LS = calling({ name: 'ls', arguments: { path: '🦀' } }, { name: 'patch', arguments: { input: 'a\n"b"' } });
 
-/** What this protocol's clients send back as they got it. */
+/** Returns the items that clients of this protocol send back unchanged. */
 const again = (item: OpenAI.Responses.ResponseOutputItem): OpenAI.Responses.ResponseInputItem[] =>
   item.type === 'message' || item.type === 'reasoning' || item.type === 'function_call' || item.type === 'custom_tool_call' ? [item] : [];
 

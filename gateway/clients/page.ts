@@ -15,12 +15,12 @@ export function setupOf(client: Client): string[] {
   return [...inHome, fenced('sh', shell)];
 }
 
-/** The benchmark's results for one mode of a client. `hinted`: the trainable calls with `constrained_decoding: hint`. */
+/** The benchmark's results for one mode of a client. `hinted` has the trainable calls with `constrained_decoding: hint`. */
 export type ModeRow = { client: string; mode: string; calls: string; trainable: string; hinted: string };
 
 export const MODE_HEAD = ['client', 'mode', 'calls', 'trainable', 'with hint', 'clean', 'why not'];
 
-/** The rows of the benchmark's table of modes. */
+/** Reads the benchmark's table of modes. */
 export function modeRowsIn(results: string): ModeRow[] {
   const lines = results.split('\n');
   const head = lines.findIndex((line) => line.trimEnd().split(/ {2,}/).join() === MODE_HEAD.join());
@@ -32,7 +32,7 @@ export function modeRowsIn(results: string): ModeRow[] {
   });
 }
 
-/** Returns the page with these rows in its table of modes. The page of an index also names the client. */
+/** Returns the page with these rows in its table of modes. The index page also names the client. */
 export function withModes(page: string, rows: readonly ModeRow[], isIndex = false): string {
   const head = [...(isIndex ? ['client'] : []), 'mode', 'calls', 'trainable', 'with `hint`'];
   const cells = rows.map(({ client, mode, calls, trainable, hinted }) => [...(isIndex ? [`[${client}](${client}.md)`] : []), mode, calls, trainable, hinted]);

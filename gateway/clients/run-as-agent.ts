@@ -9,7 +9,7 @@ import { REPOSITORY } from '../../cli/folders.ts';
 import { asking, type Client } from './client.ts';
 import type { Ran, RunOptions } from './run.ts';
 
-/** Runs a client in a sandbox, once for each mode, by the agent file that docs/agents.md shows for it. */
+/** Runs a client in a sandbox, once for each mode, by its agent file in docs/agents.md. */
 export async function runAsAgent({ name }: Pick<Client, 'name'>, { folder, trialUrl, key, limitMs, modes }: RunOptions): Promise<Ran> {
   const document = await readFile(join(REPOSITORY, 'docs/agents.md'), 'utf8');
   const shown = new RegExp(`^\`agents/${name}\\.yaml\`:\\n\\n\`\`\`yaml\\n([^]*?)\`\`\`$`, 'm').exec(document);
@@ -19,7 +19,7 @@ export async function runAsAgent({ name }: Pick<Client, 'name'>, { folder, trial
   for (const mode of modes) {
     await using home = await temporaryHome();
     const task = { ...(await taskWith(home.home, 'true')), instruction: asking(mode), agent: { timeoutSec: limitMs / 1000 } };
-    // The folder of all clients takes the place of `agents/`.
+    // The folder of all clients stands in for `agents/`.
     const result = await runAgent({
       agent, task, agentsFolder: dirname(folder), isolation: await isolation(),
       sandbox: await sandboxWith(home.home, {}, task),

@@ -10,7 +10,7 @@ import type { Client } from './client.ts';
 export type Ran = { code: number | null; output: string; timedOut: boolean; seconds: number };
 export type RunOptions = { folder: string; trialUrl: string; key: string; limitMs: number; modes: readonly string[] };
 
-/** Runs a client against a trial, with a home and an environment of its own, and ends all that it started. */
+/** Runs a client against a trial, with its own home and environment, and ends everything that it started. */
 export async function runClient(client: Client, { modes, limitMs, ...at }: RunOptions): Promise<Ran> {
   if (!client.oneMode) return runOnce(client, { modes, limitMs, ...at });
   const runs: Ran[] = [];

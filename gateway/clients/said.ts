@@ -3,10 +3,10 @@ import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { stopped } from '../testing/spoken.ts';
 import { decode } from '../testing/toy-tokenizer.ts';
 
-/** The content of a reply: its text, and the tools that it calls. */
+/** The content of a reply: its text and its tool calls. */
 export type Said = { text: string; calls: { name: unknown; given: unknown }[] };
 
-/** Returns the content that a client received in a whole reply or in a stream's events, in any protocol. */
+/** Returns the content that a client received, in a whole reply or a stream's events of any protocol. */
 export function heardBy(reply: string): Said {
   const events = reply.startsWith('{') ? [reply] : reply.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : []));
   const said: Said & { parts: Map<unknown, { name: string; given: string }> } = { text: '', calls: [], parts: new Map() };
@@ -55,7 +55,10 @@ function hearBlocks(blocks: unknown, said: Hearing): void {
   }
 }
 
-/** Returns the content that the ids of a toy reply stand for. Its text ends before the request's stop string, and tool calls are parsed only when the request has tools. */
+/**
+ * Returns the content of a toy reply's ids. The text ends before the request's stop string, and tool calls are parsed only if the request
+ * has tools.
+ */
 export function saidByIds(ids: readonly number[], { hasTools, stop }: { hasTools: boolean; stop: unknown }): Said {
   const all = decode(ids);
   const whole = stopped(all, stop)?.text ?? all;

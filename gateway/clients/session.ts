@@ -13,9 +13,9 @@ const session = z.object({ turns: z.array(turn), unfinished: z.array(turn) });
 const sampled = z.object({ samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })) });
 type Turn = z.output<typeof turn>;
 
-/** The figures of a trial's record. `trained`: the tokens that its samples train; `trainable`: the tokens of its trainable calls. */
+/** The figures of a trial's record. `trained` counts the tokens that its samples train, `trainable` the tokens of its trainable calls. */
 export type Recorded = { calls: number; unfinished: number; protocols: string[]; clean: number; realigned: number; forked: number; untrainable: number; samples: number; trained: number; trainable: number; tokens: number };
-/** The figures of one mode's calls. `reasons`: the reasons for which calls are not trained. */
+/** The figures of one mode's calls. `reasons` says why calls are not trained. */
 export type ModeRecord = { mode: string; calls: number; clean: number; forked: number; untrainable: number; reasons: string[] };
 
 export function recordedOf(sessionBody: unknown, samplesBody: unknown): Recorded {
@@ -50,8 +50,8 @@ export function modesOf(client: Client, sessionBody: unknown): ModeRecord[] {
 }
 
 /**
- * Lists the differences between the record and what the client received or the engine sampled; empty when there are none. Each reply that a
- * client received whole matches one recorded turn, whose ids say the same. Each turn is what the engine sampled.
+ * Lists where the record differs from what the client received or the engine sampled. Each reply that a client received whole must match
+ * one recorded turn with ids of the same content, and each turn must be what the engine sampled.
  */
 export function suiteFaults(sessionBody: unknown, { heard, took }: { heard: readonly Exchange[]; took: Took }): string[] {
   const { turns } = session.parse(sessionBody);

@@ -3,16 +3,16 @@ import { text } from 'node:stream/consumers';
 import { parseObject, type JsonObject } from '../json.ts';
 import { EngineServer } from '../testing/engine-server.ts';
 
-/** A client's request, and its reply as the client received it. `cut`: the client's connection broke before any of the reply arrived. */
+/** A client's request and its reply as the client received it. `cut` is true when the connection broke before any of the reply arrived. */
 export type Exchange = { path: string; body: JsonObject; status: number; reply: string; cut: boolean };
 
-/** What belongs to one connection. */
+/** Headers that belong to one connection. */
 const HOP = /^(host|connection|keep-alive|transfer-encoding|content-length|accept-encoding|expect)$/;
 
-/** Stands between a client and the gateway, and keeps what passes. */
+/** Passes requests between a client and the gateway, and keeps a copy. */
 export class Tap extends EngineServer {
   readonly heard: Exchange[] = [];
-  /** Returns whether to break the client's connection when the reply to this request is ready. */
+  /** True to break the client's connection when the reply to this request is ready. */
   cuts: (body: string) => boolean = () => false;
   readonly #gateway: string;
 

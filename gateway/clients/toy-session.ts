@@ -15,15 +15,18 @@ import { play } from './toy.ts';
 const ADMIN_KEY = 'the admin key';
 
 /**
- * `recorded`: the gateway's record; `generated`: what the engine reports as sampled. `tries`: how many times the client sent the request
- * whose reply was cut. `faults`: the differences between the record, the engine and what the client received.
+ * `recorded` is the gateway's record, `generated` what the engine sampled. `tries` counts how often the client sent the request whose reply
+ * was cut. `faults` lists the differences.
  */
 export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; generated: TokenEngine['generated']; heard: Exchange[]; tries: number; faults: string[] };
 
-/** `databaseUrl`: a PostgreSQL in which each session makes its own database, because gateways of one database share their engines. `run`: how the client is started. */
+/**
+ * `databaseUrl` is a PostgreSQL in which each session creates its own database, because gateways of one database share their engines. `run`
+ * starts the client.
+ */
 type Options = { folder: string; databaseUrl: string; limitMs: number; sampling?: Record<string, unknown>; run?: typeof runClient };
 
-/** Runs a client's sessions of several turns with tools against the toy engine, which gives the replies that the client needs to go on. */
+/** Runs a client's sessions of several turns with tools against the toy engine, which gives the replies that the client needs to continue. */
 export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {}, run = runClient }: Options): Promise<Played> {
   const database = await ownDatabase(databaseUrl);
   const engine = await new TokenEngine().start();
@@ -57,7 +60,7 @@ export async function toySession(client: Client, { folder, databaseUrl, limitMs,
   }
 }
 
-/** Makes an empty database with Trialgate's tables in a running PostgreSQL. */
+/** Creates an empty database with Trialgate's tables in a running PostgreSQL. */
 async function ownDatabase(postgresUrl: string): Promise<{ url: string; drop: () => Promise<void> }> {
   const name = `client_${randomUUID().replaceAll('-', '')}`;
   const url = new URL(postgresUrl);
@@ -73,5 +76,5 @@ async function command(url: string, statement: string): Promise<void> {
   await client.query(statement).finally(() => client.end());
 }
 
-/** Counting tokens samples no tokens. */
+/** True for requests that sample tokens. Counting tokens does not. */
 export const isModelCall = ({ path }: Pick<Exchange, 'path'>): boolean => protocolOf(path) !== null && !path.includes('count_tokens');

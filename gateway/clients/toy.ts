@@ -2,13 +2,16 @@ import { isObject } from '../json.ts';
 import type { TokenEngine } from '../testing/token-engine.ts';
 import { isBeside, modeIn, type Client } from './client.ts';
 
-/** Makes the toy engine say what the client needs to go on, one text for each turn of its conversation. A request beside it gets a few words. */
+/**
+ * Makes the toy engine answer as the client needs it, one text for each turn of its conversation. Requests beside the conversation get a
+ * few words.
+ */
 export function play(engine: TokenEngine, client: Pick<Client, 'says' | 'modes' | 'bringsTools'>): void {
-  // Agents bring long prompts, and a toy token is a letter or two.
+  // Agents send long prompts, and a toy token is only a letter or two.
   engine.context = 10_000_000;
   // vLLM does the same when it parses tool calls.
   engine.bindsTools = 'strict';
-  /** Some begin with examples of what an assistant says. */
+  /** Some clients begin with examples of an assistant's replies. */
   const examples = new Map<string, number>();
   engine.answer = ({ messages, tools }) => {
     const mode = modeIn(client, JSON.stringify(messages));

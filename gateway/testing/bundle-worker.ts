@@ -11,7 +11,7 @@ import type { Bundle } from './workerd.ts';
 const CONFIG = fileURLToPath(new URL('../../deploy/wrangler.jsonc', import.meta.url));
 const configured = z.looseObject({ compatibility_date: z.string(), compatibility_flags: z.array(z.string()) });
 export type Bundled = Bundle & {
-  /** As uploaded. */
+  /** The size of the upload. */
   gzipBytes: string;
   remove: () => Promise<void>;
 };

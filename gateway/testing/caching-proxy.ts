@@ -1,12 +1,12 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 
-/** What Hyperdrive's documentation says that it does not cache: what writes or locks, and functions that are volatile or stable. */
+/** Queries that Hyperdrive's documentation says it does not cache: those that write or lock, or call volatile or stable functions. */
 const UNCACHED = /\b(now|random|clock_timestamp|make_interval|pg_sleep)\s*\(|\b(insert|update|delete|for share|for update|for no key update)\b/i;
 const TYPE_AND_LENGTH = 5;
 const NOTHING: Buffer = Buffer.alloc(0);
 
-/** A PostgreSQL whose reads are cached for ever by their text and parameters, as behind a Hyperdrive with its cache left on. */
+/** Starts a PostgreSQL whose reads are cached for ever by text and parameters, as behind a Hyperdrive with its cache left on. */
 export async function startCachingProxy(databaseUrl: string, { spares }: { spares?: RegExp } = {}): Promise<{ url: string; hits: () => number; close: () => Promise<void> }> {
   const target = new URL(databaseUrl);
   const cache = new Map<string, Buffer>();
@@ -33,7 +33,7 @@ export async function startCachingProxy(databaseUrl: string, { spares }: { spare
       asked = Buffer.concat([asked, bytes]);
       for (let message = take(); message; message = take()) {
         batch = Buffer.concat([batch, message]);
-        // Sync, a simple query, a password, the end.
+        // Messages that end a batch: Sync, a simple query, a password, the end.
         if (!'SQpX'.includes(String.fromCharCode(message[0] ?? 0))) continue;
         const key = inTransaction ? null : keyOf(batch);
         const known = key === null ? undefined : cache.get(key);
@@ -58,7 +58,7 @@ export async function startCachingProxy(databaseUrl: string, { spares }: { spare
     database.on('data', (bytes: Buffer) => {
       client.write(bytes);
       answer = Buffer.concat([answer, bytes]);
-      // ReadyForQuery comes last: its type, its length 5, and whether a transaction is open.
+      // ReadyForQuery comes last: its type, its length 5, and the state of the transaction.
       const end = answer.subarray(-6);
       if (String.fromCharCode(end[0] ?? 0) !== 'Z' || end.length < 6 || end.readInt32BE(1) !== 5) return;
       inTransaction = String.fromCharCode(end[5] ?? 0) !== 'I';
@@ -67,7 +67,7 @@ export async function startCachingProxy(databaseUrl: string, { spares }: { spare
       answer = NOTHING;
     });
   });
-  /** Null when it may not be cached: it is no read of an unnamed statement. */
+  /** Returns null for a batch that may not be cached, because it is not a read by an unnamed statement. */
   const keyOf = (batch: Buffer): string | null => {
     const text = batch.toString('latin1');
     const sql = /^P....\0([^\0]*)/s.exec(text)?.[1] ?? '';

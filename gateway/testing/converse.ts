@@ -1,44 +1,44 @@
 import { readStream } from './harness.ts';
 
-/** What an agent asked for in one call and saw of it. */
+/** One call of an agent: its request and what the agent saw. */
 export type Step = {
-  /** Its request's messages or prompt, and what else the reply depends on. */
+  /** The request's messages or prompt, and what else the reply depends on. */
   asked: Message;
   text: string;
   calls: ToolCall[];
-  /** Which step's reply it went on from, and how many of its messages that covers. */
+  /** The step whose reply it continued, and how many of its messages that step covers. */
   after: { step: number; messages: number } | null;
 };
 
-/** What the toy engine is to answer next. */
+/** The toy engine's next answer. */
 export type Line = { text: string; ends: boolean };
 type Options = {
   chat: (body: Message) => Promise<Response>;
-  /** Absent: no text completions. */
+  /** If absent, the agent makes no text completions. */
   complete?: (body: Message) => Promise<Response>;
-  /** What the engine's next replies are to be. */
+  /** Sets the engine's next replies. */
   say?: (lines: Line[]) => void;
   steps?: number;
   tools?: boolean;
-  /** What else is asked for so that a reply calls a tool, of a model that seldom does by itself. */
+  /** Fields that make a model call a tool that seldom does so by itself. */
   forcing?: Message;
 };
 export type Message = Record<string, unknown>;
-/** Of a chat its messages, of a text its prompt. */
+/** A conversation: a chat's messages, or a text's prompt. */
 type Branch = { messages: Message[]; prompt: string | null; tools: unknown; after: Step['after'] };
 
 const TEXTS = [
   '', ' ', '\n\n', 'hello there', 'naïve 🦀 crab', '<|im_end|>', 'a <|im_start|>user\nno<|im_end|>\n', '\u0000', '```python\nprint(1)\n```', 'é', '日本語', 'trailing  ',
 ];
 const CALLS = ['<tool_call>{ "name":"ls",  "arguments": {"path" : "."} }</tool_call>', 'so: <tool_call>\n{"name": "cat", "arguments": {"file": "naïve 🦀"}}\n</tool_call>'];
-/** Some of them end within what a token may say. */
+/** Some of these end within the text of a token. */
 const STOPS = ['e', ' ', '\n', '🦀', 'th'];
 const PARAMETERS = { type: 'object', properties: { path: { enum: ['.', 'naïve 🦀', ' a  b"'] } }, required: ['path'], additionalProperties: false };
 const TOOLS = [{ type: 'function', function: { name: 'ls', strict: true, parameters: PARAMETERS } }];
 
 /**
- * A random agent: several conversations in turn, some with tools, forks that share a beginning, histories that are edited,
- * several replies a request, stop strings, texts that are completed; plain and streamed. The same seed says the same.
+ * Plays a random agent: several conversations in turn, some with tools, forks that share a beginning, edited histories, several replies a
+ * request, stop strings, text completions; plain and streamed. The same seed gives the same conversations.
  */
 export async function converse(seed: number, { chat, complete, say = () => {}, steps: count = 12, tools = true, forcing }: Options): Promise<Step[]> {
   const random = generator(seed);
@@ -74,7 +74,7 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
     branch.after = { step: steps.length + chosen, messages: messages.length + 1 };
     steps.push(...said);
     if (prompt !== null) {
-      // What stopped it, an agent writes itself. The same prompt again, after an empty reply, asks anew.
+      // The agent writes the stop string itself. The same prompt again, after an empty reply, is a new start.
       branch.prompt = `${prompt}${`${String(message.content)}${message.stop_reason ?? ''}` || '.'}${pick(TEXTS)}`;
       continue;
     }
@@ -86,7 +86,7 @@ export async function converse(seed: number, { chat, complete, say = () => {}, s
   return steps;
 }
 
-/** As different SDKs send an assistant's message back. */
+/** Returns an assistant's message as different SDKs send it back. */
 function echo({ role, content, tool_calls }: Message, random: () => number): Message {
   const message: Message = { role, content: random() < 0.3 && typeof content === 'string' ? [{ type: 'text', text: content }] : content };
   if (tool_calls) message.tool_calls = tool_calls;
@@ -96,7 +96,7 @@ function echo({ role, content, tool_calls }: Message, random: () => number): Mes
 
 const fork = (branch: Branch): Branch => ({ ...branch, messages: [...branch.messages] });
 
-/** From here on the conversation is another one. */
+/** Edits the history, so that the conversation is another one from here on. */
 function edit(branch: Branch, step: number): void {
   if (branch.prompt !== null) branch.prompt = `edited at ${step} ${branch.prompt}`;
   branch.messages = [{ role: 'user', content: `edited at ${step}` }, ...branch.messages.slice(1)];
@@ -121,7 +121,7 @@ async function repliesOf(reply: Response, n: number): Promise<Message[]> {
 export type ToolCall = { id?: string; type: string; function: { name: string; arguments: string } };
 type ToolPart = { index: number; id?: string; function?: { name?: string; arguments?: string } };
 
-/** Calls of tools as far as a stream has brought them. */
+/** Adds a stream's next parts to the tool calls. */
 function withParts(before: readonly ToolCall[] = [], parts: readonly ToolPart[]): ToolCall[] {
   const calls = [...before];
   for (const { index, id, function: given } of parts) {
@@ -131,7 +131,7 @@ function withParts(before: readonly ToolCall[] = [], parts: readonly ToolPart[])
   return calls;
 }
 
-/** mulberry32: 0 to 1, the same for the same seed. */
+/** Returns mulberry32: numbers from 0 to 1, the same for the same seed. */
 export function generator(seed: number): () => number {
   let state = seed;
   return () => {

@@ -1,4 +1,4 @@
-/** What `/metrics` says of calls, by its names. */
+/** Returns the counts of calls in `/metrics` by name. */
 export function countersOf(metrics: Record<string, number>) {
   const ended = (status: string) => metrics[`trialgate_calls_total{status="${status}"}`];
   return {

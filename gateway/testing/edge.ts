@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 
 /**
- * What stands before a Worker when it is deployed, in one respect: a client that hangs up ends its request at once. workerd's
- * own server takes a closed connection for one that is half open, and sees the end when it writes; a reset one it sees at once
- * (cloudflare/workerd#5062: "The same worker does log the message in production").
+ * Stands in for Cloudflare's edge in one respect: a client that hangs up ends its request at once. workerd's own server treats a closed
+ * connection as half open and notices the end only when it writes; a reset one it notices at once (cloudflare/workerd#5062: "The same
+ * worker does log the message in production").
  */
 export async function startEdge(port: number): Promise<{ url: string; close: () => Promise<void> }> {
   const open = new Set<{ destroy: () => void }>();

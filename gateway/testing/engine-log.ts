@@ -2,15 +2,15 @@ import { EventEmitter, once } from 'node:events';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { TokenEngine } from './token-engine.ts';
 
-/** One reply: to which request, with which text, and whether all of it was sent. */
+/** One reply: its request, its text, and whether all of it was sent. */
 export type Sampled = { request: string; text: string; finished: boolean };
 
-/** What engines were asked to sample and what they sent, as they saw it. No two replies have the same text. */
+/** Logs what engines were asked to sample and what they sent. No two replies have the same text. */
 export class EngineLog {
   readonly sampled: Sampled[] = [];
   readonly #events = new EventEmitter();
 
-  /** Each of the engine's routes takes up to `busyMs`. */
+  /** Logs this engine. Each of its routes takes up to `busyMs`. */
   keep(engine: TokenEngine, busyMs: number): void {
     engine.before = async ({ path, body, response }) => {
       if (body.cue && (path === '/v1/chat/completions' || path === '/inference/v1/generate')) {

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 
-/** What the tests' engines have in common: a server that can be stopped, and started again at the same address. */
+/** The server of the tests' engines, which can be stopped and started again at the same address. */
 export abstract class EngineServer {
   #server: Server | null = null;
   #port = 0;
@@ -13,11 +13,11 @@ export abstract class EngineServer {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** On a free port of the loopback, which it keeps when it is started again, or a Unix socket. */
+  /** Listens on a free port of the loopback, which it keeps for its next start, or on a Unix socket. */
   async start(socketPath?: string): Promise<this> {
     const server = createServer((request, response) => {
       response.on('error', () => {});
-      // Who asked may be killed at any time.
+      // The client may be killed at any time.
       this.respond(request, response).catch(() => response.destroy());
     });
     server.listen(socketPath === undefined ? { port: this.#port, host: '127.0.0.1' } : { path: socketPath });
@@ -27,7 +27,7 @@ export abstract class EngineServer {
     return this;
   }
 
-  /** Every connection is cut, as by SIGKILL. */
+  /** Cuts every connection, as SIGKILL does. */
   async stop(): Promise<void> {
     const server = this.#server;
     this.#server = null;

@@ -6,15 +6,15 @@ import { recordFaults, type Seen } from './record-faults.ts';
 import type { TokenEngine } from './token-engine.ts';
 import { trialOverHttp } from './trial-over-http.ts';
 
-/** Where an agent converses, and what is known there of its engine. */
+/** Where an agent converses, and what is known of the engine there. */
 export type Place = {
   gateway: { url: string; adminKey: string };
   reading: Reading;
   took: (trialId: string) => Took;
-  /** What each of a trial's requests has besides. `lines`: what the toy engine is to answer. */
+  /** Fields that each of a trial's requests has in addition. `lines` has the toy engine's answers. */
   more: (trialId: string, lines: Line[]) => Message;
   forcing?: Message;
-  /** What a trial is opened with. */
+  /** Fields with which a trial is opened. */
   opening?: Message;
 };
 
@@ -29,10 +29,10 @@ export const onToy = (gateway: Place['gateway'], toy: TokenEngine): Place => ({
   more: (trialId, lines) => ({ cue: { lines, log: trialId } }),
 });
 
-/** Left to itself, so small a model calls no tool. Its grammar makes such a call untrainable; its ids are what the next turn goes on from. */
+/** A model this small calls no tool unless forced. The grammar makes such a call untrainable, but the next turn still continues its ids. */
 const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };
 
-/** `engine`: for questions of the test's own. */
+/** `engine` is for the test's own questions. */
 export const onSmallModel = (gateway: Place['gateway'], engine: EngineConnection, took: Took, signal: AbortSignal): Place => ({
   gateway,
   reading: readingOfSmallModel(engine, signal),
@@ -43,7 +43,7 @@ export const onSmallModel = (gateway: Place['gateway'], engine: EngineConnection
 
 type Options = { seed: number; steps?: number; tools?: boolean };
 
-/** One random agent's trial: what it saw, what was recorded, and what the engine was given and gave. */
+/** Runs one random agent's trial, and returns what it saw, what was recorded, and what the engine was given and gave. */
 export async function seenIn(place: Place, trialId: string, { seed, ...options }: Options): Promise<Seen> {
   const trial = await trialOverHttp(place.gateway, trialId, place.opening);
   let lines: Line[] = [];
@@ -53,7 +53,7 @@ export async function seenIn(place: Place, trialId: string, { seed, ...options }
   return { steps, session: await trial.session(), samples: await trial.samples(), reading: place.reading, took: place.took(trialId) };
 }
 
-/** The same, and where they differ. */
+/** Does the same, and also returns where these differ. */
 export async function exactTrial(place: Place, trialId: string, options: Options): Promise<Seen & { faults: string[] }> {
   const seen = await seenIn(place, trialId, options);
   return { ...seen, faults: (await recordFaults(seen)).map((fault) => `seed ${options.seed}: ${fault}`) };

@@ -25,18 +25,18 @@ export type Fault =
 export type Seen = { path: string; body: Record<string, unknown>; aborted: boolean };
 
 const PROMPT = [1, 9690, 198];
-/** Each token's text. The second holds a character of four bytes. */
+/** The text of each token. The second has a character of four bytes. */
 const WORDS = ['Hel', 'lo 🦀', ' wor', 'ld', '\u0000!'];
 const IDS = [61, 8012, 17, 1073, 2];
 const LOGPROBS = [-4.25, -2.5, -0.125, -1, -0.5];
 
-/** vLLM's wire format, with faults on purpose. Replies and chunks are shaped like vLLM 0.32's. */
+/** An engine with vLLM's wire format that can fail in chosen ways. Replies and chunks have the form of vLLM 0.32's. */
 export class FakeEngine extends EngineServer {
   label = 'default';
-  /** LoRA adapters that it has loaded, by name. */
+  /** The names of the LoRA adapters that it has loaded. */
   adapters: string[] = [];
   fault: Fault = 'none';
-  /** The answer of its health check. */
+  /** The result of its health check. */
   isHealthy = true;
   logprobsMode: LogprobsMode = 'processed_logprobs';
   /** The message of its error event. */
@@ -45,10 +45,10 @@ export class FakeEngine extends EngineServer {
   delay = 0;
   /** Sends a stream one byte a write. */
   bytewise = false;
-  /** What runs between the last token and the end of a reply. */
+  /** Runs between the last token and the end of a reply. */
   beforeEnd: () => Promise<void> | void = () => {};
   readonly seen: Seen[] = [];
-  /** All that it was asked, what it needs not answer too: `POST /pause`. */
+  /** All requests that it got, also those for routes that it does not have, such as `POST /pause`. */
   readonly asked: string[] = [];
 
   override async start(label = 'default'): Promise<this> {
@@ -173,7 +173,7 @@ export class FakeEngine extends EngineServer {
     }
   }
 
-  /** With adapters, the base's label: vLLM knows no other. */
+  /** With adapters this is still the base's label, because vLLM has no other. */
   #versions(count: number) {
     return this.adapters.length > 0 ? { weight_versions: [{ version: this.label, start: 0, end: count }] } : {};
   }

@@ -7,7 +7,7 @@ type Options = { engines: readonly string[]; databaseUrl: string; adminKey: stri
 
 const MAIN = fileURLToPath(new URL('../../cli/main.ts', import.meta.url));
 
-/** `trialgate gateway` as a process of its own, at the same address each time that it is started. */
+/** Runs `trialgate gateway` as a process of its own, at the same address each time that it starts. */
 export class GatewayProcess {
   readonly #options: Options;
   #child: ChildProcess | null = null;
@@ -21,12 +21,12 @@ export class GatewayProcess {
     return `http://127.0.0.1:${this.#port}`;
   }
 
-  /** Resolves once it listens. */
+  /** Resolves when it listens. */
   async start(): Promise<this> {
     const { engines, databaseUrl, adminKey, secret } = this.#options;
     const given = ['--port', this.#port, '--host', '127.0.0.1', '--database-url', databaseUrl, '--admin-key', adminKey, '--secret', secret];
     const args = [MAIN, 'gateway', ...given, ...engines.flatMap((url) => ['--engine', url])];
-    // Its channel closes when this process dies, and it stops then.
+    // The child stops when its channel closes, which happens when this process dies.
     const child = spawn(process.execPath, args, { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: ['ignore', 'pipe', 'pipe', 'ipc'] });
     this.#child = child;
     let said = '';

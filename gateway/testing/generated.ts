@@ -5,23 +5,23 @@ export type Generated = {
   prompt: number[];
   completion: number[];
   logprobs: number[];
-  /** Of each token, where the engine's are a run's weights. */
+  /** The version of each token, if the engine has a run's weights. */
   versions?: (number | null)[];
 };
 
-/** Whether a record's turn, the `i`th of its trial, is what the engine was given and gave. */
+/** True when a record's turn, the `i`th of its trial, equals what the engine was given and gave. */
 export type Took = (turn: Generated, i: number) => boolean;
 
 export const same = (a: readonly number[], b: readonly number[]): boolean => a.length === b.length && startsWith(a, b);
 
-/** One engine's replies to one trial, in their order. */
+/** Compares with one engine's replies to one trial, in their order. */
 export const inOrder = (generated: readonly Generated[]): Took => (turn, i) => {
   const { prompt, completion, logprobs, versions = [] } = generated[i] ?? { prompt: [], completion: [], logprobs: [] };
   const isVersioned = versions.every((version, at) => version === turn.versions?.[at]) && versions.length === turn.versions?.length;
   return same(prompt, turn.prompt) && same(completion, turn.completion) && same(logprobs.map(Math.fround), turn.logprobs) && isVersioned;
 };
 
-/** Replies to many trials at once: each belongs to one turn. */
+/** Replies to many trials at once. Each belongs to one turn. */
 export class Replies {
   readonly #left = new Map<string, number>();
 
@@ -38,7 +38,7 @@ export class Replies {
     return left > 0;
   };
 
-  /** How many no turn took. */
+  /** The number of replies that matched no turn. */
   get left(): number {
     return [...this.#left.values()].reduce((sum, count) => sum + count, 0);
   }

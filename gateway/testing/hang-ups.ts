@@ -9,11 +9,11 @@ import { TokenEngine } from './token-engine.ts';
 
 export type HangUp = {
   stream: boolean;
-  /** The engine's route that was at work; null when none was: before, between and after them. */
+  /** The engine's route that was at work, or null before, between and after them. */
   at: string | null;
-  /** Until the engine's last connection for it was closed, in milliseconds; null when the engine was not asked for anything then. */
+  /** Milliseconds until the engine's last connection for it was closed; null when the engine had no request. */
   ms: number | null;
-  /** How the call is recorded. `absent`: the agent was gone before the gateway had read the request. */
+  /** The status of the recorded call. `absent`: the agent left before the gateway had read the request. */
   status: 'cancelled' | 'completed' | 'failed' | 'absent';
 };
 
@@ -28,7 +28,10 @@ const TURNS = 2;
 const TRIES = 4;
 const WARM_UPS = 10;
 
-/** Agents that hang up at random moments of a call's way: first turns, which the engine's chat route answers, and later ones, which go on by ids. */
+/**
+ * Plays agents that hang up at random moments of a call: in first turns, which the engine's chat route answers, and in later ones, which
+ * continue by ids.
+ */
 export async function hangUpAtRandom({ hangUps, agents, signal }: Options): Promise<HangUp[]> {
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
@@ -64,12 +67,12 @@ export async function hangUpAtRandom({ hangUps, agents, signal }: Options): Prom
     };
     const isEnough = () => begun >= hangUps;
     const together = (lane: () => Promise<void>) => Promise.all(Array.from({ length: agents }, lane));
-    // Code that runs for the first time is slow, and is not what is measured.
+    // Warms up, because code is slow when it runs for the first time.
     for (let i = 0; i < WARM_UPS; i++) await together(() => converse(false));
     await together(async () => {
       while (!isEnough()) await converse(true);
     });
-    // What a call was given last is closed long before the engine would have answered.
+    // Even the last call's connection closes long before the engine would have answered.
     await pause(1_000);
     await gateway.kill('SIGTERM');
     const statuses = new Map<string, HangUp['status']>();

@@ -14,7 +14,7 @@ import './heavy-thread-setup.ts';
 import './workerd-setup.ts';
 
 export const SECRET = 'a secret of sixteen characters';
-/** The same test files run with the gateway on Node and in workerd (vitest.config.ts). */
+/** True when the tests run against workerd. The same test files run against Node (vitest.config.ts). */
 export const IN_WORKERD = process.env['TRIALGATE_TEST_RUNTIME'] === 'workerd';
 export const ADMIN_KEY = 'admin-key-of-the-tests';
 
@@ -24,7 +24,7 @@ export function startTestGateway(options: NodeGatewayOptions): Promise<NodeGatew
   return startGateway(bundled === undefined ? options : { heavyThread: new URL(bundled), ...options });
 }
 
-/** A gateway as deployed, in front of a fake engine and a real PostgreSQL; a fresh engine and gateway for each test. */
+/** Gives each test a fresh gateway, as deployed, in front of a fake engine and a real PostgreSQL. */
 export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
   const context = useDatabase(new TestGateway());
   beforeEach(async () => {
@@ -38,7 +38,7 @@ export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
   return context;
 }
 
-/** The same engine and gateway for all tests of a file: for tests that leave both as they were. */
+/** Gives all tests of a file the same engine and gateway, for tests that leave both as they were. */
 export function useSharedGateway(options: Partial<NodeGatewayOptions> = {}) {
   const context = useDatabase(new TestGateway());
   beforeAll(async () => {
@@ -77,13 +77,13 @@ export class TestGateway {
     });
   }
 
-  /** Another process of the same gateway. */
+  /** Starts the gateway as a new process would. */
   async restart(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
     await this.gateway.close();
     await this.start(options);
   }
 
-  /** The engine's pool belongs to `runId` and is said to have `label`. */
+  /** Gives the engine's pool to `runId` and sets its label. */
   async givePool(runId: string, label: string, inRotation = true): Promise<void> {
     await this.db.update(replicas).set({ runId, label, inRotation, updatedAt: new Date() });
     await new Promise((resolve) => setTimeout(resolve, 250));
@@ -125,19 +125,19 @@ export class TestGateway {
     });
   }
 
-  /** What `/metrics` says, by name and labels. */
+  /** Returns the values of `/metrics` by name and labels. */
   async metrics(): Promise<Record<string, number>> {
     const lines = (await (await fetch(`${this.gateway.url}/metrics`)).text()).split('\n').filter((line) => line && !line.startsWith('#'));
     return Object.fromEntries(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]));
   }
 }
 
-/** For tests of what a gateway does when its waits end. The others wait for what comes, however busy the machine is. */
+/** Settings for tests of what happens when waits end. Other tests wait as long as needed, however busy the machine is. */
 export const IMPATIENT = { holdMs: 400, idleMs: 400, storeWaitMs: 1_500 };
 
 export const ASK = { model: 'gpt-4o', messages: [{ role: 'user', content: 'Say hello' }] };
 
-/** A body as far as it came, and whether its connection broke. */
+/** Reads a body as far as it came, and whether its connection broke. */
 export async function readBroken(response: Response): Promise<{ text: string; broken: boolean }> {
   const decoder = new TextDecoder();
   let text = '';
@@ -149,7 +149,7 @@ export async function readBroken(response: Response): Promise<{ text: string; br
   return { text, broken: false };
 }
 
-/** A stream's events as the agent got them, and whether its connection broke. */
+/** Reads a stream's events as the agent gets them, and whether its connection broke. */
 export async function readStream(response: Response) {
   const { text, broken } = await readBroken(response);
   const events = text.split('\n\n').filter((event) => event !== '' && !event.startsWith(':'));

@@ -7,15 +7,15 @@ import type { TestProject } from 'vitest/node';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    /** Undefined where no setup has bundled it: then gateways start the thread from its source, as shipped. */
+    /** Undefined if no setup has bundled it. Gateways then start the thread from its source, as shipped. */
     heavyThread: string | undefined;
   }
 }
 
-/** Only CommonJS that is bundled into a module asks for these. */
+/** Only CommonJS code in a bundled module needs these. */
 const REQUIRE = "import { createRequire as requireFrom } from 'node:module'; const require = requireFrom(import.meta.url);";
 
-/** The thread for large requests as one file: from 700 files it takes a second of processor time to start, in each of dozens of gateways. */
+/** Bundles the heavy thread into one file. From 700 files it takes a second of processor time to start, in each of dozens of gateways. */
 export default async function setup(project: TestProject): Promise<() => void> {
   const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-thread-'));
   const remove = () => rmSync(folder, { recursive: true, force: true });

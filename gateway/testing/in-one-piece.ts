@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
-/** Events whose text came in other pieces are the same: how many tokens a server sends at once is a matter of time. */
+/** Joins consecutive pieces of text, because how many tokens a server sends at once depends on timing. */
 export function inOnePiece(events: readonly JsonObject[]): JsonObject[] {
   const joined: JsonObject[] = [];
   for (const event of events.flatMap(apart)) {
@@ -14,12 +14,15 @@ export function inOnePiece(events: readonly JsonObject[]): JsonObject[] {
   return joined.filter((event) => !isEmptyInput(event));
 }
 
-/** That a tool is given nothing, which a Messages' block says when it begins: vLLM leaves it out where it comes in one piece with the tool's name. */
+/**
+ * True for a piece that says that a tool gets no arguments, as a Messages block says at its start. vLLM leaves it out when it comes in one
+ * piece with the tool's name.
+ */
 const isEmptyInput = ({ delta }: JsonObject): boolean => isObject(delta) && delta.type === 'input_json_delta' && delta.partial_json === '{}';
 
 type Piece = { text: string; with: (text: string) => JsonObject };
 
-/** The text of an event that brings some, and the event with another. */
+/** Returns an event's text, and the event with another text. */
 function pieceOf(event: JsonObject): Piece | null {
   const { type, delta } = event;
   if (typeof delta === 'string' && String(type).endsWith('.delta')) return { text: delta, with: (text) => ({ ...event, delta: text }) };
@@ -38,7 +41,7 @@ function pieceIn(fields: JsonObject, names: readonly string[]): Piece | null {
   return name === undefined ? null : { text: String(fields[name]), with: (text) => ({ ...fields, [name]: text }) };
 }
 
-/** A chunk that brings text and the reply's end, as one for each. */
+/** Splits a chunk that has text and the reply's end into one event for each. */
 function apart(event: JsonObject): JsonObject[] {
   const [choice] = choicesOf(event);
   const piece = pieceOf(event);

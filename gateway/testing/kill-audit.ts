@@ -9,20 +9,20 @@ import { decode } from './toy-tokenizer.ts';
 
 export type Audit = {
   completed: number;
-  /** Later turns whose prompt is not exactly the ids recorded before. */
+  /** How many later turns have a prompt that does not begin with the recorded ids. */
   drifted: number;
-  /** Replies that an agent saw end, and that are not recorded as it saw them. */
+  /** Replies that an agent saw end and that are not recorded as it saw them. */
   lost: string[];
-  /** The requests that are recorded as completed more than once, except after a replay that was also cut: each reply has one. */
+  /** Requests that are recorded as completed more than once, except after a replay that was also cut. Each reply has one. */
   twice: string[];
-  /** Completed calls that no engine sent whole, or with other ids than it sampled. */
+  /** Completed calls that no engine sent whole, or whose ids differ from the sampled ones. */
   unsampled: string[];
 };
 
 const replyOf = z.object({ choices: z.tuple([z.object({ message: z.object({ content: z.string() }) })]) });
 const requestOf = z.object({ cue: z.object({ log: z.string() }) });
 
-/** Compares the record with what agents saw end and with what the engines sent. */
+/** Compares the record with what agents saw end and what engines sent. */
 export async function auditKills(db: Database, ended: readonly Ended[], sampled: readonly Sampled[]): Promise<Audit> {
   const rows = await completedCalls(db);
   const recorded = new Map(rows.map((row) => [row.id, row]));

@@ -10,18 +10,18 @@ import { TokenEngine } from './token-engine.ts';
 
 export type KillCounts = Audit & {
   kills: number;
-  /** Requests that agents sent, first tries and later ones. */
+  /** Requests that agents sent, retries included. */
   tries: number;
-  /** Tries that no gateway took, and those that a kill cut. */
+  /** Tries that no gateway accepted, and tries that a kill cut. */
   refused: number;
   cut: number;
   /** Replies that engines began, and those that they sent whole. */
   sampled: number;
   sent: number;
-  /** Replies that agents saw end; of these, those that an earlier process had recorded. */
+  /** Replies that agents saw end, and those of them that an earlier process had recorded. */
   ended: number;
   replayed: number;
-  /** Answers that no agent should get. */
+  /** Answers that no agent may get. */
   odd: string[];
 };
 
@@ -33,15 +33,15 @@ const BUSY_MS = 20;
 const DISK_MS = 2;
 
 /**
- * Kills a gateway again and again while agents ask through it, then compares what they saw end, what the engines sent, and
- * the record. Half of the kills come at any moment, half just after an engine has sent a reply: about when that is committed.
+ * Kills a gateway repeatedly while agents ask through it, then compares what they saw end, what the engines sent, and the record. Half of
+ * the kills come at a random moment, half just after an engine sent a reply, about when it is committed.
  */
 export async function killUnderLoad({ kills, agents, signal = new AbortController().signal, onKill = () => {} }: Options): Promise<KillCounts> {
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
   await slowCommits(db, DISK_MS);
   const log = new EngineLog();
-  // One streams text as it is sampled; with the other a reply is taken apart when it is whole.
+  // One engine streams text as it is sampled. The other parses replies when they are whole.
   const engines = await Promise.all([true, false].map(async (parses) => Object.assign(await new TokenEngine().start(), { parses, pace: 3 })));
   for (const engine of engines) log.keep(engine, BUSY_MS);
   const gateway = new GatewayProcess({ engines: engines.map(({ url }) => url), databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
@@ -59,11 +59,11 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
         return sights;
       }),
     );
-    // What an agent throws is heard where it is awaited.
+    // Errors of agents are handled where `load` is awaited.
     load.catch(() => {});
     for (let kill = 1; kill <= kills; kill++) {
       signal.throwIfAborted();
-      // The gateway is under load again.
+      // Wait until the gateway is under load again.
       for (let replies = Math.ceil((1 + 3 * Math.random()) * agents); replies > 0; replies--) await Promise.race([log.finish(), load]);
       await pause(Math.random() * (kill % 2 === 0 ? 10 : 200));
       await gateway.kill();

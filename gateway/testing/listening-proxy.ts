@@ -11,7 +11,7 @@ import { isMaskProbe } from './mode-probe.ts';
 const DONE = 'data: [DONE]';
 const GENERATE = '/inference/v1/generate';
 
-/** Stands before an engine and hears of each reply which ids the engine was given and gave. What passes, passes as it comes. */
+/** Passes requests to an engine unchanged, and reports which ids it was given and gave for each reply. */
 export class ListeningProxy extends EngineServer {
   readonly #engine: EngineConnection;
   readonly #hear: (generated: Generated) => void;
@@ -40,7 +40,7 @@ export class ListeningProxy extends EngineServer {
     };
     for await (const bytes of reply.body) {
       if (!isTold) said += decoder.decode(bytes, { stream: true });
-      // Before its agent can know that it has ended.
+      // Report before the agent can know that the reply has ended.
       if (asked.stream === true && said.slice(-2 * bytes.length - DONE.length).includes(DONE)) tell();
       response.write(bytes);
     }
@@ -49,7 +49,7 @@ export class ListeningProxy extends EngineServer {
   }
 }
 
-/** Of a whole reply, or of a stream's events. */
+/** Reads the replies of a whole body or of a stream's events. */
 function repliesIn(asked: JsonObject, said: string): Generated[] {
   const events = asked.stream === true ? said.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : [])) : [said];
   const replies: Generated[] = [];

@@ -4,7 +4,7 @@ import { calls, undeliveredCalls } from '../../store/schema.ts';
 import { until } from '../../store/testing/until.ts';
 import { slowCommits } from './slow-commits.ts';
 
-/** Marks a reply in the store as one whose connection ended early, though its agent received it whole. */
+/** Marks a reply in the store as one whose connection ended early, although its agent received it whole. */
 export async function pretendCut(db: Database, callId: string | null): Promise<void> {
   const [call] = await db.select().from(calls).where(eq(calls.id, callId ?? ''));
   if (!call?.digest) throw new Error(`no call ${callId}`);
@@ -17,7 +17,7 @@ export async function isCommitting(db: Database): Promise<boolean> {
   return (await db.execute(sql`select 1 from pg_stat_activity where wait_event = 'PgSleep'`)).rows.length > 0;
 }
 
-/** Sends a request by `ask`, and hangs up while its call is committed. The call completes, and nobody receives its reply. */
+/** Sends a request and hangs up while its call is committed. The call completes, and nobody receives its reply. */
 export async function hangUpWhileCommitting(db: Database, ask: (signal: AbortSignal) => Promise<Response>): Promise<void> {
   const countCut = () => db.$count(undeliveredCalls, eq(undeliveredCalls.isCut, true));
   const before = await countCut();

@@ -2,7 +2,10 @@ import type { BindsTools } from '../chat/constraints.ts';
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
 import { isObject } from '../json.ts';
 
-/** Returns a fake engine's answer to the gateway's questions about its settings; null for any other request. `masks`: the engine returns sampling masks. */
+/**
+ * Returns a fake engine's answer to the gateway's questions about its settings, or null for any other request. `masks` is true when the
+ * engine returns sampling masks.
+ */
 export function probeReply(path: string, body: Record<string, unknown>, mode: LogprobsMode, { masks = false, bindsTools = 'never' }: { masks?: boolean; bindsTools?: BindsTools } = {}): unknown {
   const probed = path === '/v1/chat/completions/render' ? probedTool(body) : null;
   if (probed) return { token_ids: [1], sampling_params: { structured_outputs: bindsTools === 'always' || (bindsTools === 'strict' && probed.strict === true) ? { json: null, structural_tag: 'a tag' } : null } };
@@ -12,13 +15,13 @@ export function probeReply(path: string, body: Record<string, unknown>, mode: Lo
   return { object: 'text_completion', choices: [{ index: 0, text: 'y', logprobs: { token_logprobs: [logprob], tokens: ['y'] } }] };
 }
 
-/** The function in the request by which the gateway learns whether the engine holds tool calls to their schema. */
+/** Returns the function by which the gateway learns whether the engine holds tool calls to their schema. */
 function probedTool({ tools }: Record<string, unknown>): Record<string, unknown> | null {
   const tool: unknown = Array.isArray(tools) ? tools[0] : null;
   return isObject(tool) && isObject(tool.function) && tool.function.name === 'probe' ? tool.function : null;
 }
 
-/** Returns whether the gateway asks for one token with all others cut off, to learn whether the engine returns its mask. */
+/** True when the gateway asks for one token with all others excluded, to learn whether the engine returns its mask. */
 export function isMaskProbe(path: string, { sampling_params: asked }: Record<string, unknown>): boolean {
   return path === '/inference/v1/generate' && isObject(asked) && asked.max_tokens === 1 && asked.top_k === 1;
 }

@@ -11,10 +11,10 @@ import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import { sleep } from '../sleep.ts';
 import { shallowModel } from './shallow-model.ts';
 
-/** `args` of vLLM's own, the size of its cache of keys and values in GiB, and how many of the model's layers there are: all, unless told. */
+/** `args` are more arguments of vLLM, `cacheGiB` is the size of its KV cache, and `layers` keeps only the model's first layers. */
 type Options = { args?: readonly string[]; cacheGiB?: number; layers?: number };
 
-/** A real vLLM of the test's own, which takes tool calls out of the text. */
+/** Runs `body` with a real vLLM that parses tool calls. */
 export async function withVllm<T>(body: (url: string) => Promise<T>, signal: AbortSignal, { args: more = [], cacheGiB = 1, layers }: Options = {}): Promise<T> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-vllm-'));
   const model = layers === undefined ? INSTALLS.smallModel : await shallowModel(join(home, 'model'), layers);

@@ -8,7 +8,7 @@ const ADMIN_KEY = 'admin-key-of-the-tests';
 
 export type HeardPlace = Place & { unheard: () => string[]; close: () => Promise<void> };
 
-/** A gateway before a vLLM with the small model, which is heard by a proxy between them. */
+/** Starts a gateway before a vLLM with the small model, with a listening proxy between them. */
 export async function placeBefore(url: string, databaseUrl: string, signal: AbortSignal): Promise<HeardPlace> {
   const engine = new UndiciConnection(url);
   const replies = new Replies();

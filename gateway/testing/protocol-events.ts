@@ -3,7 +3,7 @@ import { readBroken } from './harness.ts';
 
 export type ProtocolEvent = JsonObject & { type: string };
 
-/** A stream's events that are named by their type, in order, and whether its connection broke. */
+/** Reads a stream's named events in order, and whether its connection broke. */
 export async function readEvents(response: Response): Promise<{ events: ProtocolEvent[]; broken: boolean }> {
   const { text, broken } = await readBroken(response);
   return { events: eventsIn(text), broken };

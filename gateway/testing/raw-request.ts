@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 
-/** Sends bytes as they are, whatever an HTTP client would mend in them, and reads until the server ends the connection. */
+/** Sends bytes unchanged, including what an HTTP client would correct, and reads until the server ends the connection. */
 export async function rawRequest(url: string, bytes: string): Promise<{ status: number; text: string }> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);

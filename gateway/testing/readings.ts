@@ -4,17 +4,20 @@ import type { Message } from './converse.ts';
 import { detokenize, withoutSpecial } from './detokenize.ts';
 import { decode, encode, END, template, type ToyMessage } from './toy-tokenizer.ts';
 
-/** How one engine's ids read, and what it makes of a request. */
+/** How one engine's ids read as text, and how it renders a request. */
 export type Reading = {
-  /** Whether it takes tool calls out of the text. */
+  /** True when it parses tool calls out of the text. */
   parses: boolean;
-  /** Whether it shows a prompt of ids that ends within a character again before its reply (vllm#48853). */
+  /** True when it shows a prompt of ids that ends within a character again before its reply (vllm#48853). */
   repeats: boolean;
-  /** Ids as text, without special tokens. */
+  /** Returns ids as text without special tokens. */
   decode: (ids: number[]) => string | Promise<string>;
-  /** What was shown, without special tokens: with tools at hand, some engines show them. */
+  /** Removes special tokens from a shown text, because some engines show them when a request has tools. */
   plain: (shown: string) => string;
-  /** A request's prompt, or what follows a completion whose turn covers so many of its messages: ids, or their text without special tokens. */
+  /**
+   * Returns a request's prompt, or what follows a completion whose turn covers so many of its messages: as ids, or as text without special
+   * tokens.
+   */
   written: (asked: Message, after?: { messages: number; completion: readonly number[] }) => number[] | string;
 };
 
@@ -33,7 +36,7 @@ export const readingOfToy = (parses: boolean): Reading => ({
 
 const SYSTEM = '<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n';
 
-/** The small model's template names no tools, and writes of a message its role and its text. */
+/** The reading of the small model, whose template names no tools and writes a message's role and text. */
 export const readingOfSmallModel = (engine: EngineConnection, signal: AbortSignal): Reading => ({
   parses: true,
   repeats: true,

@@ -31,14 +31,14 @@ type Turn = z.output<typeof turn>;
 
 export type Seen = {
   steps: Step[];
-  /** What `GET /sessions/{id}` and `/samples` answer. */
+  /** The replies of `GET /sessions/{id}` and `/samples`. */
   session: unknown;
   samples: unknown;
   reading: Reading;
   took: Took;
 };
 
-/** Where a trial's record or samples differ from what its agent saw, or from what the engine was given and gave. Empty: nowhere. */
+/** Lists where a trial's record or samples differ from what its agent saw, or from what the engine was given and gave. */
 export async function recordFaults({ steps, session: record, samples, reading, took }: Seen): Promise<string[]> {
   const { turns } = session.parse(record);
   const faults = turns.length === steps.length ? [] : [`${steps.length} calls were made, and ${turns.length} recorded`];
@@ -65,7 +65,7 @@ async function replyFault(step: Step, { completion_text, tool_calls, prompt, com
   return isShown ? null : `was seen as ${JSON.stringify([step.text, seen])}, and its ids say ${JSON.stringify(whole)}`;
 }
 
-/** What stops it in the prompt does so with the token that ends the character, before which nothing is shown. */
+/** The stop string matches in the repeated prompt at the token that ends the character, before which nothing is shown. */
 async function repeatsPrompt(step: Step, { prompt, completion }: Pick<Turn, 'prompt' | 'completion'>, { repeats, decode }: Reading): Promise<boolean> {
   if (!repeats || !(await decode(prompt)).endsWith('\uFFFD')) return false;
   const [before, both] = [await decode([...prompt, ...completion.slice(0, -1)]), await decode([...prompt, ...completion])];
@@ -74,7 +74,10 @@ async function repeatsPrompt(step: Step, { prompt, completion }: Pick<Turn, 'pro
 
 type All = { steps: Step[]; turns: Turn[]; reading: Reading };
 
-/** A prompt is what its agent asked for: after the ids of the turn that it went on from exactly what it added, else the whole of it. */
+/**
+ * Returns a fault unless the prompt is what its agent asked for: after the ids of the continued turn exactly what the agent added, else the
+ * whole request.
+ */
 async function promptFault(all: All, i: number): Promise<string | null> {
   const { steps, turns, reading } = all;
   const [step, each] = [steps[i], turns[i]];
@@ -101,7 +104,10 @@ async function promptFault(all: All, i: number): Promise<string | null> {
 
 const stopOf = async ({ steps, turns, reading }: All, at: number) => stopped(await reading.decode(turns[at]?.completion ?? []), steps[at]?.asked.stop);
 
-/** Where a parser takes apart what a stop string cut, and where ids by themselves say other than that string and what was seen before it. */
+/**
+ * True where drift is allowed: a parser changes what a stop string cut, or the ids alone read differently than that string and the text
+ * before it.
+ */
 async function mayDrift(all: All, { asked, after }: Step): Promise<boolean> {
   if (typeof asked.prompt !== 'string') return all.reading.parses && asked.stop !== undefined;
   const at = after?.step ?? -1;
@@ -111,13 +117,13 @@ async function mayDrift(all: All, { asked, after }: Step): Promise<boolean> {
   return found ? found.rest !== '' || found.text !== said.text : repeatsPrompt(said, before, all.reading);
 }
 
-/** What a step adds to a turn, or null where it does not go on from what that one said. */
+/** Returns what a step adds to a turn, or null if it does not continue that turn's reply. */
 async function addedTo(all: All, { asked, after }: Step, from: number): Promise<number[] | string | null> {
   const { steps, turns, reading } = all;
   const [parent, other] = [steps[from], steps[after?.step ?? -1]];
   if (!after || !parent || !other) return null;
   if (typeof asked.prompt === 'string') {
-    // An agent that goes on after a stop string writes it itself; the ids hold it.
+    // An agent that continues after a stop string writes it itself, and the ids have it.
     const { stop = '', rest = '' } = (await stopOf(all, from)) ?? {};
     const past = `${parent.asked.prompt}${parent.text}${stop}${rest}`;
     return asked.prompt.startsWith(past) ? reading.written({ prompt: asked.prompt.slice(past.length) }) : null;
@@ -125,7 +131,7 @@ async function addedTo(all: All, { asked, after }: Step, from: number): Promise<
   return isSameTalk(parent, other) ? reading.written(asked, { messages: after.messages, completion: turns[from]?.completion ?? [] }) : null;
 }
 
-/** The same may have been said twice. */
+/** True when two steps have the same conversation, which may occur by chance. */
 function isSameTalk(one: Step, other: Step): boolean {
   const [a, b] = [one, other].map(({ asked, text, calls }) => {
     const messages = z.array(z.record(z.string(), z.unknown())).parse(asked.messages);

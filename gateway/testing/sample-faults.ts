@@ -8,7 +8,7 @@ const sampleList = z.object({
 
 export type Trained = Required<Generated> & { untrainable: string | null };
 
-/** Where a trial's samples, as `GET /sessions/{id}/samples` answers them, are not its turns, each trained once. */
+/** Lists where a trial's samples (`GET /sessions/{id}/samples`) are not its turns, each trained once. */
 export function sampleFaults(made: unknown, turns: Map<string, Trained>): string[] {
   const { samples } = sampleList.parse(made);
   const faults: string[] = [];

@@ -4,10 +4,10 @@ import type { Step } from './converse.ts';
 
 type Call = { name: unknown; arguments: unknown };
 
-/** A token's text holds no more characters than that. */
+/** The most characters in the text of one token. */
 const TOKEN = 24;
 
-/** Whether an agent saw what its reply's ids say. `within`: its prompt ended within a character. */
+/** True when an agent saw the text of its reply's ids. `within` is true when its prompt ended within a character. */
 export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
   const whole = stopped(said, step.asked.stop)?.text ?? said;
   if (parses && step.asked.tools && /<tool_call>(?![^]*<\/tool_call>)/.test(whole) && !shows(step.text, whole, within)) return isCutCall(step, whole, within);
@@ -18,18 +18,18 @@ export function isSpoken(step: Step, said: string, { parses, within }: { parses:
 }
 
 /**
- * Where a prompt of ids ends within a character, vLLM shows the whole prompt again before its reply, and looks there for what stops
- * that (https://github.com/vllm-project/vllm/issues/48853). `both`: what the ids of the prompt and the reply say together.
+ * True when vLLM showed the prompt again before its reply, which it does when a prompt of ids ends within a character, and then also
+ * searches it for stop strings (https://github.com/vllm-project/vllm/issues/48853). `both` is the text of prompt and reply together.
  */
 export const showsPrompt = ({ text, asked }: Pick<Step, 'text' | 'asked'>, both: string): boolean => text === (stopped(both, asked.stop)?.text ?? both);
 
-/** A stream keeps back what may become a call (vLLM's hermes parser); one that is cut there never brings it. */
+/** True when a stream kept back what may become a tool call (vLLM's hermes parser) and was cut before it was decided. */
 function isKeptBack({ text, calls }: Step, whole: string): boolean {
   const kept = /<(t(o(o(l(_(c(a(ll?)?)?)?)?)?)?)?)?$/.exec(whole);
   return kept !== null && calls.length === 0 && !whole.includes('<tool_call>') && text === whole.slice(0, kept.index);
 }
 
-/** What a reply's ids say before the stop string that ended it, and after it: a token may go on. Null: none ended it. */
+/** Returns a reply's text before its stop string and after it, because a token may go on past it. Returns null if none ended the reply. */
 export function stopped(whole: string, stop: unknown): { text: string; stop: string; rest: string } | null {
   const found = [stop].flat().flatMap((each) => (typeof each === 'string' && whole.includes(each) ? [{ stop: each, at: whole.indexOf(each) }] : []));
   const [first] = found.toSorted((a, b) => a.at + a.stop.length - b.at - b.stop.length);
@@ -37,8 +37,8 @@ export function stopped(whole: string, stop: unknown): { text: string; stop: str
 }
 
 /**
- * A stream brings of a call that was cut what there is of its arguments, or nothing before those; a plain reply the call if they are
- * whole, else its text as it is.
+ * True when what was shown of a cut tool call fits. A stream shows the part of its arguments that there is, or nothing before those. A
+ * plain reply shows the call if it is whole, else its text.
  */
 function isCutCall({ asked, text, calls: [call, ...more] }: Step, whole: string, within: boolean): boolean {
   const [, before = '', name, written = ''] = /^([^]*?)<tool_call>(?:[^]*?"name": ?"([^"]*)"(?:[^]*?"arguments": ?([^]*))?)?/.exec(whole) ?? [];
@@ -50,11 +50,11 @@ function isCutCall({ asked, text, calls: [call, ...more] }: Step, whole: string,
   return call.function.name === name && isCut;
 }
 
-/** Calls of tools as the hermes parser finds them, and the text before them. */
+/** Returns the tool calls as the hermes parser finds them, and the text before them. */
 function apart(whole: string): { text: string; calls: Call[] } {
   const found = [...whole.matchAll(/<tool_call>([^]*?)<\/tool_call>/g)];
   const calls = found.map(([, inner = '']) => parsed(inner)).filter(isObject);
-  // Where one is no JSON, it takes none.
+  // If one call is not JSON, the parser takes none.
   if (calls.length < found.length) return { text: whole, calls: [] };
   return { text: whole.slice(0, found[0]?.index), calls: calls.map(({ name, arguments: given }) => ({ name, arguments: given })) };
 }
@@ -68,9 +68,9 @@ function parsed(text: string): unknown {
 }
 
 /**
- * A reply that was cut within a character: a decoder writes U+FFFD there, a stream leaves out what its last token had begun, with the
- * space that may stand first in that.
- * `within`: its prompt ended within a character. What an engine shows of that beginning is the engine's own; the rest must be there.
+ * Compares a reply that was cut within a character. A decoder writes U+FFFD there, and a stream leaves out what its last token had begun,
+ * with its leading space. `within` is true when its prompt ended within a character. How an engine shows that beginning may differ; the
+ * rest must be there.
  */
 function shows(seen: string, recorded: string, within: boolean): boolean {
   if (seen === recorded) return true;

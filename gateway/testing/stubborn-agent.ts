@@ -3,10 +3,10 @@ import { createParser } from 'eventsource-parser';
 import { z } from 'zod';
 import { DONE } from '../sse.ts';
 
-/** A reply of which the agent saw the end, and the request as it was sent. */
+/** A reply whose end the agent saw, and the request as it was sent. */
 export type Ended = { trialId: string; body: string; callId: string; text: string; replayed: boolean };
 
-/** What an agent went through. */
+/** What an agent experienced. */
 export type Sight = { ended: Ended[]; tries: number; refused: number; cut: number; odd: string[] };
 
 type Options = {
@@ -14,11 +14,11 @@ type Options = {
   adminKey: string;
   trialId: string;
   turns: number;
-  /** Names its requests by `Idempotency-Key`; else its tries are counted, as OpenAI's SDKs do. */
+  /** True to name requests by `Idempotency-Key`; otherwise tries are counted, as by OpenAI's SDKs. */
   keyed: boolean;
-  /** Whether no further request is to be begun. */
+  /** True when no further request must begin. */
   isOver: () => boolean;
-  /** Gives up. */
+  /** Aborts the agent. */
   signal: AbortSignal;
 };
 type Try = { text: string; end: 'whole' | 'cut' | 'refused' | 'odd'; callId: string; replayed: boolean };
@@ -28,7 +28,7 @@ const opened = z.object({ api_key: z.string(), base_url: z.string() });
 const completion = z.object({ choices: z.array(z.object({ message: z.object({ content: z.string() }), finish_reason: z.string() })).length(1) });
 const chunk = z.object({ choices: z.array(z.object({ delta: z.object({ content: z.string().nullish() }), finish_reason: z.string().nullish() })).optional() });
 
-/** One trial of several turns, plain and streamed. What was cut or refused is sent again, the same bytes, until it ends. */
+/** Plays one trial of several turns, plain and streamed. A request that was cut or refused is sent again with the same bytes until its reply ends. */
 export async function converseStubbornly({ gateway, adminKey, trialId, turns, keyed, isOver, signal }: Options): Promise<Sight> {
   const sight: Sight = { ended: [], tries: 0, refused: 0, cut: 0, odd: [] };
   const { api_key, base_url } = await open(`${gateway}/sessions/${trialId}`, adminKey, signal);
@@ -86,7 +86,7 @@ async function readWhole(reply: Response): Promise<Pick<Try, 'text' | 'end'>> {
   return parsed.success ? { text: parsed.data.choices[0]?.message.content ?? '', end: 'whole' } : { text, end: 'odd' };
 }
 
-/** What ends it is its finish and the event after that. */
+/** The reply ends with its finish and the event after it. */
 async function readChunks(reply: Response): Promise<Pick<Try, 'text' | 'end'>> {
   const events: string[] = [];
   const [parser, decoder] = [createParser({ onEvent: ({ data }) => events.push(data) }), new TextDecoder()];
@@ -98,7 +98,8 @@ async function readChunks(reply: Response): Promise<Pick<Try, 'text' | 'end'>> {
   const text = choices.map((choice) => choice?.delta.content ?? '').join('');
   const finished = choices.some((choice) => typeof choice?.finish_reason === 'string');
   const done = events.includes(DONE);
-  // The finish alone is an end that an agent may believe; an end without it, or a connection that closes well without either, is none of ours.
+  // A finish alone is an end that an agent may believe. An end without it, or a connection that closes cleanly without either, does not
+  // come from the gateway.
   if (finished && (done || !isWhole)) return { text, end: 'whole' };
   return { text, end: finished || done || isWhole ? 'odd' : 'cut' };
 }

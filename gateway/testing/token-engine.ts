@@ -9,55 +9,55 @@ import { probeReply } from './mode-probe.ts';
 import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
 
 type Line = { text: string; ends?: boolean; spelled?: (text: string) => number[] };
-/** What a request may carry through the gateway: what to answer, and under which name to log it. */
+/** Fields that a request may carry through the gateway: the toy engine's answer, and the name under which to log it. */
 type Cue = { lines: Line[]; log: string };
-/** `text`: what is shown of its ids. `stop_reason`: the stop string that ended it. */
+/** `text` is what is shown of its ids, `stop_reason` the stop string that ended it. */
 type Sampled = { ids: number[]; text: string; finish_reason: string; stop_reason?: string };
 type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue; chat_template_kwargs?: { cue?: Cue }; answer?: Line };
 export type Asked = { path: string; body: Body; response: ServerResponse };
 
-/** A first half of a reply that version 1 of a run sampled, and a second one of version 2. */
+/** Spans of a reply whose first half version 1 of a run sampled, and whose second half version 2. */
 export const HALVES: TokenEngine['spans'] = (tokens) => {
   const half = Math.floor(tokens / 2);
   return [{ version: 'run@1', start: 0, end: half }, { version: 'run@2', start: half, end: tokens }];
 };
 
-/** vLLM's chat, render, generate and derender routes over a toy tokenizer. What it is to say is put into `script`. */
+/** vLLM's chat, render, generate and derender routes over a toy tokenizer. Its replies come from `script`. */
 export class TokenEngine extends EngineServer {
   label = 'default';
-  /** Which weights sampled so many tokens; its label's all, unless told. */
+  /** Returns which weights sampled so many tokens. By default all are its label's. */
   spans: (tokens: number) => { version: string; start: number; end: number }[] = (tokens) => [{ version: this.label, start: 0, end: tokens }];
-  /** The next replies' texts; ids are misspelled on purpose. An absent end: the reply is cut by its length. */
+  /** The texts of the next replies, whose ids are misspelled on purpose. `ends: false` means that a reply is cut by its length. */
   script: Line[] = [];
-  /** What to say of a request itself, where the script is at its end. */
+  /** Answers by the request itself when the script is used up. */
   answer: (asked: { messages: ToyMessage[]; tools?: unknown; answer?: Line }) => Line = () => ({ text: 'nothing to say' });
-  /** How many tokens a prompt and its completion may have. */
+  /** The most tokens of a prompt with its completion. */
   context = 100_000;
-  /** Which routes it has. */
+  /** True when it has the routes for ids. */
   scaleOut = true;
-  /** Whether it takes tool calls out of the text. */
+  /** True when it parses tool calls out of the text. */
   parses = true;
-  /** Whether a chunk of generated text brings the next token of every reply, the last reply first, instead of one token. */
+  /** True when a chunk of generated text has the next token of every reply, the last reply first, instead of one token. */
   together = false;
-  /** Whether a chunk of its chat route brings a part of a reply instead of all of it. */
+  /** True when a chunk of its chat route has a part of a reply instead of all of it. */
   inParts = false;
   /** Milliseconds before each chunk of generated text. */
   pace = 0;
-  /** How a route fails: by a status, or by a connection that is cut. */
+  /** Makes a route fail, by a status or by a cut connection. */
   fault: (path: string) => number | 'cut' | null = () => null;
   /** The log-probability of a sampled token. */
   logprob: (id: number) => number = (id) => -((id % 7) + 1) / 4;
-  /** Returns the ids that could have been sampled in place of this one. Null: the engine returns no sampling masks. */
+  /** Returns the ids that could have been sampled instead of this one. Null: the engine returns no sampling masks. */
   mask: ((id: number) => number[]) | null = null;
-  /** The tool calls that it holds to their schema by a grammar. */
+  /** Which tool calls it holds to their schema by a grammar. */
   bindsTools: BindsTools = 'never';
-  /** Routes that it has besides, or instead; undefined: its own one answers. */
+  /** Answers a route in place of the engine's own. Undefined: the engine's own answers. */
   route: (method: string, path: string, body: Record<string, unknown>) => unknown = () => undefined;
   /** Receives each request's body as it came. */
   onBody: (path: string, text: string) => void = () => {};
-  /** What runs before a route answers; it may change what was asked. */
+  /** Runs before a route answers, and may change the request. */
   before: (asked: Asked) => Promise<void> | void = () => {};
-  /** What it was given and gave, in order; with a cue, under its name. */
+  /** What it was given and gave, in order. With a cue it is logged under the cue's name. */
   readonly generated: Generated[] = [];
   readonly logs = new Map<string, Generated[]>();
   #serial = 0;
@@ -67,7 +67,7 @@ export class TokenEngine extends EngineServer {
     const text = await textOf(request);
     this.onBody(path, text);
     const body = JSON.parse(text || '{}') as Body;
-    // Not every protocol hands on a field that it does not know.
+    // Some protocols drop fields that they do not know.
     body.cue ??= body.chat_template_kwargs?.cue;
     const routed = await this.route(request.method ?? '', path, body);
     if (routed !== undefined) return json(response, routed);
@@ -153,7 +153,7 @@ export class TokenEngine extends EngineServer {
     const chunks = sampled.map(({ ids, text: all, finish_reason, ...ended }, index) => {
       let sent = '';
       return ids.map((id, i) => {
-        // Text comes when its characters are whole.
+        // Text is shown when its characters are whole.
         const soFar = decode(ids.slice(0, i + 1)).replace(/\uFFFD+$/, i === ids.length - 1 ? '$&' : '').slice(0, all.length);
         const text = soFar.slice(sent.length);
         sent = soFar;
@@ -173,7 +173,7 @@ export class TokenEngine extends EngineServer {
     const { choices, usage } = body.generate_response as { choices: { index?: number; token_ids: number[]; finish_reason: string }[]; usage?: unknown };
     if (choices.some((choice) => !choice.token_ids.length)) return json(response, { error: { message: 'a choice has empty or null token_ids', code: 400 } }, 400);
     const derendered = choices.map((choice, index) => {
-      // A parser sees special tokens, also the one that ended the turn; the reason to end is the generation's.
+      // A parser sees special tokens, also the one that ended the turn. The finish reason is the generation's.
       const text = decode(choice.token_ids) + (this.parses && choice.token_ids.at(-1) === END ? '<|im_end|>' : '');
       const { message } = this.#parse(text, asked?.tools, choice.finish_reason);
       return { index: choice.index ?? index, message, finish_reason: choice.finish_reason, logprobs: null };
@@ -208,7 +208,7 @@ export class TokenEngine extends EngineServer {
   }
 }
 
-/** A stop string ends a reply with the token that completes it. Its ids are kept, its text is not. */
+/** Ends a reply at a stop string, with the token that completes it. The ids keep that token, and the text does not have the string. */
 function sample(spelled: readonly number[], ends: boolean, stop: unknown): Sampled {
   const stops = [stop].flat().filter((each) => typeof each === 'string');
   for (let end = 1; end <= spelled.length && stops.length > 0; end++) {
@@ -227,7 +227,7 @@ function versionOf(label: string): number | null {
 
 type Delta = { content?: string; reasoning?: string; tool_calls?: { index: number; function: { name?: string; arguments: string } }[] };
 
-/** The reasoning, the text, each tool call's head, and its arguments in two. */
+/** Splits a message into its reasoning, its text, each tool call's head, and its arguments in two parts. */
 function partsOf({ reasoning, content, tool_calls = [] }: Delta): Delta[] {
   const calls = tool_calls.flatMap((call): Delta[] => {
     const { index, function: { name, arguments: given } } = call;

@@ -6,14 +6,14 @@ import type { NodeGatewayOptions } from '../node.ts';
 import { TestGateway } from './harness.ts';
 import { TokenEngine } from './token-engine.ts';
 
-/** A gateway in front of the toy engine, which can be told what to say; fresh for each test. */
+/** Gives each test a fresh gateway in front of the toy engine, whose replies the test sets. */
 export function useTokenGateway(options: Partial<NodeGatewayOptions> = {}): TokenGateway {
   const context = useTokenGateways();
   beforeEach(() => context.serve({}, options));
   return context;
 }
 
-/** The same, where each test starts its own by `serve`. */
+/** Does the same, but each test starts its own by `serve`. */
 export function useTokenGateways(): TokenGateway {
   const context = useDatabase(new TokenGateway());
   afterEach(async () => {

@@ -7,7 +7,7 @@ const PAIR = 300;
 const [A, Z] = [97, 122];
 const isLetter = (byte: number | undefined): byte is number => byte !== undefined && byte >= A && byte <= Z;
 
-/** Canonical: special tokens where their text stands, pairs of small letters from the left, else bytes. */
+/** Returns the canonical ids: special tokens where their text stands, pairs of small letters from the left, else bytes. */
 export function encode(text: string): number[] {
   return text.split(/(<\|im_start\|>|<\|im_end\|>)/).flatMap((part) => {
     const special = SPECIAL.get(part);
@@ -27,7 +27,7 @@ function encodeBytes(bytes: Uint8Array): number[] {
   return ids;
 }
 
-/** As a sampler may spell it: never the way that the tokenizer would, where there is another. */
+/** Returns ids as a sampler may choose them, which differ from the tokenizer's wherever possible. */
 export function misspell(text: string): number[] {
   return Array.from(new TextEncoder().encode(text), (byte) => BYTE + byte);
 }
@@ -38,12 +38,12 @@ export function bytesOf(id: number): number[] {
   return [A + Math.floor((id - PAIR) / 26), A + ((id - PAIR) % 26)];
 }
 
-/** Special tokens are left out, as vLLM does. */
+/** Returns the text of ids without special tokens, as vLLM does. */
 export const decode = (ids: readonly number[]): string => new TextDecoder().decode(Uint8Array.from(ids.flatMap(bytesOf)));
 
 export type ToyMessage = { role: string; content?: unknown; tool_calls?: { function: { name: string; arguments: string } }[] };
 
-/** Writes tool calls anew, as real templates do: not as they were sampled. */
+/** Renders a conversation. Tool calls are written anew, as by real templates, and not as they were sampled. */
 export function template(body: { messages: ToyMessage[]; tools?: unknown; add_generation_prompt?: boolean }): string {
   const tools = body.tools ? `<|im_start|>system\ntools: ${JSON.stringify(body.tools)}<|im_end|>\n` : '';
   const turns = body.messages.map(({ role, content, tool_calls = [] }) => {

@@ -2,10 +2,10 @@ import { z } from 'zod';
 
 const opened = z.object({ api_key: z.string(), base_url: z.string() });
 
-/** A trial that is opened, used and read through the gateway's routes alone. */
+/** Opens a trial that is used and read only through the gateway's routes. */
 export async function trialOverHttp(gateway: { url: string; adminKey: string }, trialId: string, opening: Record<string, unknown> = {}) {
   const session = `${gateway.url}/sessions/${trialId}`;
-  // On a busy machine a connection that is kept may be closed by its server just as it is used again.
+  // On a busy machine a server may close a kept connection at the moment of its next use.
   const admin = { authorization: `Bearer ${gateway.adminKey}`, connection: 'close' };
   const read = async (url: string): Promise<unknown> => (await fetch(url, { headers: admin })).json();
   const reply = await fetch(session, { method: 'POST', headers: admin, body: JSON.stringify(opening) });

@@ -17,7 +17,7 @@ const record = z.object({
   completed: z.boolean(),
 });
 
-/** What verl-recipe PR 83 says its agent loop asks of a proxy: neither a key nor a body, and 404 is a session that is not there. */
+/** Makes the requests of verl-recipe PR 83's agent loop to a proxy: without a key or a body, and 404 means that there is no such session. */
 export class VerlClient {
   readonly #url: string;
 

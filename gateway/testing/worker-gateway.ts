@@ -8,10 +8,10 @@ import { readEnvironment } from '../worker/settings.ts';
 import { startEdge } from './edge.ts';
 import { startWorkerd, type Bundle } from './workerd.ts';
 
-/** What stands in front of a line of a Worker's log. */
+/** The beginning of a line in a Worker's log. */
 const OWN = /^.*?gateway: /;
 
-/** The gateway in workerd, behind what stands for Cloudflare's edge, with the options of one on Node. */
+/** Starts the gateway in workerd behind a stand-in for Cloudflare's edge, with the options of one on Node. */
 export async function startWorkerGateway(bundle: Bundle, options: NodeGatewayOptions): Promise<NodeGateway & { pid: number | undefined }> {
   const { engines, databaseUrl, adminKey, secret, settings: changed, log = () => {} } = options;
   const settings = { ...DEFAULT_SETTINGS, ...changed };
@@ -44,7 +44,7 @@ export async function startWorkerGateway(bundle: Bundle, options: NodeGatewayOpt
   return { url: edge.url, close, routes: app.routes, pid: worker.pid };
 }
 
-/** What its deployment does (deploy/prepare.ts). */
+/** Prepares the database as a deployment does (deploy/prepare.ts). */
 async function introduce(databaseUrl: string, engines: readonly string[]): Promise<void> {
   const db = openDatabase(databaseUrl, { maxConnections: 1 });
   await registerReplicas(db, engines).finally(() => db.$client.end());

@@ -8,7 +8,7 @@ declare module 'vitest' {
   }
 }
 
-/** One bundle for all test files that run in workerd. */
+/** Builds one bundle for all test files that run in workerd. */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const { script, compatibilityDate, compatibilityFlags, remove } = await bundleWorker();
   project.provide('workerBundle', { script, compatibilityDate, compatibilityFlags });

@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { z } from 'zod';
 
-/** What `wrangler deploy` would upload: the script, and the date and flags that it runs under. */
+/** What `wrangler deploy` would upload: the script, its compatibility date and its flags. */
 export type Bundle = { script: string; compatibilityDate: string; compatibilityFlags: string[] };
 
 type Options = {
@@ -23,7 +23,7 @@ const DOCS = path.dirname(createRequire(import.meta.url).resolve('swagger-ui-dis
 const installed = z.object({ default: z.string() });
 const listening = z.object({ event: z.literal('listen'), port: z.number() });
 
-/** The runtime of Cloudflare's Workers itself, as a process, with one Worker and a Hyperdrive binding that leads to a PostgreSQL. */
+/** Starts workerd, the runtime of Cloudflare's Workers, as a process with one Worker and a Hyperdrive binding to a PostgreSQL. */
 export async function startWorkerd({ bundle, variables, databaseUrl, onLog }: Options): Promise<{ url: string; pid: number | undefined; close: () => Promise<void> }> {
   const folder = await mkdtemp(path.join(tmpdir(), 'trialgate-workerd-'));
   const config = path.join(folder, 'config.capnp');
@@ -34,7 +34,7 @@ export async function startWorkerd({ bundle, variables, databaseUrl, onLog }: Op
   for (const stream of [child.stdout, child.stderr]) lines(stream).on('line', onLog);
   const ended = once(child, 'exit');
   const end = () => child.kill('SIGKILL');
-  // A test process that ends takes it along.
+  // The child ends with the test process.
   process.once('exit', end);
   const close = async () => {
     process.removeListener('exit', end);

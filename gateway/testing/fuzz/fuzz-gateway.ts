@@ -15,11 +15,11 @@ import { Random, seedOf } from './random.ts';
 const SECRET = 'a secret of sixteen characters';
 const ADMIN_KEY = 'admin-key-of-the-fuzzer';
 const AGENTS = 6;
-/** What a gateway says only when it did not foresee something; also as the reason of a reply that is said to have broken off. */
+/** Words of the gateway's replies that mean an internal error, also within the reason of a reply that broke off. */
 const UNFORESEEN =
   /internal_error|uncaught|not_recorded|unrecorded|TypeError|RangeError|SyntaxError|\.ts:\d+|Cannot |is not (a function|iterable|a constructor)|Maximum call stack|Invalid (array|string|typed)|undefined|BigInt/;
 
-/** What is still in use once all garbage is collected, buffers too, in bytes. */
+/** Returns the bytes in use after a garbage collection, including buffers. */
 function heapInUse(): number {
   setFlagsFromString('--expose-gc');
   runInNewContext('gc')();
@@ -27,13 +27,13 @@ function heapInUse(): number {
   return heapUsed + external;
 }
 
-/** `served`: the paths that were answered 200. `traffic`: of requests' and replies' bodies after the first agent, in bytes. */
+/** `served` has the paths that were answered 200. `traffic` is the size of requests' and replies' bodies after the first agent, in bytes. */
 export type FuzzResult = { seed: number; rounds: number; faults: string[]; statuses: Record<string, number>; served: Set<string>; growth: number; traffic: number };
 
-/** `start`: of the gateway; what a process of its own holds, its `inUse` says. */
+/** `start` starts the gateway. If that is a process of its own, its `inUse` reports its memory. */
 export type FuzzOptions = { seed: number; rounds: number; start: (options: NodeGatewayOptions) => Promise<NodeGateway & { inUse?: () => number }>; signal: AbortSignal };
 
-/** Agents whose requests and whose engine's replies are spoiled, each `rounds` times; what must never happen is a fault. */
+/** Plays agents whose requests and whose engine's replies are mutated, `rounds` times each, and lists everything that must never happen. */
 export async function fuzzGateway({ seed, rounds, start, signal }: FuzzOptions): Promise<FuzzResult> {
   const faults: string[] = [];
   const unhandled = (error: unknown) => faults.push(`unhandled: ${error instanceof Error ? error.stack : String(error)}`);
@@ -80,7 +80,7 @@ export async function fuzzGateway({ seed, rounds, start, signal }: FuzzOptions):
   }
 }
 
-/** A spoiled request may have the engine say hundreds of thousands of tokens: seconds in which nothing else is tried. */
+/** A mutated request may make the engine sample hundreds of thousands of tokens, which would take seconds. */
 const sayLess = ({ body }: Asked): void => body.cue?.lines.forEach((line) => (line.text = line.text.slice(0, 5_000)));
 
 type Agent = { url: string; name: string; random: Random; signal: AbortSignal; served: Set<string>; talk: Talk };
@@ -88,7 +88,7 @@ type Agent = { url: string; name: string; random: Random; signal: AbortSignal; s
 async function oneRound({ url, name, random, signal, served, talk }: Agent, attempt: number): Promise<{ status: number; bytes: number; fault: string | null }> {
   const { path, body: asked } = goodRequest(talk, random);
   const good = JSON.stringify(asked);
-  // While the process computes for seconds, its server would close an idle connection under a request.
+  // While the process is busy for seconds, its server could close an idle connection at its next use.
   const headers = { authorization: `Bearer ${attemptKey(SECRET, name, attempt)}`, connection: 'close' };
   const body = random.chance(0.5) ? new Uint8Array(mutateText(good, random)) : good;
   try {
@@ -100,7 +100,7 @@ async function oneRound({ url, name, random, signal, served, talk }: Agent, atte
       served.add(path);
     }
     const { error } = parseObject(text) ?? {};
-    // Not every protocol's errors have a code; their message then says it.
+    // The errors of some protocols have no code, but a message that says it.
     const code = isObject(error) ? String(error.code ?? (reply.status >= 500 ? error.message : '')) : '';
     if (UNFORESEEN.test(code)) return { status: reply.status, bytes, fault: `${path} was answered ${text.slice(0, 300)}` };
     return { status: reply.status, bytes, fault: foreign(name, text) };
@@ -109,7 +109,7 @@ async function oneRound({ url, name, random, signal, served, talk }: Agent, atte
   }
 }
 
-/** What the record of one trial has of another. */
+/** Returns texts of other trials in the record of one trial. */
 async function foreignIn({ url, name }: Agent): Promise<string[]> {
   const faults: string[] = [];
   for (const path of [`/sessions/${name}`, `/sessions/${name}/samples`]) {

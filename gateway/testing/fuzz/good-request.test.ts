@@ -5,7 +5,7 @@ import { Random } from './random.ts';
 
 const gateway = useTokenGateway();
 
-/** What a reply is made of where its protocol has tools, reasoning, or several replies. */
+/** The parts that replies must contain, by path, to show that tools, reasoning and several replies occur. */
 const PARTS = {
   '/v1/chat/completions': ['"reasoning":', '"type":"function"', '"index":1,'],
   '/v1/completions': ['"index":1,'],

@@ -3,14 +3,14 @@ import { calling } from '../calling.ts';
 import type { Random } from './random.ts';
 
 type Request = { path: string; body: JsonObject };
-/** `item`: its call among the items of Responses. */
+/** `item` is its call as an item of Responses. */
 type Tool = { name: string; arguments: JsonObject; item: JsonObject };
-/** How an agent and its model talk throughout an attempt, and what the last replies named. */
+/** The state of an agent's talk with its model throughout an attempt, with names from the last replies. */
 export type Talk = { mark: string; tool: Tool | null; thinks: boolean; isInstructed: boolean; response: string | null; call: string };
-/** `turns` are past; in each the model said what it is told to say now. */
+/** `turns` counts past turns, in each of which the model gave the reply that it is told to give now. */
 type Now = Talk & { turns: number; said: string; whole: string };
 
-/** The marks of all agents: each puts its own into all that it says. */
+/** The marks of all agents. Each puts its own into everything that it says. */
 export const MARKS = /<(agent-\d|warm)>/g;
 
 const TOOLS: readonly Tool[] = [
@@ -36,7 +36,7 @@ export function heardIn(talk: Talk, text: string): void {
   talk.call = /call-\d+/.exec(text)?.[0] ?? talk.call;
 }
 
-/** A request of some protocol with all that it has for tools, reasoning and parts; it carries what the toy engine answers to it. */
+/** Returns a request of some protocol that uses its tools, reasoning and parts. It carries the toy engine's answer. */
 export function goodRequest(talk: Talk, random: Random): Request {
   const { mark, thinks, tool } = talk;
   const said = `${mark} says`;

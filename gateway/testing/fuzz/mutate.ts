@@ -7,7 +7,7 @@ const ODD: readonly [unknown, ...unknown[]] = [
   JSON.parse('{"__proto__": {"polluted": true}}'), JSON.parse(`${'['.repeat(2_000)}${']'.repeat(2_000)}`), { constructor: { prototype: 1 }, toString: 1, length: -1 },
 ];
 
-/** Text with bytes of it flipped, cut, repeated, or with what does not belong there put in between. */
+/** Returns text with bytes flipped, cut, repeated or inserted. */
 export function mutateBytes(text: string, random: Random): Buffer {
   let bytes: Buffer = Buffer.from(text);
   for (let times = 1 + random.below(3); times > 0; times--) {
@@ -27,7 +27,7 @@ export function mutateBytes(text: string, random: Random): Buffer {
   return bytes;
 }
 
-/** A JSON value with something in it replaced, taken out, put in or repeated. */
+/** Returns a JSON value with a part replaced, removed, inserted or repeated. */
 export function mutateValue(value: unknown, random: Random): unknown {
   if (random.chance(0.2)) return random.pick(ODD);
   if (Array.isArray(value) && value.length > 0) {
@@ -49,7 +49,7 @@ export function mutateValue(value: unknown, random: Random): unknown {
   return { ...value, [key]: mutateValue(taken, random) };
 }
 
-/** A body of JSON, or a stream of events, mutated as what it is or as bytes. */
+/** Mutates a JSON body or a stream of events by its structure or as bytes. */
 export function mutateText(text: string, random: Random): Buffer {
   if (random.chance(0.4)) return mutateBytes(text, random);
   if (!text.startsWith('data: ')) return Buffer.from(JSON.stringify(mutateValue(JSON.parse(text), random)) ?? '');

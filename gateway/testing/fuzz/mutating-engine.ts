@@ -6,8 +6,8 @@ import { mutateText } from './mutate.ts';
 import { Random, seedOf } from './random.ts';
 
 /**
- * Stands before an engine and spoils some of its replies. Which and how, its seed and an agent's request decide, by its mark; and
- * where the gateway asks for itself, how many came before: else a question that is always spoiled would leave nothing to try.
+ * Passes requests to an engine and mutates some of its replies. The seed and the mark in an agent's request decide which and how. For the
+ * gateway's own questions the number of earlier ones decides, because a question that always fails would leave nothing to test.
  */
 export class MutatingEngine extends EngineServer {
   readonly #upstream: string;
@@ -27,7 +27,7 @@ export class MutatingEngine extends EngineServer {
     const good = await reply.text();
     const isOfAgent = body.search(MARKS) >= 0;
     const random = new Random(seedOf(this.#seed, path + (isOfAgent ? body : String(this.#questions++))));
-    // What it is asked about itself is spoiled rarely: it would only leave rotation.
+    // Replies to the gateway's own questions are rarely mutated, because the engine would only leave the rotation.
     const isSpoiled = random.chance(isOfAgent ? 0.5 : 0.01);
     const type = isSpoiled && random.chance(0.03) ? 'text/html' : (reply.headers.get('content-type') ?? '');
     response.writeHead(isSpoiled && random.chance(0.03) ? random.pick([204, 201, 400, 404, 422, 500, 503]) : reply.status, { 'content-type': type });

@@ -1,4 +1,4 @@
-/** Numbers that a seed decides (mulberry32). */
+/** Random numbers from a seed (mulberry32). */
 export class Random {
   #state: number;
 
@@ -6,7 +6,7 @@ export class Random {
     this.#state = seed >>> 0;
   }
 
-  /** From 0, below 1. */
+  /** Returns a number of at least 0 and below 1. */
   next(): number {
     this.#state = (this.#state + 0x6d2b79f5) >>> 0;
     let t = this.#state;
@@ -15,7 +15,7 @@ export class Random {
     return ((t ^ (t >>> 14)) >>> 0) / 2 ** 32;
   }
 
-  /** From 0, below `end`. */
+  /** Returns an integer of at least 0 and below `end`. */
   below(end: number): number {
     return Math.floor(this.next() * end);
   }
@@ -29,7 +29,7 @@ export class Random {
   }
 }
 
-/** One seed from another and a text (FNV-1a): the same text is always treated the same. */
+/** Returns a seed made of another and a text (FNV-1a), so that the same text is always treated the same. */
 export function seedOf(seed: number, text: string): number {
   let hash = 0x811c9dc5 ^ seed;
   for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
