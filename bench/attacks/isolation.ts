@@ -53,7 +53,7 @@ const LEFT = [
 ];
 
 /** A2: The agent and its verifier leave these files. Afterwards there must be a verdict, no sandbox, and a worker that starts. */
-async function leaving(here: Isolation, { attack, code }: (typeof LEFT)[number], who: string): Promise<Attack> {
+async function leaveFiles(here: Isolation, { attack, code }: (typeof LEFT)[number], who: string): Promise<Attack> {
   const leave = python(`import os\n${code}`);
   return withSandbox(async (sandbox) => {
     const { home } = sandbox;
@@ -61,7 +61,7 @@ async function leaving(here: Isolation, { attack, code }: (typeof LEFT)[number],
     const task = await taskWith(home, `cd $LOGS_DIR && ${leave}; echo 1 > $LOGS_DIR/verifier/reward.txt`);
     const verdict = await verify({ task, sandbox, isolation: here, signal }).then(() => 'judged', (error: unknown) => `not judged (${nameOf(error)})`);
     const removed = await destroySandbox({ home, trialId: 't', attempt: 1 }).then(() => 'removed', (error: unknown) => `not removed (${nameOf(error)})`);
-    disown(home);
+    orphan(home);
     const started = await sweepSandboxes(home).then(() => 'starts', () => 'does not start');
     const gone = !(await readdir(join(home, 'sandboxes'))).some((name) => name.startsWith('t.1'));
     const held = verdict === 'judged' && removed === 'removed' && started === 'starts' && gone;
@@ -70,7 +70,7 @@ async function leaving(here: Isolation, { attack, code }: (typeof LEFT)[number],
 }
 
 /** Makes the sandboxes look as after the death of the worker that made them. */
-function disown(home: string): void {
+function orphan(home: string): void {
   const { pid } = spawnSync('true');
   for (const file of globSync(join(home, 'sandboxes/.owners/*'))) writeFileSync(file, JSON.stringify({ ...JSON.parse(readFileSync(file, 'utf8')), pid }));
 }
@@ -92,7 +92,7 @@ async function manyFolders(here: Isolation, count: number): Promise<Attack> {
 }
 
 /** A8: The three sandboxes want everything at once. A sandbox without a limit on a resource gets all of it. */
-async function taking(here: Isolation): Promise<Attack[]> {
+async function exhaustResources(here: Isolation): Promise<Attack[]> {
   const memory = await withSandbox(async (sandbox) => {
     const code = 'import os\nheld = []\nfor _ in range(90):\n    held.append(os.memfd_create("x"))\n    os.write(held[-1], bytes(16 * 2**20))\n    print(len(held) * 16, flush=True)\nimport time\ntime.sleep(2)';
     const { stdout } = await shell(here, sandbox, python(code), { ...disk(64), memoryMb: 512, seconds: 60 });
@@ -125,7 +125,7 @@ async function taking(here: Isolation): Promise<Attack[]> {
 const MOST_DISK_MIB = 64 + 2 * 150;
 
 /** A8: The process that starts all sandboxes of a worker counts descriptors where there are no control groups. Others must not wait for that. */
-async function openingDescriptors(here: Isolation): Promise<Attack> {
+async function openManyDescriptors(here: Isolation): Promise<Attack> {
   return withSandbox((sandbox) => withSandbox(async (other) => {
     const code = 'import os, time\nfor _ in range(59):\n    if os.fork() == 0: break\ntry:\n    for number in range(3, 1000000): os.dup2(1, number)\nexcept OSError: pass\ntime.sleep(60)';
     const over = new AbortController();
@@ -146,7 +146,7 @@ async function openingDescriptors(here: Isolation): Promise<Attack> {
 const disk = (mb: number): object => ({ fileMb: mb, storageMb: mb });
 
 /** A12: An agent inherits open descriptors of the worker. */
-async function inheriting(here: Isolation): Promise<Attack> {
+async function inheritDescriptors(here: Isolation): Promise<Attack> {
   return withSandbox(async (sandbox) => {
     const secret = join(sandbox.home, 'secret');
     const token = randomUUID();
@@ -164,7 +164,7 @@ async function inheriting(here: Isolation): Promise<Attack> {
 const CALLS = { unshare: [272, 0x10000000], keyctl: [250, 0, -2, 0], clone3: [435, 0, 0], io_uring_setup: [425, 1, 0], userfaultfd: [323, 1], name_to_handle_at: [303, -100, 0, 0, 0, 0], add_key: [248, 0, 0, 0, 0, 0], syslog: [103, 10, 0, 0] };
 
 /** A16: A call that the filter refuses fails with EPERM or ENOSYS before the kernel reads its arguments. */
-async function calling(here: Isolation): Promise<Attack> {
+async function makeSystemCalls(here: Isolation): Promise<Attack> {
   const code = `import ctypes, errno, json
 libc = ctypes.CDLL(None, use_errno=True)
 for name, arguments in json.loads("""${JSON.stringify(CALLS)}""").items():
@@ -238,7 +238,7 @@ async function asUser(): Promise<Attack[]> {
 async function leavings(who: string): Promise<Attack[]> {
   const here = await isolation();
   const attacks: Attack[] = [];
-  for (const left of LEFT) attacks.push(await leaving(here, left, who));
+  for (const left of LEFT) attacks.push(await leaveFiles(here, left, who));
   return attacks;
 }
 
@@ -247,6 +247,6 @@ if (process.env[AS_USER]) {
   console.log(JSON.stringify(await leavings(`${kind}, a worker that is not root`)));
 } else {
   const here = await isolation();
-  const attacks = [...(await leavings(`${here.kind}, this user`)), ...(await asUser()), ...(FOLDERS ? [await manyFolders(here, FOLDERS)] : []), ...(await taking(here)), await openingDescriptors(here), await inheriting(here), await calling(here), ...(await withoutBubblewrap())];
+  const attacks = [...(await leavings(`${here.kind}, this user`)), ...(await asUser()), ...(FOLDERS ? [await manyFolders(here, FOLDERS)] : []), ...(await exhaustResources(here)), await openManyDescriptors(here), await inheritDescriptors(here), await makeSystemCalls(here), ...(await withoutBubblewrap())];
   process.exitCode = reportAttacks(attacks);
 }

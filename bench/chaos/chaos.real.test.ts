@@ -17,9 +17,9 @@ test('a run under kills, a full disk, cut connections and a stopped worker compl
   const withoutDisks = (await SmallDisk.refusal()) !== null;
   const faults = FAULTS.map((together) => together.filter(({ kind }) => !(withoutDisks && kind === 'full disk')));
   const start = performance.now();
-  const say = (line: string) => console.log(`${((performance.now() - start) / 1000).toFixed(1)} s: ${line}`);
+  const log = (line: string) => console.log(`${((performance.now() - start) / 1000).toFixed(1)} s: ${line}`);
   const deployment = await ChaosDeployment.create(signal);
-  const outcome = await oneRun(deployment, { run: 'chaos', iterations: 3, settings: 'carry-over', faults, random: new Random(1), say }, signal).finally(async () => {
+  const outcome = await oneRun(deployment, { run: 'chaos', iterations: 3, settings: 'carry-over', faults, random: new Random(1), log }, signal).finally(async () => {
     expect(await deployment.remove()).toEqual([]);
   });
   expect(outcome).toMatchObject({ ended: 'completed', broken: [] });

@@ -45,13 +45,13 @@ export function* dealTogether(faults: readonly Fault[], random: Random): Generat
   for (;;) yield Array.from({ length: random.chance(0.25) ? 2 : 1 }, () => dealt.next().value);
 }
 
-export async function strikeTogether(deployment: ChaosDeployment, faults: readonly Fault[], random: Random, signal: AbortSignal): Promise<FaultTimes> {
-  const struck = await Promise.all(faults.map((fault) => strike(deployment, fault, random, signal)));
+export async function causeFaults(deployment: ChaosDeployment, faults: readonly Fault[], random: Random, signal: AbortSignal): Promise<FaultTimes> {
+  const struck = await Promise.all(faults.map((fault) => causeFault(deployment, fault, random, signal)));
   return { fault: namesOf(faults), began: Math.min(...struck.map(({ began }) => began)), ended: Math.max(...struck.map(({ ended }) => ended)) };
 }
 
 /** Causes a fault and returns when it is over: the process goes on, the disk has room, the link works. The supervisor restarts killed processes. */
-async function strike(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<FaultTimes> {
+async function causeFault(deployment: ChaosDeployment, fault: Fault, random: Random, signal: AbortSignal): Promise<FaultTimes> {
   const between = ([least, most]: readonly [number, number]): number => least + random.below(most - least);
   const leader = fault.kind === 'kill' || fault.kind === 'stop' ? await leaderOf(deployment, fault.at, signal) : null;
   const began = Date.now();
@@ -74,7 +74,7 @@ async function strike(deployment: ChaosDeployment, fault: Fault, random: Random,
     case 'cut': {
       const link = deployment.links[fault.at];
       link.cut();
-      await sleep(between(CUT_MS), undefined, { signal }).finally(() => link.mend());
+      await sleep(between(CUT_MS), undefined, { signal }).finally(() => link.restore());
     }
   }
   return { fault: nameOf(fault), began, ended: Date.now() };

@@ -34,7 +34,7 @@ export class Link {
     for (const socket of this.#sockets) socket.destroy();
   }
 
-  mend(): void {
+  restore(): void {
     this.#isCut = false;
   }
 

@@ -17,7 +17,7 @@ import { iterations, runs } from '../../store/schema.ts';
 import { auditChaos } from './audit.ts';
 import type { ChaosDeployment } from './deployment.ts';
 import { readEngineLog } from './engine-log.ts';
-import { namesOf, strikeTogether, type Fault, type FaultTimes } from './faults.ts';
+import { namesOf, causeFaults, type Fault, type FaultTimes } from './faults.ts';
 import { progressOf } from './progress.ts';
 import { repeatedOf, type RepeatedWork } from './repeated.ts';
 import { hasStragglers, SETTINGS, type Settings } from './settings.ts';
@@ -39,7 +39,7 @@ export type Outcome = {
 };
 
 /** `faults` has groups of simultaneous faults, in order. The run has at least `iterations` and goes on until all faults have happened. */
-export type Plan = { run: string; iterations: number; settings: Settings; faults: Fault[][]; random: Random; say: (line: string) => void };
+export type Plan = { run: string; iterations: number; settings: Settings; faults: Fault[][]; random: Random; log: (line: string) => void };
 
 const PAUSE_MS = 5_000;
 /** More iterations than a run under faults can reach. */
@@ -51,7 +51,7 @@ const LOOK_MS = 250;
 const [LEFT_MS, CUT_MS] = [20_000, 150_000];
 
 /** Runs one training run under faults to its end, and checks the invariants. */
-export async function oneRun(deployment: ChaosDeployment, { run, iterations: atLeast, settings, faults, random, say }: Plan, signal: AbortSignal): Promise<Outcome> {
+export async function oneRun(deployment: ChaosDeployment, { run, iterations: atLeast, settings, faults, random, log }: Plan, signal: AbortSignal): Promise<Outcome> {
   const db = openDatabase(connectionsOf(deployment.config).databaseUrl, { maxConnections: 4 });
   const witness = new Witness(deployment, { name: `witness-${run}`, everyMs: 500 });
   const resumed: string[] = [];
@@ -62,7 +62,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations: atL
   const isOver = async (): Promise<boolean> => ['completed', 'failed', 'cancelled'].includes((await standing())?.status ?? '');
 
   /** Waits until the run has finished something after `since`, or ended. Resumes it when it is blocked, as a person would. */
-  const goesOn = async (since: number): Promise<void> => {
+  const waitForProgress = async (since: number): Promise<void> => {
     for (const end = Date.now() + STUCK_MS; Date.now() < end; await sleep(LOOK_MS, undefined, { signal })) {
       if (deployment.supervisor === null) {
         broken.push('the supervisor died by itself');
@@ -70,7 +70,7 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations: atL
       }
       const now = await standing();
       if (now?.status === 'blocked') {
-        say(`blocked: ${now.reason}`);
+        log(`blocked: ${now.reason}`);
         resumed.push((now.reason ?? 'no reason').replaceAll(deployment.config.home, 'HOME'));
         await resume(deployment, run, signal);
       }
@@ -82,17 +82,17 @@ export async function oneRun(deployment: ChaosDeployment, { run, iterations: atL
 
   try {
     await start(deployment, run, { ...SETTINGS[settings], iterations: MOST_ITERATIONS });
-    await goesOn(0);
+    await waitForProgress(0);
     for (const together of faults) {
       await sleep(random.below(PAUSE_MS), undefined, { signal });
       if (await isOver()) break;
-      say(namesOf(together));
-      const one = await strikeTogether(deployment, together, random, signal);
+      log(namesOf(together));
+      const one = await causeFaults(deployment, together, random, signal);
       struck.push(one);
-      await goesOn(one.ended);
+      await waitForProgress(one.ended);
     }
-    if (!(await isOver())) await insist(() => endAfter(deployment, run, atLeast), signal);
-    while (!(await isOver())) await goesOn(Date.now());
+    if (!(await isOver())) await retryForAMinute(() => endAfter(deployment, run, atLeast), signal);
+    while (!(await isOver())) await waitForProgress(Date.now());
   } catch (error) {
     signal.throwIfAborted();
     broken.push(describe(error));
@@ -146,7 +146,7 @@ async function start({ config, model }: ChaosDeployment, run: string, settings: 
 
 /** Resumes the run, and retries until Temporal accepts it, as a person would. */
 const resume = ({ config }: ChaosDeployment, run: string, signal: AbortSignal): Promise<void> =>
-  insist(() => withDeployment(config, async (connected) => void (await resumeRun(connected, run))), signal);
+  retryForAMinute(() => withDeployment(config, async (connected) => void (await resumeRun(connected, run))), signal);
 
 /** Ends the run after the iteration that is under way, but not before `atLeast` iterations. */
 const endAfter = ({ config }: ChaosDeployment, run: string, atLeast: number): Promise<void> =>
@@ -158,7 +158,7 @@ const endAfter = ({ config }: ChaosDeployment, run: string, atLeast: number): Pr
 const iterationsDone = (db: Database, run: string): Promise<number> => db.$count(iterations, and(eq(iterations.runId, run), eq(iterations.status, 'done')));
 
 /** Retries for a minute, because the process that is asked may be down. */
-async function insist(ask: () => Promise<void>, signal: AbortSignal): Promise<void> {
+async function retryForAMinute(ask: () => Promise<void>, signal: AbortSignal): Promise<void> {
   const bound = AbortSignal.timeout(60_000);
   for (;;) {
     try {

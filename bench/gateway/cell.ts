@@ -47,10 +47,10 @@ const nothing = () => Promise.resolve();
 let names = 0;
 
 /** A target and the protocol in which it is called. */
-export type Speaker = { target: Target; protocol: ProtocolName };
+export type ProtocolTarget = { target: Target; protocol: ProtocolName };
 
 /** Returns the baseline, which is the engine alone on its own chat route, then the gateway in each of these protocols. */
-export const speakers = (bench: Bench, gateway: BenchGateway, protocols: readonly ProtocolName[]): Speaker[] => [
+export const protocolTargets = (bench: Bench, gateway: BenchGateway, protocols: readonly ProtocolName[]): ProtocolTarget[] => [
   { target: directTarget(bench.engine), protocol: 'chat_completions' },
   ...protocols.map((protocol) => ({ target: { ...gatewayTarget(gateway), name: protocol }, protocol })),
 ];

@@ -84,7 +84,7 @@ async function main(): Promise<void> {
   const postgres = stack.use(await startPostgres(signal));
   const engine = stack.use(await startEngine(signal));
   const sync = measureSync(postgres.data, 2);
-  report.say(`this disk makes 8 kB durable (fdatasync) in ${sync.medianMs.toFixed(2)} ms, p99 ${sync.p99Ms.toFixed(2)} ms, of ${sync.count}${sync.isMemory ? '; it is memory, not a disk' : ''}`);
+  report.print(`this disk makes 8 kB durable (fdatasync) in ${sync.medianMs.toFixed(2)} ms, p99 ${sync.p99Ms.toFixed(2)} ms, of ${sync.count}${sync.isMemory ? '; it is memory, not a disk' : ''}`);
   const profiles: string[] = [];
   const bench: Bench = {
     options,
@@ -99,7 +99,7 @@ async function main(): Promise<void> {
   };
   for (const cell of options.cells) {
     await cell.run(bench);
-    for (const [i, profile] of profiles.splice(0).entries()) report.say(`\n${cell.name}, gateway ${i + 1}: ${selfTimes(profile, bench.windows)}`);
+    for (const [i, profile] of profiles.splice(0).entries()) report.print(`\n${cell.name}, gateway ${i + 1}: ${selfTimes(profile, bench.windows)}`);
     keep(options.name, report, sync);
   }
   const wrong = report.rows.filter(({ figures }) => (figures.lost ?? 0) > 0 || (figures.untrainable ?? 0) > 0);

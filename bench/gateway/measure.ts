@@ -36,7 +36,7 @@ export async function measured(bench: Bench, target: Target, load: () => Promise
   const now = await target.gateway?.recorded();
   const served = (await bench.engine.counts()).served - counts.served;
   const recorded = rows && now ? { completed: now.completed - rows.completed, failed: now.failed - rows.failed, cancelled: now.cancelled - rows.cancelled, clean: now.clean - rows.clean, untrainable: now.untrainable - rows.untrainable } : {};
-  if (recorded.failed) bench.report.say(`  ${recorded.failed} calls are recorded as failed; the gateway's log ends: ${target.gateway?.tail()}`);
+  if (recorded.failed) bench.report.print(`  ${recorded.failed} calls are recorded as failed; the gateway's log ends: ${target.gateway?.tail()}`);
   return { ...figures, wall, ...used, otherCores: Math.max(0, otherCores), served, ...ownUse, ...recorded };
 }
 

@@ -28,7 +28,7 @@ export class Report {
   }
 
   /** Prints a line and keeps it for the result file. */
-  say(line: string): void {
+  print(line: string): void {
     const shown = line.replaceAll(`${REPOSITORY}/`, '');
     this.#text.push(shown);
     this.#print(shown);
@@ -40,7 +40,7 @@ export class Report {
     const used = columns.filter(({ key }) => own.some((row) => row.figures[key] !== undefined));
     const lines = [...groups.values()].map((rows) => [rows[0]?.case ?? '', rows[0]?.target ?? '', ...used.flatMap((column) => cells(column, rows))]);
     const header = ['case', 'target', ...used.flatMap(({ title, spread }) => (spread ? [title, '± %'] : [title]))];
-    this.say(`\n${cell}: ${about}\n${table(header, lines)}\n`);
+    this.print(`\n${cell}: ${about}\n${table(header, lines)}\n`);
   }
 }
 

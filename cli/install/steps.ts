@@ -24,7 +24,7 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
   const modelMaker = path.join(INSTALLS.gpuWorkers, 'make_small_model.py');
 
   async function must(title: string, command: string[], signal: AbortSignal, report: ReportProgress): Promise<void> {
-    const output = await runLogged(log, command, { signal, report: writing(report) });
+    const output = await runLogged(log, command, { signal, report: markingTorn(report) });
     if (output.code !== 0) throw failure(title, output, log);
     torn.clear();
   }
@@ -49,7 +49,7 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
       makes: INSTALLS.python,
       async run(signal, report) {
         const title = 'installing PyTorch';
-        const first = await runLogged(log, pip(...FROM_LOCK, '-r', torchLock), { signal, report: writing(report) });
+        const first = await runLogged(log, pip(...FROM_LOCK, '-r', torchLock), { signal, report: markingTorn(report) });
         if (first.code !== 0) {
           // An ordinary index has no `+cpu` builds. uv knows PyTorch's own index.
           if (!/No matching distribution/.test(first.text)) throw failure(title, first, log);
@@ -110,7 +110,7 @@ async function works(log: string, signal: AbortSignal): Promise<boolean> {
 }
 
 /** Marks the environment as torn when pip starts to write packages. */
-function writing(report: ReportProgress): ReportProgress {
+function markingTorn(report: ReportProgress): ReportProgress {
   return (line) => {
     if (/^unpacking|^Prepared|^Uninstalling/.test(line)) torn.set();
     report(line);

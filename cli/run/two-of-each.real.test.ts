@@ -11,23 +11,23 @@ import type { RunStatusReport } from '../../workflows/messages.ts';
 import { REPOSITORY } from '../folders.ts';
 import { auditRun } from '../testing/audit-run.ts';
 import type { ComponentProcess } from '../testing/component-process.ts';
-import { startTwins, type Twins } from '../testing/twins.ts';
+import { startProcessPairs, type ProcessPairs } from '../testing/process-pairs.ts';
 import { withDeployment } from './connect.ts';
 import { startRun } from './start-run.ts';
 
-const RUN = 'twins';
+const RUN = 'pairs';
 const ITERATIONS = 6;
 const SANDBOXES = 2;
-let twins: Twins;
+let pairs: ProcessPairs;
 let db: Database;
 
 beforeAll(async () => {
-  twins = await startTwins({ TRIALGATE_MAX_SANDBOXES: String(SANDBOXES) });
-  db = openDatabase(twins.plan.databaseUrl, { maxConnections: 2 });
+  pairs = await startProcessPairs({ TRIALGATE_MAX_SANDBOXES: String(SANDBOXES) });
+  db = openDatabase(pairs.plan.databaseUrl, { maxConnections: 2 });
 });
 afterAll(async () => {
   await db?.$client.end();
-  await twins?.remove();
+  await pairs?.remove();
 });
 
 async function until(condition: () => Promise<boolean>, what: string): Promise<void> {
@@ -48,7 +48,7 @@ async function reached(client: Client, iteration: number): Promise<void> {
 
 /** Returns the number of sandboxes that a worker has on disk. */
 async function sandboxesOf({ pid }: ComponentProcess): Promise<number> {
-  const { home } = twins.config;
+  const { home } = pairs.config;
   const owners = await Promise.all((await ownedNames(home)).map((name) => readOwner(home, name)));
   return owners.filter((owner) => owner?.pid === pid).length;
 }
@@ -67,7 +67,7 @@ async function whoTrains(client: Client): Promise<ComponentProcess> {
     pid = step?.raw.pendingActivities?.find((each) => each.activityType?.name === 'trainStep')?.lastWorkerIdentity?.split('@')[0] ?? '';
     return pid !== '';
   }, 'a gpu worker trains');
-  const found = twins.gpu.find((each) => String(each.pid) === pid);
+  const found = pairs.gpu.find((each) => String(each.pid) === pid);
   if (!found) throw new Error(`${pid} trains, which is none of ours`);
   return found;
 }
@@ -94,44 +94,44 @@ const pids = (pair: readonly ComponentProcess[]) => pair.map((each) => each.pid)
 
 test('two of each process share a run’s work; when one of each is killed the run goes on, and no finished work is repeated', async () => {
   const config = parseRunConfig({
-    model: twins.model, tasks: [join(REPOSITORY, 'tasks/train')], agents: ['oneshot'], iterations: ITERATIONS, groups_per_iteration: 2, group_size: 4,
+    model: pairs.model, tasks: [join(REPOSITORY, 'tasks/train')], agents: ['oneshot'], iterations: ITERATIONS, groups_per_iteration: 2, group_size: 4,
     max_prompt_length: 3000, max_attempts: 10, evaluation: { before: false, after: false },
   });
-  await withDeployment(twins.config, async ({ client }) => {
+  await withDeployment(pairs.config, async ({ client }) => {
     await startRun(client, RUN, config);
 
     await reached(client, 0);
-    await until(async () => (await Promise.all(twins.gatewayUrls.map(completedBy))).every((count) => count > 0), 'both gateways answer');
-    twins.gateway[0].kill();
+    await until(async () => (await Promise.all(pairs.gatewayUrls.map(completedBy))).every((count) => count > 0), 'both gateways answer');
+    pairs.gateway[0].kill();
 
-    await until(async () => (await sandboxesOf(twins.activities[0])) > 0, 'trials run');
-    twins.workflows[0].kill();
+    await until(async () => (await sandboxesOf(pairs.activities[0])) > 0, 'trials run');
+    pairs.workflows[0].kill();
 
     await reached(client, 1);
-    await until(async () => (await sandboxesOf(twins.activities[0])) === SANDBOXES, 'a worker has all its sandboxes');
-    twins.activities[0].kill();
+    await until(async () => (await sandboxesOf(pairs.activities[0])) === SANDBOXES, 'a worker has all its sandboxes');
+    pairs.activities[0].kill();
 
     await reached(client, 2);
-    const [before = 0] = twins.sampled();
-    await until(async () => (twins.sampled()[0] ?? 0) > before, 'the engine is asked');
-    twins.engine[0].kill();
+    const [before = 0] = pairs.sampled();
+    await until(async () => (pairs.sampled()[0] ?? 0) > before, 'the engine is asked');
+    pairs.engine[0].kill();
     await sleep(1000);
-    await twins.engine[0].start();
+    await pairs.engine[0].start();
 
     (await whoTrains(client)).kill();
     await until(async () => (await db.select().from(runs).where(eq(runs.id, RUN)))[0]?.status !== 'running', 'the run ends');
     expect(await db.select({ status: runs.status, reason: runs.reason }).from(runs)).toEqual([{ status: 'completed', reason: null }]);
 
     const { workflows, activities } = await whoWorked(client);
-    expect([...workflows]).toEqual(expect.arrayContaining(pids(twins.workflows)));
-    expect([...(activities.get('openTrial') ?? [])]).toEqual(expect.arrayContaining(pids(twins.activities)));
+    expect([...workflows]).toEqual(expect.arrayContaining(pids(pairs.workflows)));
+    expect([...(activities.get('openTrial') ?? [])]).toEqual(expect.arrayContaining(pids(pairs.activities)));
     const ofGpu = ['loadBase', 'trainStep', 'publishPolicy'].flatMap((name) => [...(activities.get(name) ?? [])]);
-    expect(ofGpu).toEqual(expect.arrayContaining(pids(twins.gpu)));
+    expect(ofGpu).toEqual(expect.arrayContaining(pids(pairs.gpu)));
   });
-  expect(Math.min(...twins.sampled())).toBeGreaterThan(0);
+  expect(Math.min(...pairs.sampled())).toBeGreaterThan(0);
   const scored = await db.select({ host: attempts.host }).from(attempts).innerJoin(trials, eq(trials.id, attempts.trialId)).where(and(eq(trials.runId, RUN), eq(attempts.outcome, 'scored')));
   expect(scored).toHaveLength(ITERATIONS * 8);
-  for (const { pid } of twins.activities) expect(scored.some(({ host }) => host?.includes(`-${pid}-`))).toBe(true);
-  expect(await sandboxesOf(twins.activities[1])).toBe(0);
+  for (const { pid } of pairs.activities) expect(scored.some(({ host }) => host?.includes(`-${pid}-`))).toBe(true);
+  expect(await sandboxesOf(pairs.activities[1])).toBe(0);
   expect(await auditRun(db, RUN, ITERATIONS)).toEqual([]);
 });

@@ -26,9 +26,9 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
         const detail = progress.reason ?? progress.trials;
         line.show(`${runId}: ${progress.title}, ${phase}: ${detail}`, `${runId}: ${progress.title}, ${progress.reason ?? phase}`);
         iterationsPrinted = await printIterations(iterationsPrinted);
-        if (ENDED.includes(progress.status)) return conclude(runId, progress.status, progress.reason);
+        if (ENDED.includes(progress.status)) return throwUnlessCompleted(runId, progress.status, progress.reason);
       } else if (await endedEarly()) {
-        return conclude(runId, 'failed', await reasonOf());
+        return throwUnlessCompleted(runId, 'failed', await reasonOf());
       }
       await sleep(1000, undefined, { signal });
     }
@@ -58,7 +58,7 @@ export async function watchRun({ client, db }: DeploymentClients, runId: string,
 /** The run did not complete. The exit code is 4. */
 class RunEnded extends Error {}
 
-function conclude(runId: string, status: string, reason: string | null): void {
+function throwUnlessCompleted(runId: string, status: string, reason: string | null): void {
   if (status === 'completed') return;
   if (status === 'blocked') {
     throw new RunEnded(`run ${runId} is blocked: ${reason}\nRepair that, then: npx trialgate resume ${runId}`);

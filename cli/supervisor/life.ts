@@ -3,7 +3,7 @@ import { closeSync, statSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { TrialgateError } from '../../store/errors.ts';
 import type { Component } from './component.ts';
-import { condense, lastLines, openLog } from './logs.ts';
+import { errorSummary, lastLines, openLog } from './logs.ts';
 import { endGroup, identify, type ProcessId } from './processes.ts';
 import type { ComponentState } from './state.ts';
 
@@ -30,7 +30,7 @@ export async function keepAlive(component: Component, context: Context, signal: 
       everReady = true;
       readyAt = Date.now();
     };
-    const reason = await liveOnce(component, context, onReady, signal).catch((error: unknown) => error);
+    const reason = await runOnce(component, context, onReady, signal).catch((error: unknown) => error);
     if (signal.aborted) break;
     quickEnds = readyAt !== null && Date.now() - readyAt > STABLE_MS ? 1 : quickEnds + 1;
     const hopeless = !everReady && reason instanceof TrialgateError;
@@ -43,7 +43,7 @@ export async function keepAlive(component: Component, context: Context, signal: 
 }
 
 /** Runs a component once, from its preparation to the end of its process group. Returns the reason of the end. */
-async function liveOnce(component: Component, context: Context, onReady: () => void, signal: AbortSignal): Promise<string> {
+async function runOnce(component: Component, context: Context, onReady: () => void, signal: AbortSignal): Promise<string> {
   await context.whenReady(component.needs, signal);
   context.report({ status: 'starting' });
   await component.prepare?.(signal);
@@ -65,7 +65,7 @@ async function liveOnce(component: Component, context: Context, onReady: () => v
     if (signal.aborted) return 'stopped';
     const how = await ended;
     // A process that was killed wrote no reason to its log.
-    const last = how.includes('SIGKILL') ? '' : condense(lastLines(context.log, 12, logFrom));
+    const last = how.includes('SIGKILL') ? '' : errorSummary(lastLines(context.log, 12, logFrom));
     return `${how}${last ? `: ${last}` : ''}`;
   } finally {
     await endGroup(leader, component.stopSignal, component.stopWithinMs);
@@ -83,7 +83,7 @@ async function serve(
   const bound = AbortSignal.timeout(component.readyWithinMs);
   while (!(await component.isReady(leader.pid, life).catch(() => false))) {
     if (bound.aborted) {
-      const last = condense(lastLines(context.log, 12));
+      const last = errorSummary(lastLines(context.log, 12));
       return `not ready after ${component.readyWithinMs / 1000} s${last ? `: ${last}` : ''}`;
     }
     await sleep(150, undefined, { signal: life });

@@ -31,7 +31,7 @@ export function lastLines(file: string, count: number, offset = 0): string[] {
 }
 
 /** Returns a short reason for a process's end from its last lines, preferring lines that name an error. */
-export function condense(lines: string[]): string {
+export function errorSummary(lines: string[]): string {
   const errors = lines.filter((line) => /error|fatal|panic|exception|cannot|could not|denied|no space/i.test(line));
   const chosen = (errors.length ? errors : lines).slice(-3).map((line) => line.trim().slice(0, 300));
   return chosen.join(' | ');

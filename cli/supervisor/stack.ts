@@ -41,7 +41,7 @@ export async function startStack(options: StackOptions, signal: AbortSignal): Pr
   const lock = await lockDeployment(home);
   let held: HeldPorts | undefined;
   try {
-    claim(home);
+    recordSupervisor(home);
     await reap(home);
     const plan = await makePlan(options.config);
     held = plan.held;
@@ -135,7 +135,7 @@ function watch(plan: Plan, components: Component[], notes: string[], onChange: S
 }
 
 /** Records this supervisor before anything takes time. The components of the last one stay recorded until they are ended. */
-function claim(home: string): void {
+function recordSupervisor(home: string): void {
   const before = readState(home);
   const components = (before?.components ?? []).map((each) => ({ ...each, status: 'waiting' as const, detail: null }));
   const fresh = { supervisor: identify(process.pid), status: 'starting', failure: null } as const;

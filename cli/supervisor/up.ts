@@ -6,7 +6,7 @@ import { TrialgateError, type ErrorCode } from '../../store/errors.ts';
 import type { Flags } from '../config/resolve.ts';
 import { variableOf, type SettingKey } from '../config/settings.ts';
 import { homeFolders, INSTALLS } from '../folders.ts';
-import { condense, lastLines, openLog } from './logs.ts';
+import { errorSummary, lastLines, openLog } from './logs.ts';
 import { identify, isAlive } from './processes.ts';
 import { livingState, readState, type StackState } from './state.ts';
 
@@ -32,7 +32,7 @@ export async function up(options: UpOptions, signal: AbortSignal): Promise<{ sta
       if (state.status === 'ready') return { state, already: false };
     }
     const ended = !state && !(own && isAlive(own));
-    if (ended && Date.now() - quietSince > 500) throw startFailure(options.home, condense(lastLines(log, 5, logFrom)));
+    if (ended && Date.now() - quietSince > 500) throw startFailure(options.home, errorSummary(lastLines(log, 5, logFrom)));
     if (signal.aborted) {
       if (own) await stopSupervisor(own);
       signal.throwIfAborted();

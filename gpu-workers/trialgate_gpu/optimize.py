@@ -106,10 +106,10 @@ def optimize(
         with progress.timed("optimizer"):
             tally.norms.append(state.optimizer.step(gradient, settings.optim))
             state.policy.refresh()
-    return tally.metrics(len(passes)) | gap(list(learned.values()), proximal, settings)
+    return tally.metrics(len(passes)) | measure_gap(list(learned.values()), proximal, settings)
 
 
-def gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettings) -> dict[str, float]:
+def measure_gap(chains: list[Chain], proximal: Proximal, settings: TrainerSettings) -> dict[str, float]:
     """Measures how far the engine's log-probabilities are from the trainer's, over the trained tokens of `chains`."""
     counts = torch.tensor([len(c.targets) for c in chains])
     sequence = torch.repeat_interleave(torch.arange(len(chains)), counts)

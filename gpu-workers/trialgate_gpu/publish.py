@@ -152,15 +152,15 @@ class Publication:
 
     async def run(self) -> dict[str, Any]:
         changed = self._weights_changed()
-        await asyncio.gather(*(self._bring(replica, changed) for replica in self.replicas))
+        await asyncio.gather(*(self._publish_to(replica, changed) for replica in self.replicas))
         self._compare_checksums()
         confirmed = sum(replica.ok for replica in self.replicas)
         published = confirmed >= self.min_replicas
         failed = [replica for replica in self.replicas if not replica.ok]
         if published:
-            await asyncio.gather(*(self._disown(replica) for replica in failed))
+            await asyncio.gather(*(self._retract_label(replica) for replica in failed))
         else:
-            await asyncio.gather(*(self._go_back(replica) for replica in self.replicas))
+            await asyncio.gather(*(self._restore_previous(replica) for replica in self.replicas))
             if self.refusals:
                 raise self.refusals[0]
         return {
@@ -169,7 +169,7 @@ class Publication:
             "replicas": [asdict(replica) for replica in self.replicas],
         }
 
-    async def _bring(self, replica: Replica, changed: bool) -> None:
+    async def _publish_to(self, replica: Replica, changed: bool) -> None:
         start = time.perf_counter()
         try:
             async with Engine(replica.url) as engine:
@@ -216,7 +216,7 @@ class Publication:
             if replica.ok and replica.checksum != majority:
                 replica.ok, replica.error = False, DIFFERS
 
-    async def _disown(self, replica: Replica) -> None:
+    async def _retract_label(self, replica: Replica) -> None:
         """Takes the new label off a replica that was not confirmed, so that no gateway trusts it."""
         try:
             async with Engine(replica.url) as engine:
@@ -226,13 +226,13 @@ class Publication:
         except (EngineError, GpuWorkerError):
             replica.label = None
 
-    async def _go_back(self, replica: Replica) -> None:
+    async def _restore_previous(self, replica: Replica) -> None:
         """Loads the version before into a replica that left it. Leaves a replica that cannot be reached as it is."""
         was_ok, replica.ok = replica.ok, False
         if was_ok:
             replica.error = f"fewer than {self.min_replicas} replicas confirmed {self.target.label}"
         if self.previous is None:
-            await self._disown(replica)
+            await self._retract_label(replica)
             return
         try:
             async with Engine(replica.url) as engine:

@@ -33,7 +33,7 @@ def importance_weight(tokens: Tokens, rollout_logprobs: torch.Tensor, settings: 
     return ratio_of(log_ratio).clamp(max=settings.rollout_is_threshold)
 
 
-def kept(tokens: Tokens, rollout_logprobs: torch.Tensor, settings: TrainerSettings) -> torch.Tensor:
+def keep_mask(tokens: Tokens, rollout_logprobs: torch.Tensor, settings: TrainerSettings) -> torch.Tensor:
     """Returns [tokens], bool: True where `rollout_rs` keeps the token."""
     log_ratio = tokens.start - rollout_logprobs
     if settings.rollout_rs is None:
@@ -47,7 +47,7 @@ def kept(tokens: Tokens, rollout_logprobs: torch.Tensor, settings: TrainerSettin
 
 def correction(tokens: Tokens, rollout_logprobs: torch.Tensor, settings: TrainerSettings) -> torch.Tensor:
     """Returns [tokens]: the factor of each token's loss. It has no gradient."""
-    return importance_weight(tokens, rollout_logprobs, settings) * kept(tokens, rollout_logprobs, settings)
+    return importance_weight(tokens, rollout_logprobs, settings) * keep_mask(tokens, rollout_logprobs, settings)
 
 
 def correction_metrics(tokens: Tokens, rollout_logprobs: torch.Tensor, settings: TrainerSettings) -> dict[str, float]:
@@ -68,7 +68,7 @@ def correction_metrics(tokens: Tokens, rollout_logprobs: torch.Tensor, settings:
         "rollout_is_eff_sample_size": weight.mean().square() / weight.square().mean(),
         "rollout_is_ratio_fraction_high": high.double().mean(),
         "rollout_is_ratio_fraction_low": low.double().mean(),
-        "rollout_rs_masked_fraction": 1 - kept(tokens, rollout_logprobs, settings).double().mean(),
+        "rollout_rs_masked_fraction": 1 - keep_mask(tokens, rollout_logprobs, settings).double().mean(),
         "kl": -log_ratio.mean(),
         "k3_kl": (bounded.exp() - 1 - bounded).mean(),
         "log_ratio_max": log_ratio.abs().max(),

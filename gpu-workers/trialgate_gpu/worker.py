@@ -83,7 +83,7 @@ class Activities:
         # A cancelled publication ends, with its resume, before the next one begins.
         self.publishing = asyncio.Lock()
 
-    async def _alone(self, progress: Progress, work: Callable[[], Json]) -> Json:
+    async def _exclusively(self, progress: Progress, work: Callable[[], Json]) -> Json:
         progress.show("waiting for another step")
         async with self.training:
             progress.check()
@@ -106,11 +106,11 @@ class Activities:
 
     @activity.defn(name="loadBase")
     async def load_base(self, request: Json) -> Json:
-        return await _run(lambda p: self._alone(p, lambda: load_base(self.trainer, request, p)))
+        return await _run(lambda p: self._exclusively(p, lambda: load_base(self.trainer, request, p)))
 
     @activity.defn(name="trainStep")
     async def train_step(self, request: Json) -> Json:
-        return await _run(lambda p: self._alone(p, lambda: self.trainer.train_step(request, p)))
+        return await _run(lambda p: self._exclusively(p, lambda: self.trainer.train_step(request, p)))
 
     @activity.defn(name="publishPolicy")
     async def publish_policy(self, request: Json) -> Json:

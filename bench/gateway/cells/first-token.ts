@@ -1,4 +1,4 @@
-import { rotated, speakers, type Cell } from '../cell.ts';
+import { rotated, protocolTargets, type Cell } from '../cell.ts';
 import { FAULT_COLUMNS } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
 import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
@@ -23,11 +23,11 @@ export const firstToken: Cell = {
   async run(bench) {
     await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
     await using gateway = await bench.startGateway();
-    const spoken = speakers(bench, gateway, PROTOCOLS);
+    const inProtocols = protocolTargets(bench, gateway, PROTOCOLS);
     const measuredMs = 2000 * bench.options.seconds;
     const job = { streams: STREAMS, tokens: TOKENS, spreadMs: LENGTH_MS, warmMs: 2 * LENGTH_MS, forMs: 2 * LENGTH_MS + measuredMs };
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
-      for (const { target, protocol } of rotated(spoken, repeat)) {
+      for (const { target, protocol } of rotated(inProtocols, repeat)) {
         const figures = await timedStreams(bench, target, { ...job, protocol });
         bench.report.add({ cell: firstToken.name, case: '', target: target.name, repeat, figures }, ['firsts', 'firstP50Ms', 'firstP99Ms', 'errors', 'lost']);
       }

@@ -1,4 +1,4 @@
-import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
+import { rotated, protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
@@ -39,17 +39,17 @@ type Shape = { stream: boolean; tokens: number };
 /** Compares in a fresh gateway process, because the memory of another protocol's load would remain. */
 async function compare(bench: Bench, protocol: ProtocolName, shape: Shape): Promise<void> {
   await using gateway = await bench.startGateway();
-  const spoken = speakers(bench, gateway, [protocol]);
-  for (const each of spoken) await once(bench, each, shape, WARM_SECONDS);
+  const inProtocols = protocolTargets(bench, gateway, [protocol]);
+  for (const each of inProtocols) await once(bench, each, shape, WARM_SECONDS);
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     const found = new Map<string, Figures>();
-    for (const each of rotated(spoken, repeat)) found.set(each.target.name, await once(bench, each, shape, bench.options.seconds));
+    for (const each of rotated(inProtocols, repeat)) found.set(each.target.name, await once(bench, each, shape, bench.options.seconds));
     const what = `${shape.stream ? 'stream' : 'call'} ${shape.tokens}, ${protocol}`;
     for (const [target, figures] of withAdded(found)) bench.report.add({ cell: growthTokens.name, case: what, target, repeat, figures }, ['perSecond', 'p50Ms', 'peakMiB', 'errors', 'lost']);
   }
 }
 
-async function once(bench: Bench, { target, protocol }: Speaker, { stream, tokens }: Shape, seconds: number): Promise<Figures> {
+async function once(bench: Bench, { target, protocol }: ProtocolTarget, { stream, tokens }: Shape, seconds: number): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND));
   const figures = await measureWrk(bench, target, { lines, connections: 1, seconds, stream, tokens, protocol });
   return target.pid === null ? figures : { ...figures, ownTokenMicros: (figures.ownMicros ?? 0) / tokens };

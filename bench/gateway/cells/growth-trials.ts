@@ -1,4 +1,4 @@
-import { speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
+import { protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
 import { prime } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, withAdded } from '../measure-wrk.ts';
@@ -45,14 +45,14 @@ export const growthTrials: Cell = {
 /** Measures in a fresh gateway process, because another protocol's trials would stay open. */
 async function beside(bench: Bench, open: number, protocol: ProtocolName): Promise<Map<string, Figures>> {
   await using gateway = await bench.startGateway();
-  const spoken = speakers(bench, gateway, [protocol]);
-  for (const each of spoken) await load(bench, each, WARM_SECONDS);
-  for (const { target } of spoken) if (!target.direct) await prime(target, await target.lines(open), { turns: TURNS, protocol, signal: bench.signal });
+  const inProtocols = protocolTargets(bench, gateway, [protocol]);
+  for (const each of inProtocols) await load(bench, each, WARM_SECONDS);
+  for (const { target } of inProtocols) if (!target.direct) await prime(target, await target.lines(open), { turns: TURNS, protocol, signal: bench.signal });
   const idleMiB = residentMiB(gateway.pid);
   const found = new Map<string, Figures>();
-  for (const each of spoken) found.set(each.target.name, { ...(await load(bench, each, bench.options.seconds)), ...(each.target.direct ? {} : { idleMiB }) });
+  for (const each of inProtocols) found.set(each.target.name, { ...(await load(bench, each, bench.options.seconds)), ...(each.target.direct ? {} : { idleMiB }) });
   return found;
 }
 
-const load = async (bench: Bench, { target, protocol }: Speaker, seconds: number): Promise<Figures> =>
+const load = async (bench: Bench, { target, protocol }: ProtocolTarget, seconds: number): Promise<Figures> =>
   measureWrk(bench, target, { lines: await target.lines(seconds * TRIALS_A_SECOND), connections: CONNECTIONS, seconds, stream: false, protocol });

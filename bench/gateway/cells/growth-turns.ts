@@ -1,5 +1,5 @@
 import { Pool } from 'undici';
-import { speakers, type Bench, type Cell, type Speaker, type Target } from '../cell.ts';
+import { protocolTargets, type Bench, type Cell, type ProtocolTarget, type Target } from '../cell.ts';
 import { body, conversation, FORMS, pathOf } from '../load/bodies.ts';
 import { post } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
@@ -36,7 +36,7 @@ export const growthTurns: Cell = {
       for (const protocol of PROTOCOLS) {
         await using gateway = await bench.startGateway();
         const found = new Map<string, Map<number, Figures>>();
-        for (const each of speakers(bench, gateway, [protocol])) found.set(each.target.name, await converse(bench, each));
+        for (const each of protocolTargets(bench, gateway, [protocol])) found.set(each.target.name, await converse(bench, each));
         for (const mark of MARKS) {
           const figures = new Map([...found].map(([name, marks]) => [name, marks.get(mark) ?? {}]));
           for (const [target, each] of withAdded(figures)) bench.report.add({ cell: growthTurns.name, case: `turn ${mark}, ${protocol}`, target, repeat, figures: each }, ['p50Ms', 'residentMiB', 'storedKiB', 'unclean']);
@@ -47,15 +47,15 @@ export const growthTurns: Cell = {
   },
 };
 
-async function converse(bench: Bench, { target, protocol }: Speaker): Promise<Map<number, Figures>> {
+async function converse(bench: Bench, { target, protocol }: ProtocolTarget): Promise<Map<number, Figures>> {
   const pool = new Pool(target.url, { connections: 1 });
   const form = FORMS[protocol];
-  const say = (line: Parameters<typeof post>[1], turn: number) => {
+  const makeTurn = (line: Parameters<typeof post>[1], turn: number) => {
     const text = body(conversation(line.name, turn, TOKENS, form), { stream: false, tokens: TOKENS, direct: target.direct }, form);
     return post(pool, { ...line, path: pathOf(line.path, form) }, text, bench.signal).then((ms) => ({ ms, bytes: text.length }));
   };
   try {
-    for (const line of await target.lines(WARM_TRIALS)) for (let turn = 1; turn <= WARM_TURNS; turn++) await say(line, turn);
+    for (const line of await target.lines(WARM_TRIALS)) for (let turn = 1; turn <= WARM_TURNS; turn++) await makeTurn(line, turn);
     const lines = await target.lines(TRIALS);
     const [before, rows] = [await target.gateway?.stored(), await target.gateway?.recorded()];
     const marks = new Map<number, Figures>();
@@ -69,7 +69,7 @@ async function converse(bench: Bench, { target, protocol }: Speaker): Promise<Ma
       }
       let bytes = 0;
       for (const line of lines) {
-        const result = await say(line, turn);
+        const result = await makeTurn(line, turn);
         times.push(result.ms);
         bytes = result.bytes;
       }

@@ -46,15 +46,15 @@ export const paced: Cell = {
 async function inProtocol(bench: Bench, protocol: ProtocolName): Promise<void> {
   await using gateway = await bench.startGateway();
   const targets = [directTarget(bench.engine), gatewayTarget(gateway)];
-  const spoken = (target: Target) => (target.direct ? 'chat_completions' : protocol);
+  const inProtocols = (target: Target) => (target.direct ? 'chat_completions' : protocol);
   const length = TOKENS * PACE_MS;
   await bench.engine.set({ tokens: TOKENS, paceMs: 10 });
-  for (const target of targets) await timedStreams(bench, target, { ...WARM_UP, protocol: spoken(target) });
+  for (const target of targets) await timedStreams(bench, target, { ...WARM_UP, protocol: inProtocols(target) });
   await bench.engine.set({ tokens: TOKENS, paceMs: PACE_MS });
   const job = { streams: STREAMS, tokens: TOKENS, spreadMs: SPREAD_MS, warmMs: SPREAD_MS, forMs: ROUNDS * length, rounds: ROUNDS };
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     for (const target of rotated(targets, repeat)) {
-      const figures = await timedStreams(bench, target, { ...job, protocol: spoken(target) });
+      const figures = await timedStreams(bench, target, { ...job, protocol: inProtocols(target) });
       bench.report.add({ cell: paced.name, case: protocol, target: target.name, repeat, figures }, ['begun', 'tokensPerSecond', 'delayP99Ms', 'peakMiB', 'errors', 'lost']);
     }
   }
@@ -70,7 +70,7 @@ export async function timedStreams(bench: Bench, target: Target, job: Omit<Strea
     reasons.push(...result.reasons);
     return ofStreams(result);
   });
-  if (reasons.length > 0) bench.report.say(`  ${target.name}: ${reasons.join(', ')}`);
+  if (reasons.length > 0) bench.report.print(`  ${target.name}: ${reasons.join(', ')}`);
   return compared(figures, figures.complete ?? 0);
 }
 

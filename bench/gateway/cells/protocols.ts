@@ -1,5 +1,5 @@
 import type { ProtocolName } from '../../../store/schema.ts';
-import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
+import { rotated, protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
 import type { Column } from '../report.ts';
@@ -28,11 +28,11 @@ export const protocols: Cell = {
 
 async function compare(bench: Bench, stream: boolean, connections: number): Promise<void> {
   await using gateway = await bench.startGateway();
-  const spoken = speakers(bench, gateway, PROTOCOLS);
-  for (const each of spoken) await once(bench, each, { ...WARM, stream });
+  const inProtocols = protocolTargets(bench, gateway, PROTOCOLS);
+  for (const each of inProtocols) await once(bench, each, { ...WARM, stream });
   for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
     const found = new Map<string, Figures>();
-    for (const each of rotated(spoken, repeat)) found.set(each.target.name, await once(bench, each, { connections, stream, seconds: bench.options.seconds }));
+    for (const each of rotated(inProtocols, repeat)) found.set(each.target.name, await once(bench, each, { connections, stream, seconds: bench.options.seconds }));
     for (const [target, figures] of withAdded(found)) {
       bench.report.add({ cell: protocols.name, case: `${stream ? 'streams' : 'calls'} c=${connections}`, target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost']);
     }
@@ -41,7 +41,7 @@ async function compare(bench: Bench, stream: boolean, connections: number): Prom
 
 type Shape = { connections: number; stream: boolean; seconds: number };
 
-async function once(bench: Bench, { target, protocol }: Speaker, { connections, stream, seconds }: Shape): Promise<Figures> {
+async function once(bench: Bench, { target, protocol }: ProtocolTarget, { connections, stream, seconds }: Shape): Promise<Figures> {
   const lines = await target.lines(Math.ceil(seconds * TRIALS_A_SECOND[connections === 1 ? 'alone' : 'together']));
   return measureWrk(bench, target, { lines, connections, seconds, stream, protocol });
 }

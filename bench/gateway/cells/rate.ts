@@ -1,5 +1,5 @@
 import type { ProtocolName } from '../../../store/schema.ts';
-import { speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
+import { protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
 import type { Figures } from '../measure.ts';
 import type { Column } from '../report.ts';
 import { STREAM_COLUMNS, timedStreams, TOKENS } from './paced.ts';
@@ -28,12 +28,12 @@ export const rate: Cell = {
 
 async function raise(bench: Bench, protocol: ProtocolName, repeat: number): Promise<void> {
   await using gateway = await bench.startGateway();
-  const [direct, spoken] = speakers(bench, gateway, [protocol]);
-  if (!direct || !spoken) return;
+  const [direct, inProtocols] = protocolTargets(bench, gateway, [protocol]);
+  if (!direct || !inProtocols) return;
   const add = (what: string, target: string, figures: Figures) => bench.report.add({ cell: rate.name, case: `${protocol} ${what}`, target, repeat, figures }, SHOWN);
   let held: Figures | null = null;
   for (let asked = SLOWEST; asked <= FASTEST; asked *= FASTER) {
-    const figures = await at(bench, spoken, asked);
+    const figures = await at(bench, inProtocols, asked);
     const holds = figures.errors === 0 && figures.lost === 0 && (figures.delayP99Ms ?? 0) <= LATE_MS && (figures.tokensPerSecond ?? 0) >= KEPT * asked;
     if (holds && held) add('below', 'trialgate', held);
     if (!holds) add('missed', 'trialgate', figures);
@@ -45,7 +45,7 @@ async function raise(bench: Bench, protocol: ProtocolName, repeat: number): Prom
   add('held', 'direct', await at(bench, direct, held.asked ?? SLOWEST));
 }
 
-async function at(bench: Bench, { target, protocol }: Speaker, asked: number): Promise<Figures> {
+async function at(bench: Bench, { target, protocol }: ProtocolTarget, asked: number): Promise<Figures> {
   const paceMs = (STREAMS * 1000) / asked;
   await bench.engine.set({ tokens: TOKENS, paceMs });
   const length = TOKENS * paceMs;

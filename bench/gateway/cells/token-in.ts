@@ -1,4 +1,4 @@
-import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
+import { rotated, protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
 import { prime } from '../load/prime.ts';
 import type { Figures } from '../measure.ts';
 import { FAULT_COLUMNS, measureWrk, RATE_COLUMNS, USE_COLUMNS, withAdded } from '../measure-wrk.ts';
@@ -29,11 +29,11 @@ export const tokenIn: Cell = {
     await bench.engine.set({ tokens: TOKENS, paceMs: 0 });
     for (const stream of [false, true]) {
       await using gateway = await bench.startGateway();
-      const spoken = speakers(bench, gateway, PROTOCOLS);
-      for (const each of spoken) await once(bench, each, stream, WARM_SECONDS);
+      const inProtocols = protocolTargets(bench, gateway, PROTOCOLS);
+      for (const each of inProtocols) await once(bench, each, stream, WARM_SECONDS);
       for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
         const found = new Map<string, Figures>();
-        for (const each of rotated(spoken, repeat)) found.set(each.target.name, await once(bench, each, stream, bench.options.seconds));
+        for (const each of rotated(inProtocols, repeat)) found.set(each.target.name, await once(bench, each, stream, bench.options.seconds));
         for (const [target, figures] of withAdded(found)) {
           bench.report.add({ cell: tokenIn.name, case: stream ? 'streams' : 'calls', target, repeat, figures }, ['perSecond', 'p50Ms', 'p99Ms', 'errors', 'lost', 'unclean']);
         }
@@ -43,7 +43,7 @@ export const tokenIn: Cell = {
   },
 };
 
-async function once(bench: Bench, { target, protocol }: Speaker, stream: boolean, seconds: number): Promise<Figures> {
+async function once(bench: Bench, { target, protocol }: ProtocolTarget, stream: boolean, seconds: number): Promise<Figures> {
   const sets = Math.ceil((EXPECTED_A_SECOND * seconds) / (SET * MORE_TURNS));
   const lines = await target.lines(sets * SET);
   if (!target.direct) await prime(target, lines, { protocol, signal: bench.signal });

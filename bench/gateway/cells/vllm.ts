@@ -1,4 +1,4 @@
-import { rotated, speakers, type Bench, type Cell, type Speaker } from '../cell.ts';
+import { rotated, protocolTargets, type Bench, type Cell, type ProtocolTarget } from '../cell.ts';
 import { nextTurn, openPool, type Talk } from '../load/converse.ts';
 import { compared, measured, type Figures } from '../measure.ts';
 import { startVllm } from '../parts/vllm.ts';
@@ -33,12 +33,12 @@ export const vllm: Cell = {
     await using engine = await startVllm(bench.signal);
     const onVllm: Bench = { ...bench, engine };
     await using gateway = await bench.startGateway({ engine: engine.url });
-    const spoken = speakers(onVllm, gateway, PROTOCOLS);
-    for (const each of spoken) await talk(onVllm, each, { continues: true, stream: true });
+    const inProtocols = protocolTargets(onVllm, gateway, PROTOCOLS);
+    for (const each of inProtocols) await talk(onVllm, each, { continues: true, stream: true });
     for (let repeat = 1; repeat <= bench.options.repeats; repeat++) {
       for (const shape of SHAPES) {
         const found = new Map<string, Figures>();
-        for (const each of rotated(spoken, repeat)) found.set(each.target.name, await talk(onVllm, each, shape));
+        for (const each of rotated(inProtocols, repeat)) found.set(each.target.name, await talk(onVllm, each, shape));
         const direct = found.get('direct')?.tokensPerSecond ?? 0;
         const what = `${shape.continues ? 'token-in' : 'ordinary'} ${shape.stream ? 'streams' : 'calls'}`;
         for (const [target, figures] of found) {
@@ -51,7 +51,7 @@ export const vllm: Cell = {
   },
 };
 
-async function talk(bench: Bench, { target, protocol }: Speaker, { continues, stream }: Shape): Promise<Figures> {
+async function talk(bench: Bench, { target, protocol }: ProtocolTarget, { continues, stream }: Shape): Promise<Figures> {
   const pool = openPool(target.url, TALKS);
   const asked = { protocol, stream, tokens: TOKENS, signal: bench.signal };
   try {

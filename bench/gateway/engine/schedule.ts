@@ -44,7 +44,7 @@ export class Schedule {
     for (let stream = this.#queue[this.#head]; stream && stream.due <= now; stream = this.#queue[this.#head]) {
       this.#head += 1;
       if (stream.socket.destroyed) this.aborted += 1;
-      else if (this.#say(stream)) this.#queue.push(stream);
+      else if (this.#writeToken(stream)) this.#queue.push(stream);
     }
     if (this.#head > 10_000) {
       this.#queue.splice(0, this.#head);
@@ -56,7 +56,7 @@ export class Schedule {
   }
 
   /** Writes the stream's next token. Returns true when more tokens follow. */
-  #say(stream: Stream): boolean {
+  #writeToken(stream: Stream): boolean {
     const now = stampNow();
     const { tokens, received } = stream;
     stream.received = '';

@@ -18,7 +18,7 @@ export async function startPeers(engine: string, stream: boolean, report: Report
       await target?.[Symbol.asyncDispose]();
       if (signal.aborted) for (const each of running) await each[Symbol.asyncDispose]();
       signal.throwIfAborted();
-      report.say(`${peer.name} is left out${target ? ` of ${stream ? 'streams' : 'calls'}` : ''}: ${error instanceof Error ? error.message : String(error)}${target?.lastError?.() ? ` (${target.lastError()})` : ''}`);
+      report.print(`${peer.name} is left out${target ? ` of ${stream ? 'streams' : 'calls'}` : ''}: ${error instanceof Error ? error.message : String(error)}${target?.lastError?.() ? ` (${target.lastError()})` : ''}`);
     }
   }
   return running;

@@ -15,7 +15,7 @@ import { ComponentProcess } from './component-process.ts';
 import { temporaryDeployment } from './temporary-deployment.ts';
 
 type Pair = readonly [ComponentProcess, ComponentProcess];
-export type Twins = {
+export type ProcessPairs = {
   config: Deployment;
   plan: Plan;
   /** A folder with a small model that the trainer can train. */
@@ -32,8 +32,8 @@ export type Twins = {
 };
 
 /** Starts one PostgreSQL, one Temporal, and two of every other process, without a supervisor. The engines are fakes. */
-export async function startTwins(settings: Record<string, string>): Promise<Twins> {
-  const folder = await mkdtemp(join(tmpdir(), 'trialgate-twins-'));
+export async function startProcessPairs(settings: Record<string, string>): Promise<ProcessPairs> {
+  const folder = await mkdtemp(join(tmpdir(), 'trialgate-pairs-'));
   await chmod(folder, 0o755);
   const model = join(folder, 'model');
   writeTinyModel(model);
