@@ -6,25 +6,25 @@ import * as schema from './schema.ts';
 export type Database = NodePgDatabase<typeof schema> & { $client: pg.Pool };
 
 const CONNECT_MS = 15_000;
-/** No query of ours takes that long: its server was lost without a word, and the connection with it. */
+/** No query takes this long. A silent server is lost, and its connection is ended. */
 const SILENT_MS = 60_000;
 
-/** A pool of connections. The caller ends it: `await db.$client.end()`. */
+/** Opens a pool of connections. The caller ends it with `await db.$client.end()`. */
 export function openDatabase(url: string, { maxConnections = 8, settings }: { maxConnections?: number; settings?: string } = {}): Database {
   return databaseOver({ ...withSettings(url, settings), max: maxConnections, keepAlive: true, stream: openSocket });
 }
 
-/** For a runtime that opens connections in its own way. */
+/** Opens a database with connection options of the caller, for a runtime that opens connections in its own way. */
 export function databaseOver(options: pg.PoolConfig): Database {
   const pool = new pg.Pool({ connectionTimeoutMillis: CONNECT_MS, ...options });
   // An idle connection that the server drops must not end the process; the next query reconnects.
   pool.on('error', () => {});
-  // Nor must one that is lost in the middle of a transaction: its queries fail, and say so.
+  // Neither must a connection that is lost within a transaction: its queries fail with the reason.
   pool.on('connect', (client) => client.on('error', () => {}));
   return drizzle(pool, { schema });
 }
 
-/** Options that the URL brings would take the place of ours. They go before them: of a setting that both name, ours holds. */
+/** `options` of the URL would replace ours, so they are put before ours: PostgreSQL takes the last value of a setting that both have. */
 function withSettings(url: string, settings: string | undefined): { connectionString: string; options: string | undefined } {
   const at = url.indexOf('?');
   const parameters = new URLSearchParams(at < 0 ? '' : url.slice(at));

@@ -1,4 +1,4 @@
-/** Every failure that has a meaning for a caller. The gateway maps `code` to a status, the CLI to an exit code. */
+/** A failure that a caller can tell apart by its code. The gateway maps `code` to a status, the CLI to an exit code. */
 export class TrialgateError extends Error {
   readonly code: ErrorCode;
   constructor(code: ErrorCode, message: string, options?: ErrorOptions) {

@@ -6,9 +6,9 @@ declare global {
 }
 
 /**
- * Parses JSON that must pass through unchanged: numbers as written (`1.0`, `12345678901234567890`), and the order of keys, including keys
- * that JavaScript moves to the front (`{"10":…,"2":…}`). Such a number becomes a `JSON.rawJSON` value, which is not a number to code that
- * reads it. Such a key gets a mark before it, which `stringifyExact` removes.
+ * Parses JSON that must be written again without a change: numbers keep their spelling (`1.0`, `12345678901234567890`), and keys keep
+ * their order, also keys that JavaScript moves to the front (`{"10":…,"2":…}`). Such a number becomes a `JSON.rawJSON` value, which is not
+ * a number to code that reads it. Such a key gets a mark before it, which `stringifyExact` removes.
  */
 export function parseExact(text: string): unknown {
   const marked = INDEX_KEY.test(text) ? text.replace(INDEX_KEYS, `"${MARK}$1"`) : text;
@@ -16,7 +16,7 @@ export function parseExact(text: string): unknown {
 }
 
 export function stringifyExact(value: unknown): string {
-  // Returns undefined for a value that has no JSON, whatever its type says.
+  // `JSON.stringify` returns undefined for a value that has no JSON, whatever its type says.
   const text = JSON.stringify(value) ?? 'null';
   return text.includes(MARK) ? text.replace(MARKED_KEYS, '"$1":') : text;
 }

@@ -4,7 +4,10 @@ export type JsonObject = Record<string, unknown>;
 
 export const isObject = (value: unknown): value is JsonObject => typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawNumber(value);
 
-/** For PostgreSQL, whose text has neither NUL nor half a character, which a model or an engine may write: U+FFFD takes their place. */
+/**
+ * Returns JSON that PostgreSQL can store. Its text has neither NUL nor half a surrogate pair, which a model or an engine may write: U+FFFD
+ * replaces them.
+ */
 export function toStorable(value: unknown): string {
   const json = JSON.stringify(value);
   return json.includes('\\u') ? json.replace(/(\\\\)|\\u(?:0000|d[89a-f]..)/g, (_, backslash?: string) => backslash ?? '\uFFFD') : json;

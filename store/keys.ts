@@ -1,17 +1,17 @@
 import { createHmac, timingSafeEqual } from 'node:crypto';
 
-/** Base64url of 32 bytes. */
+/** The length of 32 bytes in base64url. */
 const PROOF_LENGTH = 43;
 
 /**
- * The credential of one attempt, `tg-{attempt}-{trial, base64url}-{proof}`: the proof is an HMAC-SHA256 of the deployment's
- * secret over (trial, attempt). Whoever holds the secret derives it; none is stored. It names its trial, for agents whose URL cannot.
+ * Returns the key of one attempt: `tg-{attempt}-{trial, base64url}-{proof}`. The proof is an HMAC-SHA256 of (trial, attempt) under the
+ * deployment's secret, so a key is derived where it is needed and never stored. The key names its trial for agents whose URL cannot.
  */
 export function attemptKey(secret: string, trialId: string, attempt: number): string {
   return named(trialId, attempt, proofOf(secret, trialId, attempt));
 }
 
-/** The attempt that `key` proves for this trial, or null when it proves none. The proof is compared in constant time. A key may leave the trial out. */
+/** Returns the attempt of this trial that the key proves, or null. It compares the proof in constant time. A key may leave the trial out. */
 export function attemptOfKey(secret: string, trialId: string, key: string): number | null {
   const attempt = Number(/^tg-(\d{1,9})-/.exec(key)?.[1] ?? 0);
   const name = key.slice(0, -PROOF_LENGTH);
@@ -19,7 +19,7 @@ export function attemptOfKey(secret: string, trialId: string, key: string): numb
   return isProof(key.slice(-PROOF_LENGTH), secret, trialId, attempt) ? attempt : null;
 }
 
-/** Each call of an agent brings the same proof, so the newest ones that were right are kept instead of computed again. */
+/** The latest proofs that were right. Each call of an agent has the same proof, so it is not computed again. */
 const PROVEN = new Map<string, string>();
 const MOST_PROVEN = 10_000;
 
@@ -35,7 +35,7 @@ function isProof(given: string, secret: string, trialId: string, attempt: number
   return true;
 }
 
-/** The trial that a key names and proves, or null. */
+/** Returns the trial that a key names and proves, or null. */
 export function trialOfKey(secret: string, key: string): string | null {
   const name = /^tg-\d{1,9}-(.+)-/.exec(key.slice(0, -PROOF_LENGTH))?.[1];
   if (name === undefined) return null;

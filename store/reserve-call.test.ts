@@ -29,14 +29,14 @@ async function trial(budgets: Budgets) {
 }
 const granted = <T>(all: readonly T[]) => all.filter((each) => each !== null);
 
-/** As many as there are connections, all begun before the first of them has the trial's row. */
+/** Runs `one` as many times as there are connections. All wait for the trial's row before the first one gets it. */
 async function together<T>(trialId: string, one: () => Promise<T>): Promise<T[]> {
   const beside = openDatabase(store.postgres.url, { maxConnections: 2 });
   const waiting = sql<number>`select count(*)::int as waiting from pg_stat_activity where wait_event_type = 'Lock'`;
   const begun = await beside.transaction(async (tx) => {
     await lockTrial(tx, trialId);
     const all = Promise.all(Array.from({ length: 8 }, one));
-    // Within the transaction it would be told the same again and again.
+    // A query within the transaction would see the same count again and again.
     while ((await beside.execute<{ waiting: number }>(waiting)).rows[0]?.waiting !== 8);
     return { all };
   });
@@ -123,7 +123,7 @@ test('a call is refused when another one has its place, and recorded while nobod
   expect(await record(first)).toEqual(new Set([first]));
   await expireReservations(store.db, trialId);
   expect(await record(second)).toEqual(new Set());
-  // As a commit whose answer was lost.
+  // This is a commit that is repeated because its answer was lost.
   expect(await record(second)).toEqual(new Set());
   expect(await reserved()).toEqual({});
 });

@@ -3,7 +3,7 @@ import { z } from 'zod';
 const choice = (value: z.ZodNumber) => z.union([value, z.strictObject({ default: value }), z.literal('agent')], 'a number, {default: number}, or `agent`');
 const texts = z.array(z.string().min(1)).min(1);
 
-/** How a trial's calls are to be sampled, by vLLM's names. */
+/** The settings by which a trial's calls are sampled, with vLLM's names. */
 export const samplingChoices = z
   .strictObject({
     temperature: choice(z.number().min(0)),
@@ -20,7 +20,10 @@ export const samplingChoices = z
     stop: z.union([texts, z.strictObject({ default: texts }), z.literal('agent')], 'a list of texts, {default: a list of texts}, or `agent`'),
     /** Variables of the model's chat template, such as `enable_thinking`. They override the agent's. */
     chat_template_kwargs: z.record(z.string(), z.unknown()),
-    /** How a forced tool or a schema forces the form of the reply: by the engine's grammar, or by words in the prompt, which exclude no token. */
+    /**
+     * The way in which a forced tool or a schema determines the form of the reply: by the engine's grammar, or by words in the prompt,
+     * which exclude no token.
+     */
     constrained_decoding: z.enum(['enforce', 'hint']),
   })
   .partial();

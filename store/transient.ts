@@ -1,9 +1,12 @@
-/** SQLSTATE classes and codes that a second try can resolve: connection lost, read-only (a standby before it is promoted), deadlock, out of slots, shutting down. */
+/**
+ * SQLSTATE classes and codes after which a retry may succeed: connection lost, read-only (a standby before it is promoted), deadlock, out
+ * of slots, shutting down.
+ */
 const TRANSIENT = /^(08|25006|40|53|57P0)/;
 
 /**
- * Whether the store may answer later: true for a lost or refused connection and for a server that is starting or stopping.
- * False for what the row itself causes (a constraint, a value that does not fit). The messages without a code are those of `pg` and workerd.
+ * True when a retry may succeed: for a lost or refused connection and for a server that is starting or stopping. False for an error that
+ * the row itself causes (a constraint, a value that does not fit). The messages without a code are those of `pg` and workerd.
  */
 export function isTransient(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {

@@ -3,16 +3,16 @@ import { stringifyExact } from '../exact-json.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
 /**
- * A value by its content. `core` is what its digest is of: of an object the fields that say something, in the order of their
- * names, so that a message which an agent sends back is the one that it was given. `empty` is the rest: what is null, or a
- * list or a text without anything in it.
+ * A value that is stored once and referred to by its digest. `core` has the fields that are not empty, sorted by name, and the digest
+ * covers only it: so a message has the same digest when the agent sends it back. `empty` has the other fields: null, an empty list or an
+ * empty text.
  */
 export type Content = { digest: string; core: unknown; empty: JsonObject | null };
 
-/** The length of a digest. */
+/** The length of a digest in characters: 128 bits of SHA-256 in base64url, which is unique enough within one trial. */
 export const DIGEST_LENGTH = 22;
 
-/** 128 bits of a SHA-256 over the core's JSON, in base64url: unique enough within one trial. */
+/** Splits a value into its core and its empty fields. */
 export function contentOf(value: unknown): Content {
   if (!isObject(value)) return { digest: digestOf(value), core: value, empty: null };
   const core: [string, unknown][] = [];

@@ -29,14 +29,14 @@ export function outlineOf(request: JsonObject): Outline {
 /** The stored value of a refused request. Its digest and size have their own columns. */
 export const nothingOfRequest = (): Outline => outlineOf({});
 
-/** How an item stands in a list: which content, with which empty fields. */
+/** Returns a key that two items of a list share exactly when their contents and their empty fields are equal. */
 export const itemKey = ({ digest, empty }: Content): string => (empty ? digest + JSON.stringify(empty) : digest);
 
-/** The contents of a reply that a later request may send back: its choices' messages. */
+/** Returns the contents of a reply that a later request may send back: the messages of its choices. */
 export const repliesOf = (response: JsonObject | null): Content[] =>
   choicesOf(response).flatMap(({ message }) => (isObject(message) ? [contentOf(message)] : []));
 
-/** What a text completion said. */
+/** Returns the text of a text completion's reply. */
 export function textOf(response: JsonObject | null): string {
   const text = choicesOf(response)[0]?.text;
   return typeof text === 'string' ? text : '';

@@ -1,6 +1,6 @@
 import { DEFAULT_TRIAL_BYTES, ROW_BYTES } from '../trial-bytes.ts';
 
-/** A column of `calls`, its type in the rows that come as JSON, and how it is taken from there. */
+/** A column of `calls`: its name, its key in the JSON rows, and its PostgreSQL type. */
 type Column = { name: string; key: string; type: string };
 
 const TEXTS = 'trialId status protocol reason fault idempotencyKey finishReason engine policyLabel continuation untrainable';
@@ -24,12 +24,12 @@ const stored = [`${ROW_BYTES}`, ...columns.filter(isBytes).map(({ name }) => `co
 const taken = columns.map((column) => (isBytes(column) ? `substring($2::bytea from x."${column.key}"[1] for x."${column.key}"[2])` : `x."${column.key}"`));
 
 /**
- * One statement is one round trip and one transaction: it locks the trials against sealing, inserts the rows of those that are
- * open at the row's attempt, counts what they use of their budgets, gives back what they had reserved, and returns the ids that it
- * inserted. It refuses a call whose reservation was lost, because another call may have its place, and a call for which the trial's
- * budget of bytes has no room. Numbers go in as JSON and bytes as one block, because a value of its own for each costs more than the
- * rest of the commit. It sets by itself that its commit waits for the disk: a pool of connections in between, as Hyperdrive is, keeps no
- * setting of a session. `$4`: the trials whose budget of bytes a call uses up.
+ * Records calls in one statement, which is one round trip and one transaction. It locks the trials against sealing, inserts the rows of
+ * calls whose attempt is open, counts what they use of their budgets, releases their reservations, and returns the ids that it inserted.
+ * It refuses a call whose reservation was lost, because another call may have its place, and a call that the trial's budget of bytes has
+ * no room for. Numbers are passed as JSON and bytes as one block, because one parameter for each value costs more than the rest of the
+ * commit. The statement itself sets that its commit waits for the disk, because a connection pooler such as Hyperdrive keeps no session
+ * settings. `$4` has the trials whose budget of bytes a call uses up.
  */
 const statement = (undelivered: string): string => `
 with durable as materialized (
@@ -59,7 +59,10 @@ select id from inserted where choice_of is null`;
 
 export const recordCalls = { name: 'record_calls', text: statement('') };
 
-/** The same, and records the completed calls of `$5` as undelivered. A statement of its own, because this costs each commit, and most clients do not mark their retries. */
+/**
+ * Like `recordCalls`, and adds the completed calls of `$5` to the undelivered ones. It is a statement of its own because that costs every
+ * commit, and most clients do not mark their retries.
+ */
 export const recordRetryableCalls = {
   name: 'record_retryable_calls',
   text: statement(`undelivered as (

@@ -2,7 +2,10 @@ import { concat } from '../ids.ts';
 
 type Row = { id: string; baseId: string | null; sharedIds: number; promptTokenIds: Int32Array | null; completionTokenIds: Int32Array | null };
 
-/** The prompts of calls of one attempt, whole: of all of them, or of those that build on `known`, in the order of their commits. */
+/**
+ * Restores the whole prompts of an attempt's calls, which are given in the order of their commits. With `known`, the rows are only the
+ * calls that build on it.
+ */
 export function restorePrompts(rows: readonly Row[], known: { callId: string; tokenIds: Int32Array } | null = null): (Int32Array | null)[] {
   const earlier = new Map<string, Int32Array>(known ? [[known.callId, known.tokenIds]] : []);
   return rows.map(({ id, baseId, sharedIds, promptTokenIds: rest, completionTokenIds }) => {

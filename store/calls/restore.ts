@@ -10,7 +10,7 @@ type Row = Parameters<typeof restorePrompts>[0][number] & TextRow;
 export type Texts = { request: JsonObject; response: JsonObject | null };
 export type Restored<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds'> & Texts & { promptTokenIds: Int32Array | null };
 
-/** Calls of one attempt as they were before they were shortened: all of them, in the order of their commits. */
+/** Restores the calls of one attempt as they were before they were shortened. `rows` are all of its calls, in the order of their commits. */
 export function restoreCalls<R extends Row>(rows: readonly R[]): Restored<R>[] {
   const prompts = restorePrompts(rows);
   const restore = restorer();
@@ -20,10 +20,13 @@ export function restoreCalls<R extends Row>(rows: readonly R[]): Restored<R>[] {
   });
 }
 
-/** What a call refers to is not among those that were read before it. */
+/** Thrown when a call refers to a content that no call read before it has. */
 export class MissingContent extends Error {}
 
-/** Restores one call's request and reply after the other, in the order of their commits. Throws `MissingContent`. */
+/**
+ * Returns a function that restores one call after the other. It must be called in the order of their commits.
+ * @throws MissingContent
+ */
 export function restorer(): (row: TextRow) => Texts {
   const contents = new Map<string, unknown>();
   const earlier = new Map<string, { lists: Record<string, unknown[]>; text: string }>();

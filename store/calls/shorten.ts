@@ -3,10 +3,10 @@ import { sharedLength } from '../ids.ts';
 import type { Content } from './content.ts';
 import { itemKey, type Outline } from './outline.ts';
 
-/** A committed call of the same attempt, by which a later one is stored shorter (invariant 9). */
+/** A committed call of the same attempt. A later call is stored as its difference from it (invariant 9). */
 export type Base = {
   callId: string;
-  /** Its prompt and completion. */
+  /** The token ids of its prompt and completion. */
   tokenIds: Int32Array;
   /** The keys of its lists' items. */
   lists: Record<string, readonly string[]>;
@@ -14,11 +14,11 @@ export type Base = {
   text: string;
 };
 
-/** A content that stands here, or the digest of one that an earlier call of the attempt brought. */
+/** A stored content: `is` has the content itself, `as` the digest of one that an earlier call of the attempt stored, `and` its empty fields. */
 const stored = z.object({ is: z.unknown().optional(), as: z.string().optional(), and: z.record(z.string(), z.unknown()).optional() });
 export type Stored = z.output<typeof stored>;
 
-/** A request as it is stored: how much of each list, and of the prompt, is the base's, and what follows. */
+/** A request as it is stored. Of each list and of the prompt it has the length of the part that the base shares, and the rest. */
 export const shortRequest = z.object({
   fields: stored,
   lists: z.record(z.string(), z.tuple([z.number(), z.array(stored)])),

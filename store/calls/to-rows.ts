@@ -23,7 +23,7 @@ export type ChoiceRecord = {
   untrainable: string | null;
 };
 
-/** One request to the model with its replies, of which the first has its id; a call that came to nothing has one without tokens. */
+/** One request to the model with its replies. The first reply has the call's id. A call without a reply has one choice without tokens. */
 export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' | 'protocol' | 'stream' | 'startedAt' | 'endedAt'> & {
   status: CallStatus;
   reason?: string | null;
@@ -31,23 +31,23 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   /** SHA-256 of the request's bytes. */
   digest?: Uint8Array | null;
   idempotencyKey?: string | null;
-  /** Whether the client marks its retries. A completed call then counts as undelivered until the gateway reports its delivery. */
+  /** True when the client marks its retries. A completed call then counts as undelivered until the gateway reports its delivery. */
   isRetryable?: boolean;
-  /** The size of the request's body as it came. */
+  /** The size of the request's body in bytes, as it was received. */
   requestBytes?: number | null;
   request: Outline;
-  /** As the agent gets it; its choices are those of the record. */
+  /** The reply as the agent receives it. Its choices are those of the record. */
   response?: JsonObject | null;
   promptTokenIds?: Int32Array | null;
   base?: Base | null;
-  /** The contents that earlier calls of the attempt brought. */
+  /** The contents that earlier calls of the attempt stored. */
   known?: KnownContents;
   sampling: JsonObject;
-  /** Whether it has reserved its part of the trial's budgets: it is refused when that was lost. */
+  /** True when the call has reserved its part of the trial's budgets. It is refused when that reservation was lost. */
   reserved?: boolean;
-  /** Whether the call uses up the rest of the trial's budget of bytes, instead of being refused when nothing is left. Used for calls without bodies. */
+  /** True when the call uses up the rest of the trial's budget of bytes instead of being refused. This is for calls without bodies. */
   fillsBytes?: boolean;
-  /** About how many bytes it holds in memory. */
+  /** The approximate size of the record in memory, in bytes. */
   size?: number;
   engine?: string | null;
   policyLabel?: string | null;
@@ -57,14 +57,15 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   choices: readonly [ChoiceRecord, ...ChoiceRecord[]];
 };
 
-/** What the statement reads: rows as JSON, and where their bytes lie in one block. */
+/** Returns what the statement reads: rows as JSON, and one block that has their bytes. */
 export function toRows(records: readonly CallRecord[]): { rows: JsonObject[]; bytes: Buffer } {
   const block = new Block();
   const stored = new Map<string, number>();
   const rows = records.flatMap((record) => {
     const before = block.size;
     const ofCall = rowsOf(record, block);
-    // The bytes that the attempt stores if this call and all before it are admitted, so that its rows are admitted together. A late call of an earlier attempt is refused.
+    // The bytes that the attempt stores if this call and all before it are admitted, so that a call's rows are admitted together. A late call of an
+    // earlier attempt is refused.
     const attempt = `${record.trialId} ${record.attempt}`;
     const bytesSoFar = (stored.get(attempt) ?? 0) + block.size - before + ROW_BYTES * ofCall.length;
     stored.set(attempt, bytesSoFar);
@@ -80,7 +81,7 @@ function rowsOf({ choices, request, base = null, known = NOTHING_KNOWN, response
   const replies = Array.isArray(response?.choices) ? response.choices : [];
   return choices.map(({ completionTokenIds, logprobs, samplingMask, ...choice }, i) => {
     const isFirst = i === 0;
-    // A further reply is stored by the first one's row, with which it shares everything else.
+    // A further reply refers to the first one's row, with which it shares everything else.
     const sharedIds = isFirst ? (base && prompt ? sharedLength(prompt, base.tokenIds) : 0) : (prompt?.length ?? 0);
     const short = isFirst ? shorten(request, base, known) : asFirst(request);
     const reply = response && (replies.length < 2 ? response : { ...(isFirst ? response : {}), choices: [replies[i]] });
@@ -106,12 +107,12 @@ function asFirst({ fields, lists, prompt }: Outline): JsonObject {
   return { fields: { as: fields.digest, and: fields.empty ?? undefined }, lists: Object.fromEntries(whole), ...(prompt === null ? {} : { prompt: [prompt.length, ''] }) };
 }
 
-/** Bytes behind one another: as one parameter of a statement they need no encoding. */
+/** Concatenates bytes: as one parameter of a statement they need no encoding. */
 class Block {
   readonly #parts: Uint8Array[] = [];
   size = 0;
 
-  /** Where they lie: [the first byte, counted from 1; how many]. */
+  /** Adds bytes and returns their place: [the first byte, counted from 1; the length]. */
   add(part: Uint8Array | Int32Array | Float32Array | null | undefined): [number, number] | null {
     if (!part) return null;
     const at: [number, number] = [this.size + 1, part.byteLength];

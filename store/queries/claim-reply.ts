@@ -6,12 +6,12 @@ import type { JsonObject } from '../json.ts';
 import { calls, trials, undeliveredCalls } from '../schema.ts';
 import { readTurn } from './read-turn.ts';
 
-/** `withIds`: also read the ids of the prompt. */
+/** A request that equals another one. `withIds` also reads the ids of the prompt. */
 export type SameCall = { trialId: string; attempt: number; digest: Uint8Array; idempotencyKey: string | null; withIds?: boolean };
-/** `prompt`, `completions`: the ids of the prompt and of each choice. */
+/** A reply to replay. `prompt` and `completions` are the ids of the prompt and of each choice. */
 export type Replay = { id: string; reply: JsonObject; prompt: Int32Array | null; completions: (Int32Array | null)[] };
 
-/** After this long without a report of a delivery, a gateway does not count any more: it may have lost its connection to the store. */
+/** A gateway that does not report a delivery for this long may have lost the store: its reply counts as lost. */
 const UNDER_WAY_SECONDS = 30;
 
 const isLost = sql<boolean>`${undeliveredCalls.isCut}
@@ -19,10 +19,10 @@ const isLost = sql<boolean>`${undeliveredCalls.isCut}
   or not exists (select 1 from pg_stat_activity where pid = ${undeliveredCalls.backend})`;
 
 /**
- * Takes the oldest completed reply to the same request, with the same key when the client names one, that did not reach its agent whole:
- * its connection ended early, or its gateway died. `under_way`: such replies exist, and a gateway may still deliver them. Waits for a
- * commit in progress, including one whose gateway has died or one that is being rolled back. A taken reply is never taken a second time,
- * and its call is not rolled back.
+ * Takes the oldest completed reply to the same request, with the same idempotency key when the client sends one, that did not reach its
+ * agent whole: the connection ended early, or the gateway died. Returns `under_way` when such replies exist and a gateway may still
+ * deliver them. It waits for a commit in progress, also for one whose gateway has died or that is being rolled back. A reply is taken only
+ * once, and its call is not retracted afterwards.
  */
 export async function claimReply(db: Database, { trialId, attempt, digest, idempotencyKey, withIds = false }: SameCall): Promise<Replay | 'under_way' | undefined> {
   return db.transaction(async (tx) => {

@@ -4,7 +4,10 @@ import { TrialgateError } from '../errors.ts';
 import { trials } from '../schema.ts';
 import { lockTrial } from './transaction.ts';
 
-/** The agent is done: no more calls are accepted, until another attempt is opened or the trial is sealed. Idempotent. `orUnknown`: also for a trial that is not there. */
+/**
+ * Closes a trial whose agent is done: its calls are refused until another attempt is opened. Repeating it is harmless. `orUnknown` accepts
+ * a trial that does not exist.
+ */
 export async function completeTrial(db: Database, input: { trialId: string; attempt?: number; orUnknown?: boolean }): Promise<void> {
   const { trialId, attempt, orUnknown = false } = input;
   await db.transaction(async (tx) => {

@@ -5,7 +5,7 @@ import { attempts, runs, trials } from '../schema.ts';
 /** The ended attempts of a task under one policy version, and the number of them that ended with an infrastructure error. */
 export type AttemptCount = { runId: string; task: string; policyVersion: number | null; ended: number; infraErrors: number };
 
-/** Counts the attempts of one run; without an id, of all active runs. */
+/** Counts the attempts of one run, or of all active runs when no id is given. */
 export async function countAttempts(db: Database, runId?: string): Promise<AttemptCount[]> {
   const underWay = db.select({ id: runs.id }).from(runs).where(inArray(runs.status, ['running', 'blocked']));
   return db

@@ -4,8 +4,8 @@ import { attempts, calls, groups, refusals, trials } from '../schema.ts';
 import { lockTrial, type Transaction, type Trial } from './transaction.ts';
 
 /**
- * Hides a trial and closes it. Its calls go, unless a batch was made of them: what was trained on can be looked up. Its row stays as
- * the fence for late writers. Idempotent, also for an unknown trial.
+ * Hides a trial, closes it and deletes its calls. The calls of a trial that was trained on stay, so that they can be looked up. The
+ * trial's row stays and refuses late writers. Repeating it is harmless, and so is an unknown trial.
  */
 export async function deleteTrial(db: Database, input: { trialId: string }): Promise<void> {
   const { trialId } = input;
@@ -20,7 +20,7 @@ export async function deleteTrial(db: Database, input: { trialId: string }): Pro
   });
 }
 
-/** A batch also marks what it counts as lost. */
+/** True when a batch was made of the trial. A batch also marks the trials that it counts as dropped. */
 async function isTrained(tx: Transaction, { batchIteration, outcome, groupId }: Trial): Promise<boolean> {
   if (batchIteration === null || outcome === 'cancelled') return false;
   const [group] = groupId === null ? [] : await tx.select({ dropped: groups.dropped }).from(groups).where(eq(groups.id, groupId));

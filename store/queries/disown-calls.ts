@@ -3,13 +3,13 @@ import type { Database } from '../database.ts';
 import { calls, trials } from '../schema.ts';
 
 /**
- * Marks calls failed whose commit came too late, and gives back what they used of their trials' budgets: their agents were told
- * that they failed, and got no other answer since. Repeating it is harmless.
+ * Marks calls as failed whose commit came too late, and frees what they used of their trials' budgets: their agents were told that they
+ * failed and got no other answer since. Repeating it is harmless.
  */
 export async function disownCalls(db: Database, ids: readonly string[]): Promise<void> {
   await db.transaction(async (tx) => {
     const theirTrials = tx.selectDistinct({ id: calls.trialId }).from(calls).where(inArray(calls.id, [...ids]));
-    // The trials first, as everywhere: who records, replays or seals waits, and none for the other.
+    // Locks the trials first, as every other statement does: two of them wait for each other in one order and never deadlock.
     const locked = await tx.select({ id: trials.id }).from(trials).where(inArray(trials.id, theirTrials)).orderBy(trials.id).for('no key update');
     const ofTrials = sql`trial_id = any(${sql.param(locked.map(({ id }) => id))}::text[])`;
     const given = sql`${sql.param([...ids])}::uuid[]`;

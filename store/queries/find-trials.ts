@@ -3,7 +3,7 @@ import type { Database } from '../database.ts';
 import { trials } from '../schema.ts';
 import type { Trial } from './transaction.ts';
 
-/** What is needed of a trial to answer its calls. */
+/** The columns that the gateway needs to answer a trial's calls. */
 const needed = {
   id: trials.id,
   runId: trials.runId,
@@ -22,14 +22,14 @@ const needed = {
 };
 const now = { ...needed, seconds: sql<number>`extract(epoch from now() - ${trials.attemptOpenedAt})`.mapWith(Number) };
 
-/** `seconds`: since the current attempt was opened. */
+/** A trial as the gateway sees it. `seconds` counts from the opening of the current attempt. */
 export type TrialNow = Pick<Trial, keyof typeof needed> & { seconds: number };
 
 const prepare = (db: Database) =>
   db.select(now).from(trials).where(and(sql`${trials.id} = any(${sql.placeholder('ids')}::text[])`, ne(trials.status, 'deleted'))).prepare('find_trials');
 const prepared = new WeakMap<Database, ReturnType<typeof prepare>>();
 
-/** Those of these trials that exist and are not deleted. Each call of a model asks for its trial. */
+/** Returns the given trials that exist and are not deleted. The statement is prepared because each call asks for its trial. */
 export async function findTrials(db: Database, ids: readonly string[]): Promise<TrialNow[]> {
   const query = prepared.get(db) ?? prepare(db);
   prepared.set(db, query);
@@ -41,7 +41,7 @@ export async function findTrial(db: Database, id: string): Promise<TrialNow | un
   return trial;
 }
 
-/** The whole of one. */
+/** Returns all columns of a trial. */
 export async function readTrial(db: Database, trialId: string): Promise<Trial | undefined> {
   const [trial] = await db.select().from(trials).where(and(eq(trials.id, trialId), ne(trials.status, 'deleted')));
   return trial;

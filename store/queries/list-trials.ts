@@ -5,10 +5,13 @@ import { trials, type Outcome } from '../schema.ts';
 import type { Trial } from './transaction.ts';
 
 export type TrialFilter = { runId?: string; groupId?: string; outcome?: Outcome; status?: 'created' | 'completed' };
-/** `after`: the id of the last trial that was seen. */
+/** A page of trials. `after` is the id of the last trial of the page before. */
 export type TrialPage = { after?: string; limit: number };
 
-/** Trials that are not deleted, the oldest first. Throws `bad_input` when `after` names none. */
+/**
+ * Returns trials that are not deleted, the oldest first.
+ * @throws TrialgateError `bad_input` when there is no trial `after`
+ */
 export async function listTrials(db: Database, filter: TrialFilter, { after, limit }: TrialPage): Promise<Trial[]> {
   const { runId, groupId, outcome, status } = filter;
   if (after !== undefined && (await db.$count(trials, eq(trials.id, after))) === 0) throw new TrialgateError('bad_input', `cursor: no trial is called ${after}`);
@@ -18,7 +21,7 @@ export async function listTrials(db: Database, filter: TrialFilter, { after, lim
     groupId === undefined ? undefined : eq(trials.groupId, groupId),
     outcome === undefined ? undefined : eq(trials.outcome, outcome),
     status === undefined ? undefined : eq(trials.status, status),
-    // In PostgreSQL alone are times exact enough to compare.
+    // PostgreSQL compares the times, because JavaScript's dates are not as exact.
     after === undefined ? undefined : sql`(${trials.createdAt}, ${trials.id}) > (select seen.created_at, seen.id from trials seen where seen.id = ${after})`,
   );
   return db.select().from(trials).where(wanted).orderBy(asc(trials.createdAt), asc(trials.id)).limit(limit);

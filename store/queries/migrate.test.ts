@@ -27,7 +27,7 @@ afterEach(async () => {
   for (const each of undo.splice(0).toReversed()) await each();
 });
 
-/** A new database of the server, with the tables that the first migration makes; `change` edits that migration before. */
+/** Makes a new database on the test's server with the tables of the first migration, after `change` has edited that migration. */
 async function firstRelease(name: string, change = (text: string) => text, when?: number): Promise<{ db: Database; url: string }> {
   const folder = mkdtempSync(join(tmpdir(), 'trialgate-migrations-'));
   undo.push(() => rmSync(folder, { recursive: true }));

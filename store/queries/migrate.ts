@@ -9,8 +9,8 @@ import type { Transaction } from './transaction.ts';
 const migrationsFolder = fileURLToPath(new URL('../../migrations', import.meta.url));
 
 /**
- * Brings a database's tables up to date. Several processes may start it at once: one applies, the others wait.
- * @throws TrialgateError `missing_prerequisite` when the tables come from migrations that are not ours.
+ * Brings a database's tables up to date. When several processes start it at the same time, one applies the migrations and the others wait.
+ * @throws TrialgateError `missing_prerequisite` when the tables come from migrations that are not ours
  */
 export async function migrate(url: string): Promise<void> {
   const db = openDatabase(url, { maxConnections: 2 });
@@ -25,7 +25,10 @@ export async function migrate(url: string): Promise<void> {
   }
 }
 
-/** Before its first release Trialgate rewrote its first migration in place, and nothing leads from those tables to these. */
+/**
+ * Refuses tables that come from other migrations. Before its first release Trialgate changed its first migration in place, so nothing
+ * leads from those tables to these.
+ */
 async function requireOurMigrations(tx: Transaction): Promise<void> {
   const { rows: found } = await tx.execute<{ exists: boolean }>(sql`select to_regclass('drizzle.__drizzle_migrations') is not null as exists`);
   if (!found[0]?.exists) return;

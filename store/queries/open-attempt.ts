@@ -6,7 +6,7 @@ import { lockTrial, type Transaction, type Trial } from './transaction.ts';
 
 export type OpenAttempt = {
   trialId: string;
-  /** Absent: the trial's current attempt, or the one after it when that has ended in an `infra_error`. */
+  /** Absent: the current attempt, or the next one when that has ended as `infra_error`. */
   attempt?: number;
   runId?: string;
   groupId?: string;
@@ -21,9 +21,9 @@ export type OpenAttempt = {
 export type OpenedAttempt = { trialId: string; attempt: number; created: boolean };
 
 /**
- * Opens an attempt, which closes the one before it. Opening the current attempt again changes nothing.
- * `byUrl`: for one who knows the trial's URL alone. An attempt that was used is then followed by the next, and a run's trial is not opened.
- * Throws `attempt_closed` for a lower attempt, one that has ended, and a trial that is sealed.
+ * Opens an attempt and closes the one before it. Opening the current attempt again changes nothing. `byUrl` is for a client that knows
+ * only the trial's URL: it gets the next attempt after one that was used, and it cannot open a run's trial.
+ * @throws TrialgateError `attempt_closed` for an attempt before the current one, one that has ended, and a sealed trial
  */
 export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = false } = {}): Promise<OpenedAttempt> {
   const { trialId, attempt: asked, ...described } = input;

@@ -12,8 +12,9 @@ const COLUMNS = ['id', 'seq', 'base_id', 'http_status', 'request', 'response'];
 const columnsOf = (table: SQL): SQL => sql.join(COLUMNS.map((column) => sql`${table}.${sql.identifier(column)}`), sql`, `);
 
 /**
- * Reads the texts of one call of an attempt. Restores it from the calls that it builds on; where it names a content that another branch
- * brought, from all calls of the attempt up to it. Throws `TooMuchToRead` before it loads more than the limit.
+ * Reads the request and the reply of one call. It restores them from the calls that the call builds on; when the call refers to a content
+ * of another branch, from all calls of the attempt before it.
+ * @throws TooMuchToRead before it loads more than the limit
  */
 export async function readCall(db: Database, { trialId, attempt, id }: { trialId: string; attempt: number; id: string }, limit = NO_LIMIT): Promise<ReadCall | undefined> {
   const ofAttempt = sql`call.trial_id = ${trialId} and call.attempt = ${attempt}`;
@@ -32,7 +33,7 @@ export async function readCall(db: Database, { trialId, attempt, id }: { trialId
   }
 }
 
-/** PostgreSQL knows the length of a value without loading it. */
+/** Reads rows unless they exceed the limit. PostgreSQL knows the length of a value without loading it. */
 async function readRows(db: Database, found: SQL, { maxBytes }: ReadLimit): Promise<Row[]> {
   const { rows } = await db.execute<Sized>(sql`
     ${found}, size as (select coalesce(sum(octet_length(request) + coalesce(octet_length(response), 0)), 0) as total from found)

@@ -7,7 +7,10 @@ import { TooMuchToRead, type ReadLimit } from './read-limit.ts';
 
 type Row = { id: string; response: Uint8Array | null; total: string };
 
-/** Reads the replies to some calls of an attempt, by call. Leaves out a call that has no answer or belongs to another attempt. Throws `TooMuchToRead` before it loads more than the limit. */
+/**
+ * Reads the replies to some calls of an attempt, by call. It leaves out a call that has no reply or belongs to another attempt.
+ * @throws TooMuchToRead before it loads more than the limit
+ */
 export async function readReplies(db: Database, { trialId, attempt, ids }: { trialId: string; attempt: number; ids: readonly string[] }, { maxBytes, onRead }: ReadLimit): Promise<Map<string, JsonObject>> {
   const { rows } = await db.execute<Row>(sql`
     with found as (

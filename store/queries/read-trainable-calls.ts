@@ -7,7 +7,7 @@ import { calls } from '../schema.ts';
 
 const { request: _request, response: _response, ...withoutTexts } = getTableColumns(calls);
 
-/** The completed calls of one attempt that a gradient can trust (invariant 2), in the order of their commits. */
+/** Returns the completed calls of one attempt that the trainer can reproduce (invariant 2), in the order of their commits. */
 export async function readTrainableCalls(db: Database, input: { trialId: string; attempt: number }): Promise<TrainableCall[]> {
   const ofAttempt = and(eq(calls.trialId, input.trialId), eq(calls.attempt, input.attempt));
   const rows = await db.select(withoutTexts).from(calls).where(ofAttempt).orderBy(asc(calls.seq));

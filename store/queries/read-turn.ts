@@ -9,13 +9,16 @@ import type { Executor } from './transaction.ts';
 
 type Row = { id: string; baseId: string | null; sharedIds: number; prompt: Buffer | null; completion: Buffer | null; request: Buffer | null; response: Buffer | null };
 
-/** `tokenIds`: the ids of prompt and completion, empty when the prompt's ids are unknown. `text`: the prompt and completion of a text completion. */
+/**
+ * A turn as it is read. `tokenIds` has the ids of prompt and completion, and is empty when the prompt's ids are unknown. `text` has the
+ * prompt and the reply of a text completion.
+ */
 export type ReadTurn = { prompt: Int32Array | null; tokenIds: Int32Array; text: string };
 
 /** A call that another one builds on, with its ids and text. */
 export type KnownTurn = { callId: string } & Pick<ReadTurn, 'tokenIds' | 'text'>;
 
-/** Reads the prompt and reply of one call. Reads only that call and the calls that it builds on; of those, only the calls after `known`. */
+/** Reads the prompt and the reply of one call. It reads only this call and the calls that it builds on, and of those only the ones after `known`. */
 export async function readTurn(db: Executor, callId: string, known: KnownTurn | null = null): Promise<ReadTurn | undefined> {
   const { rows } = await db.execute<Row>(sql`
     with recursive line as (
@@ -34,7 +37,7 @@ export async function readTurn(db: Executor, callId: string, known: KnownTurn | 
   return { prompt, tokenIds: prompt ? concat(prompt, last.completionTokenIds ?? []) : new Int32Array(), text: rows.reduce(textAfter, known?.text ?? '') };
 }
 
-/** Builds the prompt and reply of a text completion from those of the call that it builds on. Chat has none. */
+/** Returns the prompt and the reply of a text completion, built on those of the call before. A chat call has none. */
 function textAfter(before: string, { request, response }: Row): string {
   if (!request) return '';
   const { prompt } = shortRequest.parse(parseStored(request));

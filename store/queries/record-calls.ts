@@ -8,10 +8,9 @@ import { calls } from '../schema.ts';
 export type { CallRecord, ChoiceRecord } from '../calls/to-rows.ts';
 
 /**
- * Commits calls, all or none, and returns the ids of those it refused: their trial is unknown or closed, or at another attempt,
- * or what they had reserved of its budgets was lost.
- * The trials stay locked until the commit, so that no seal falls in between. Repeating it with the same ids is harmless,
- * and says of a call that is there already that it is, though its trial closed meanwhile.
+ * Commits calls in one transaction and returns the ids of the calls that it refused: their trial is unknown, closed or at another attempt,
+ * or their reservation was lost. The trials stay locked until the commit, so that no seal comes in between. Repeating it with the same ids
+ * is harmless: a call that is stored counts as recorded, even if its trial was closed since.
  */
 export async function recordCalls(db: Database, records: readonly CallRecord[]): Promise<Set<string>> {
   const { rows, bytes } = toRows(records);
@@ -24,7 +23,7 @@ export async function recordCalls(db: Database, records: readonly CallRecord[]):
   const kept = new Set(inserted.map(({ id }) => id));
   const refused = records.flatMap(({ id }) => (kept.has(id) ? [] : [id]));
   if (refused.length === 0) return new Set();
-  // What an earlier try committed. A statement of its own: that one's snapshot may be from before that commit.
+  // An earlier try may have committed them. This is a second statement because the first one's snapshot may be older than that commit.
   const there = await db.select({ id: calls.id }).from(calls).where(inArray(calls.id, refused));
   for (const { id } of there) kept.add(id);
   return new Set(refused.filter((id) => !kept.has(id)));

@@ -3,12 +3,12 @@ import type { Database } from '../database.ts';
 import { toStorable } from '../json.ts';
 import { refusals, type Refusal } from '../schema.ts';
 
-/** The number of refusals that a trial's row holds. */
+/** A trial's row keeps at most so many refusals. */
 export const MOST_REFUSALS = 20;
 
 export type Refused = { count: number; latest: Refusal[] };
 
-/** Adds refusals to a trial's row, the latest first. */
+/** Adds refusals to a trial's row, the latest first, and keeps the latest ones. */
 export async function addRefusals(db: Database, trialId: string, { count, latest }: Refused): Promise<void> {
   const added = toStorable(latest.slice(0, MOST_REFUSALS));
   const kept = sql`(

@@ -3,8 +3,9 @@ import type { Database } from '../database.ts';
 import { DEPLOYMENT_POOL, replicas } from '../schema.ts';
 
 /**
- * Makes `urls` the deployment's pool. Those no longer given leave it (a run's own engines stay), also when a run owns them:
- * nothing may be sent there. New ones join the run that owns the pool, out of rotation until it publishes to them.
+ * Makes `urls` the deployment's pool. Replicas that are not in it any more leave the pool, even if a run owns them, because nothing may be
+ * sent there. The engines that a run's own file names stay. New replicas join the run that owns the pool, out of rotation until it
+ * publishes to them.
  */
 export async function registerReplicas(db: Database, urls: readonly string[]): Promise<void> {
   await db.transaction(async (tx) => {

@@ -5,8 +5,9 @@ import { trials } from '../schema.ts';
 import { lockTrial, type Trial } from './transaction.ts';
 
 /**
- * Notes what an agent outside any run says it has earned. A run's rewards are its verifier's (invariant 6): there, and for a second
- * number that differs from the first, it throws `reward_refused`. `attempt`: the one that speaks; absent: the current one.
+ * Stores the reward that an agent outside any run reports for itself. `attempt` is the reporting one; absent means the current one.
+ * @throws TrialgateError `reward_refused` for a trial of a run, whose rewards only its verifier gives (invariant 6), and for a second,
+ * different number
  */
 export async function reportReward(db: Database, input: { trialId: string; attempt?: number; reward: number }): Promise<Trial> {
   const { trialId, attempt, reward } = input;

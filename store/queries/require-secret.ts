@@ -4,8 +4,8 @@ import { fingerprintOf, sameText } from '../keys.ts';
 import { deployment } from '../schema.ts';
 
 /**
- * Checks that this database's keys are derived from `secret`; the first caller decides the secret. With another secret, a gateway would
- * refuse the keys of open trials, and give out keys that the deployment's other gateways refuse.
+ * Checks that `secret` is the one that this database's keys are derived from; the first caller decides it. With another secret, a gateway
+ * would refuse the keys of open trials and give out keys that the deployment's other gateways refuse.
  * @throws TrialgateError `missing_prerequisite`
  */
 export async function requireSecret(db: Database, secret: string): Promise<void> {

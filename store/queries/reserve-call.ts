@@ -5,20 +5,20 @@ export type Reserving = {
   trialId: string;
   attempt: number;
   callId: string;
-  /** How many replies the call asks for: each needs a token at least. */
+  /** The number of replies that the call asks for. Each needs at least one token. */
   replies: number;
-  /** How many tokens it may sample by its own limits; null without any. */
+  /** The number of tokens that the call's own limits allow; null without a limit. */
   tokens: number | null;
 };
 type Reserved = Pick<Reserving, 'trialId' | 'callId'>;
 
 const until = `extract(epoch from clock_timestamp()) + ${LEASE_SECONDS}`;
-/** The row's lock is not held while a disk is waited for: a server that crashes loses what is reserved, and its calls are made again. */
+/** Does not wait for the disk, so that the row's lock is short. A database that crashes loses reservations, and their calls are made again. */
 const brief = `brief as materialized (select set_config('synchronous_commit', 'off', true))`;
 
 /**
- * One statement, so that no other comes in between: it waits for the trial's row, and all it reads is of that row. What nobody
- * has renewed in time is kept (its gateway may only be out of touch) unless this call needs its room.
+ * Reserves in one statement, so that no other reservation comes in between: it waits for the trial's row and reads only that row. It keeps
+ * reservations that were not renewed in time, because their gateway may only be out of touch, unless this call needs their room.
  */
 const reserve = {
   name: 'reserve_call',
@@ -53,10 +53,10 @@ const giveBack = {
 };
 
 /**
- * Takes a call's part of its trial's budgets, so that no other call can have it, of whichever gateway: `tokens` is how many it may
- * sample, null without a budget of them. It is kept until the call is recorded, or until another needs it that nobody has renewed for
- * `LEASE_SECONDS`. Null: the budgets, less what others have reserved, have no room for it, or the attempt is closed.
- * Repeating it is harmless.
+ * Reserves a call's part of its trial's budgets for this call alone, across all gateways. Returns the number of tokens that the call may
+ * sample, null without a budget of tokens. The reservation stays until the call is recorded, or until another call needs its room and it
+ * has not been renewed for `LEASE_SECONDS`. Returns null when the budgets have no room beside the other reservations, and when the attempt
+ * is closed. Repeating it is harmless.
  */
 export async function reserveCall(db: Database, { trialId, attempt, callId, replies, tokens }: Reserving): Promise<{ tokens: number | null } | null> {
   const { rows: [row] } = await db.$client.query<{ tokens: string | null }>({ ...reserve, values: [trialId, attempt, callId, replies, tokens] });
@@ -67,7 +67,7 @@ export async function renewReservation(db: Database, { trialId, callId }: Reserv
   await db.$client.query({ ...renew, values: [trialId, callId] });
 }
 
-/** Of a call that will not be recorded. */
+/** Releases the reservation of a call that will not be recorded. */
 export async function giveBackReservation(db: Database, { trialId, callId }: Reserved): Promise<void> {
   await db.$client.query({ ...giveBack, values: [trialId, callId] });
 }

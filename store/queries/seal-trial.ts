@@ -7,7 +7,7 @@ import { lockTrial, type Trial } from './transaction.ts';
 
 export type Sealing = {
   trialId: string;
-  /** Absent: the current one. */
+  /** Absent: the current attempt. */
   attempt?: number;
   outcome: Outcome;
   /** Named rewards between 0 and 1. */
@@ -20,21 +20,21 @@ export type Sealing = {
   /** Seconds by phase. */
   seconds?: Record<string, number>;
   host?: string;
-  /** Of a trial that is `cancelled` for good: nobody will try it again. */
+  /** True when a `cancelled` trial is not tried again. */
   final?: boolean;
 };
 
-/** Nothing can be said of the trial itself after these: whoever goes on with the run tries it again. */
+/** Outcomes that say nothing about the trial itself. It is tried again when the run goes on. */
 const UNFINISHED: Outcome[] = ['infra_error', 'cancelled'];
 
 /**
- * Ends an attempt, and the trial with it, unless the outcome is `infra_error` or `cancelled`: then the attempt alone ends, its
- * late calls are refused, and the trial waits for the next attempt. Sealing twice returns what stands.
- * Throws `attempt_closed` for any attempt but the current one.
+ * Ends an attempt, and with it the trial, unless the outcome is `infra_error` or `cancelled`: then only the attempt ends, its late calls
+ * are refused, and the trial waits for its next attempt. A second seal changes nothing and returns the first one's result.
+ * @throws TrialgateError `attempt_closed` for any attempt but the current one
  */
 export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
   const { trialId, outcome, evidence, seconds, host, final = false } = input;
-  // Agents and verifiers choose the characters of both. The gateway would retry a value that PostgreSQL refuses for an hour.
+  // Agents and verifiers choose the characters of both, and the activity would retry a value that PostgreSQL refuses for an hour.
   const reason = input.reason === undefined ? undefined : toStorableText(input.reason);
   const rewards = storable(input.rewards);
   const turnRewards = storable(input.turnRewards);
@@ -50,7 +50,7 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     const [row] = await tx.select().from(attempts).where(thisAttempt);
     if (trial.outcome || (row?.endedAt && !final)) return trial;
     const now = new Date();
-    // Between two attempts the trial alone ends.
+    // Between two attempts only the trial ends: its last attempt has ended already.
     if (!row?.endedAt) await tx.update(attempts).set({ outcome, reason, evidence, seconds, host, endedAt: now }).where(thisAttempt);
     const ended = { status: 'completed' as const, reason: reason ?? null, completedAt: trial.completedAt ?? now };
     const sealed = UNFINISHED.includes(outcome) && !final ? ended : { ...ended, outcome, rewards, turnRewards, sealedAt: now };

@@ -1,26 +1,26 @@
 import type { SamplingMask } from '../calls/sampling-mask.ts';
 import { concat, startsWith } from '../ids.ts';
 
-/** What a call adds to its trial's samples. */
+/** A call as the samples of its trial need it. */
 export type TrainableCall = {
   id: string;
-  /** Its place among the attempt's completed calls, in the order of their commits. */
+  /** Its number among the attempt's completed calls, in the order of their commits. */
   turn: number;
   promptTokenIds: Int32Array;
   completionTokenIds: Int32Array;
-  /** In nats, at `temperature`; one a completion token. */
+  /** In nats, at `temperature`; one for each completion token. */
   logprobs: Float32Array;
   /** The ids that could be sampled at each completion token, over which `logprobs` are normalised; null: all ids. */
   samplingMask?: SamplingMask | null;
-  /** One a completion token, or one for all of them; null outside any run. */
+  /** One for each completion token, or one for all of them; null outside any run. */
   policyVersions: number | null | readonly number[];
   temperature: number;
 };
 
-/** One trainable token sequence. All per-token arrays have its length. */
+/** One trainable token sequence. All arrays by token have its length. */
 export type TokenSample = {
   tokenIds: Int32Array;
-  /** 1 where the policy sampled the token, and this sample is the one that trains it. */
+  /** 1 where the policy sampled the token and this sample trains it. */
   lossMask: Int8Array;
   /** In nats, at `temperature`; 0 where the mask is 0. */
   logprobs: Float32Array;
@@ -37,9 +37,9 @@ export type TokenSample = {
 type Node = { call: TrainableCall; tokenIds: Int32Array; parent: Node | null; isLeaf: boolean; isTrained: boolean };
 
 /**
- * A trial's calls, in the order of their commits, as a tree of prefixes: a call continues the earlier one with the longest
- * sequence of ids, prompt and completion, that its prompt starts with. Each path to a leaf is a sample; a turn that several
- * paths share is trained in the first of them alone. Ids alone decide: text is never tokenised again.
+ * Builds the samples of a trial from its calls, which are given in the order of their commits. The calls form a tree of prefixes: a call
+ * continues the earlier one with the longest sequence of ids (prompt and completion) that its prompt begins with. Each path to a leaf is a
+ * sample; a turn that several paths share is trained in the first of them. Only ids decide: text is never tokenised again.
  */
 export function buildSamples(calls: readonly TrainableCall[]): TokenSample[] {
   const nodes: Node[] = [];

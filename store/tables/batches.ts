@@ -11,9 +11,9 @@ export const batches = pgTable(
     sha256: text().notNull(),
     path: text().notNull(),
     samples: integer().notNull(),
-    /** How many trials they come from. */
+    /** The number of trials that the samples come from. */
     trials: integer().notNull(),
-    /** What it is made of, and what was left out (docs/show.md). */
+    /** What the batch uses and what was dropped (docs/show.md). */
     metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   },

@@ -1,15 +1,15 @@
 import { bigserial, index, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
 
 /**
- * Calls that gateways have under way which share no memory: by these a client's retry finds the try that it must wait for.
- * Each says again and again that it still is; what died with its gateway is soon nobody's.
+ * The calls that are under way at all gateways, which share no memory. A client's retry finds its earlier try here and waits for it. A
+ * gateway renews its rows; the rows of a dead gateway expire.
  */
 export const callsUnderWay = pgTable(
   'calls_under_way',
   {
-    /** The order in which they came. */
+    /** Calls with a smaller id came earlier. */
     id: bigserial({ mode: 'number' }).primaryKey(),
-    /** The trial, its attempt, and what makes two requests the same. */
+    /** The trial, its attempt and the digest that equal requests share. */
     key: text().notNull(),
     until: timestamp({ withTimezone: true }).notNull(),
   },

@@ -27,58 +27,59 @@ export const calls = pgTable(
     id: uuid().primaryKey(),
     /** The order of commits within a trial. */
     seq: bigserial({ mode: 'number' }).notNull(),
-    /** Its row is locked by the statement that records: a foreign key would only look it up again. */
+    /** This is no foreign key, which would look the trial up again: the recording statement has locked its row. */
     trialId: text('trial_id').notNull(),
     attempt: integer().notNull(),
-    /** Of a request's second reply and those after it: the row of its first one. */
+    /** For the second and later replies of a request: the id of the first one's row. */
     choiceOf: uuid('choice_of'),
     status: text({ enum: CALL_STATUSES }).notNull(),
-    /** Why it failed or was cancelled. */
+    /** The reason why the call failed or was cancelled. */
     reason: text(),
     /** Null when the call completed. */
     fault: text({ enum: FAULTS }),
     httpStatus: integer('http_status').notNull(),
-    /** What the agent spoke; request and reply are stored as the engine's. */
+    /** The protocol of the agent's request. Request and reply are stored in the engine's form. */
     protocol: text({ enum: PROTOCOL_NAMES }).notNull(),
     stream: boolean().notNull(),
-    /** SHA-256 of the request's bytes, and the client's own key: by these a retry is known. */
+    /** The SHA-256 of the request's bytes, and the client's own key. They identify a retry. */
     digest: bytes(),
     idempotencyKey: text('idempotency_key'),
-    /** Whether a client's second try was given its reply: it stands then. */
+    /** True when its reply was replayed to a client's retry. The call is then never retracted. */
     replayed: boolean().notNull().default(false),
-    /** An earlier call of the attempt: what this one shares with it is stored there (`store/calls/`). */
+    /** An earlier call of the attempt, whose row has the part that both share (`store/calls/`). */
     baseId: uuid('base_id'),
-    /** How many ids of the base's prompt and completion this prompt begins with. */
+    /** The number of ids of the base's prompt and completion that this prompt begins with. */
     sharedIds: integer('shared_ids').notNull().default(0),
     /** The size of the request's body in bytes. Null when a version that did not count it recorded the call. */
     requestBytes: integer('request_bytes'),
     /** The agent's request, shortened, and the reply that it received, as JSON bytes. For a refused request, only the digest and the size are kept. */
     request: bytes().notNull(),
     response: bytes(),
-    /** After the shared ones. */
+    /** The prompt's ids after the shared ones. */
     promptTokenIds: tokenIds('prompt_token_ids'),
     completionTokenIds: tokenIds('completion_token_ids'),
     logprobs: floats(),
     /** The ids that could be sampled at each token, packed by `packMask`; null when the engine did not return them. */
     samplingMask: bytes('sampling_mask'),
     finishReason: text('finish_reason'),
-    /** What was in force, after the run's own settings. */
+    /** The sampling settings of the call, after those of the run were applied. */
     sampling: jsonb().$type<Record<string, unknown>>().notNull(),
     engine: text(),
     /** The pool's version label while the call ran: `{run}@{version}`. */
     policyLabel: text('policy_label'),
-    /** The oldest that sampled any of its tokens. */
+    /** The oldest version that sampled a token of the reply. */
     policyVersion: integer('policy_version'),
-    /** Where weights changed within the reply; else null. */
+    /** The version of each part of the reply; null when one version sampled all of it. */
     versionSpans: jsonb('version_spans').$type<VersionSpan[]>(),
-    /** The call whose conversation this one goes on with. */
+    /** The call whose conversation this call continues. */
     parentId: uuid('parent_id'),
     /**
-     * Null for a trial's first call, and where no prompt came to be known. `clean`: the prompt starts with exactly the parent's ids. `realigned`: its messages go
-     * on from the parent's, its ids do not. `forked`: it goes on from none (compaction, a sub-agent, an edited history).
+     * How the call continues its conversation. `clean`: its prompt begins with exactly the parent's ids. `realigned`: its messages
+     * continue the parent's, its ids do not. `forked`: it continues no call (compaction, a sub-agent, an edited history). Null for a
+     * trial's first call, and when the prompt's ids are unknown.
      */
     continuation: text({ enum: CONTINUATIONS }),
-    /** Null when trainable, else the reason why not. */
+    /** The reason why the trainer cannot use the call; null when it can. */
     untrainable: text(),
     startedAt: timestamp('started_at', { withTimezone: true }).notNull(),
     firstTokenAt: timestamp('first_token_at', { withTimezone: true }),

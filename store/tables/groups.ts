@@ -3,7 +3,7 @@ import { runs } from './runs.ts';
 
 export const GROUP_KINDS = ['train', 'eval'] as const;
 
-/** Why an ended group is in no batch: its rewards were all equal, it was older than the run allows, or nothing in it was valid. */
+/** The reason why an ended group is in no batch: its rewards were all equal, it was older than the run allows, or none of its trials was valid. */
 export const DROPPED = ['no_spread', 'stale', 'failed'] as const;
 export type Dropped = (typeof DROPPED)[number];
 
@@ -20,18 +20,18 @@ export const groups = pgTable(
     ordinal: integer().notNull(),
     task: text().notNull(),
     agent: text().notNull(),
-    /** Trials: G in GRPO, and those of `over_sampling`. */
+    /** The number of its trials: GRPO's G, and those of `over_sampling`. */
     size: integer().notNull(),
-    /** What its first tokens are sampled from. */
+    /** The policy version that its first tokens are sampled from. */
     policyVersion: integer('policy_version').notNull(),
     dropped: text({ enum: DROPPED }),
-    /** The take whose batch it is in; void when that take is superseded. */
+    /** The take whose batch has the group. It does not count when that take is superseded. */
     batchIteration: integer('batch_iteration'),
     batchTake: integer('batch_take'),
     openedAt: timestamp('opened_at', { withTimezone: true }).notNull().defaultNow(),
-    /** When it is cut at the latest; null before its workflow began. */
+    /** The time at which it is cut at the latest; null before its workflow began. */
     deadlineAt: timestamp('deadline_at', { withTimezone: true }),
-    /** When it came to its quorum, its end or its deadline. A straggler that is carried over may outlive it. */
+    /** The time of its quorum, its end or its deadline. A straggler that is carried over may run longer. */
     endedAt: timestamp('ended_at', { withTimezone: true }),
   },
   (t) => [index('groups_by_batch').on(t.runId, t.batchIteration, t.batchTake), index('groups_by_take').on(t.runId, t.iteration, t.take)],

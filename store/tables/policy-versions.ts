@@ -1,7 +1,7 @@
 import { integer, jsonb, pgTable, primaryKey, real, text, timestamp, unique } from 'drizzle-orm/pg-core';
 import { runs } from './runs.ts';
 
-/** A fixed sequence and the log-probabilities that the trainer gives it: what an engine must agree with. */
+/** A fixed sequence and the log-probabilities that the trainer gives it. An engine must agree with them. */
 export type Canary = { token_ids: number[]; logprobs: number[] };
 
 /** One set of weights. Version 0 is the base model. */
@@ -13,7 +13,7 @@ export const policyVersions = pgTable(
     parentVersion: integer('parent_version'),
     iteration: integer(),
     take: integer(),
-    /** Digest over parent checkpoint, batch and trainer settings: a step with this key is never applied twice. */
+    /** The digest of parent checkpoint, batch and trainer settings. A step with this key is applied only once. */
     stepKey: text('step_key').notNull(),
     checkpoint: text().notNull(),
     checkpointSha256: text('checkpoint_sha256').notNull(),
@@ -22,7 +22,7 @@ export const policyVersions = pgTable(
     /** The largest `canary_difference` of a replica at version 0, in nats. */
     canaryTolerance: real('canary_tolerance'),
     metrics: jsonb().$type<Record<string, number>>().notNull().default({}),
-    /** The reason for which its step made no update: one of its numbers was not finite, so its weights are its parent's. */
+    /** The reason why its step made no update: a value was not finite. Its weights are then its parent's. */
     skipped: text(),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),
   },

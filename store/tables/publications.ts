@@ -1,7 +1,7 @@
 import { integer, pgTable, primaryKey, real, text, timestamp } from 'drizzle-orm/pg-core';
 import { runs } from './runs.ts';
 
-/** What each replica confirmed of each version: its label read back, its weights' checksum, its canary. */
+/** What each replica confirmed for each version: the label that was read back, the checksum of its weights, its canary. */
 export const publications = pgTable(
   'publications',
   {

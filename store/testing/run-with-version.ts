@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { Database } from '../database.ts';
 import { policyVersions, runs } from '../schema.ts';
 
-/** A run with a policy version whose checkpoint is a folder of `home`. */
+/** Adds a run with a policy version whose checkpoint is a folder of `home`. Returns that folder. */
 export async function runWithVersion(db: Database, home: string, runId: string, version: number, config: unknown): Promise<string> {
   const checkpoint = join(home, 'checkpoints', `${runId}-${version}`);
   await mkdir(join(checkpoint, 'trainer'), { recursive: true });

@@ -1,7 +1,7 @@
 import { rmSync } from 'node:fs';
 import { TEMPLATE, TestPostgres } from './postgres.ts';
 
-/** One server is made from nothing for all test files of a run: theirs are copies, which take a tenth of the time. */
+/** Makes one server from nothing for all test files of a run. Theirs are copies of it, which takes a tenth of the time. */
 export default async function setup(): Promise<() => Promise<void>> {
   const template = await TestPostgres.create();
   await template.stop();

@@ -4,7 +4,7 @@ import { TestPostgres } from './postgres.ts';
 
 type Store = { postgres: TestPostgres; db: Database };
 
-/** A PostgreSQL of this test file's own, with Trialgate's tables: put into `context` before its first test. */
+/** Starts a PostgreSQL server with Trialgate's tables for this test file, and puts it into `context` before the first test. */
 export function useDatabase<T extends Store>(context: T): T;
 export function useDatabase(): Store;
 export function useDatabase(context: Partial<Store> = {}): Partial<Store> {
