@@ -4,14 +4,14 @@ import type { Activities } from '../activities/index.ts';
 
 export const STORE_SECONDS = 3600;
 
-/** Reads and writes of the store: quick, and worth trying for as long as a database may be away. */
+/** Reads and writes of the store. They are quick, and are retried for as long as a database may be away. */
 export const store = proxyActivities<Activities>({
   startToCloseTimeout: '60s',
   scheduleToCloseTimeout: STORE_SECONDS * 1000,
   retry: { initialInterval: '500ms', maximumInterval: '10s' },
 });
 
-/** Makes a batch, which may ask a teacher about every sample: as long as the store is waited for, while it says that it lives. */
+/** Makes a batch. It may ask a teacher about every sample, so it has as much time as the store, while it sends heartbeats. */
 export const assembling = proxyActivities<Pick<Activities, 'assembleBatch'>>({
   startToCloseTimeout: STORE_SECONDS * 1000,
   scheduleToCloseTimeout: STORE_SECONDS * 1000,
@@ -19,7 +19,7 @@ export const assembling = proxyActivities<Pick<Activities, 'assembleBatch'>>({
   retry: { initialInterval: '500ms', maximumInterval: '10s' },
 });
 
-/** Waits for somebody else, for at most `limit`. */
+/** Activities that wait for somebody else, for at most `limit`. */
 export const waiting = (limit: string | number) =>
   proxyActivities<Activities>({
     startToCloseTimeout: limit,
@@ -36,8 +36,8 @@ export const closing = proxyActivities<Pick<Activities, 'awaitClosed'>>({
 });
 
 /**
- * Trials wait in this queue until a host has room for their sandbox. An opening that has begun is waited for when it is
- * cancelled: what it opened would have nobody to close it.
+ * Trials wait in this queue until a host has a place for their sandbox. When an opening that has begun is cancelled, it is waited for,
+ * because nobody else would close what it opened.
  */
 export const opening = (limit: number, summary: string) =>
   proxyActivities<Pick<Activities, 'openTrial'>>({
@@ -51,22 +51,22 @@ export const opening = (limit: number, summary: string) =>
   });
 
 /**
- * The agent and its verifier run where their sandbox is. They are not retried: a host that is lost takes its
- * sandbox along, and the trial starts anew under its next attempt.
+ * The agent and its verifier run on the host of their sandbox. They are not retried: a lost host loses its sandbox, and the trial starts
+ * again under its next attempt.
  */
 export const onHost = (taskQueue: string, summary: string) =>
   proxyActivities<Activities>({
     taskQueue,
     summary,
     scheduleToStartTimeout: '60s',
-    // The workflow's own timers end an agent, the heartbeat a lost host.
+    // The workflow's own timers end an agent, and the heartbeat timeout ends the wait for a lost host.
     startToCloseTimeout: '7d',
     heartbeatTimeout: '20s',
     cancellationType: ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
     retry: { maximumAttempts: 1 },
   });
 
-/** Python, on the machine with the trainer's memory. A worker that dies is noticed by its missing heartbeat. */
+/** The Python activities, on the machine that has the trainer. A missing heartbeat shows that a worker has died. */
 export const gpu = (limitSeconds: number) =>
   proxyActivities<GpuActivities>({
     taskQueue: 'gpu',

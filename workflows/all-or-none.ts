@@ -1,6 +1,6 @@
 import { CancellationScope } from '@temporalio/workflow';
 
-/** Runs all of them side by side. When one fails, or the caller is cancelled, the others are cancelled and waited for. */
+/** Runs all works side by side. When one fails or the caller is cancelled, the others are cancelled and waited for. */
 export async function allOrNone(works: readonly (() => Promise<unknown>)[]): Promise<void> {
   const scope = new CancellationScope();
   const running = works.map((work) => scope.run(work));

@@ -1,6 +1,6 @@
 type Described = { runId: string; iteration?: number | null; version?: number; phase?: string };
 
-/** By what a workflow of a run is found in Temporal's UI and lists (docs/operating.md). */
+/** Returns the search attributes by which a workflow of a run is found in Temporal's UI and lists (docs/operating.md). */
 export function attributesOf({ runId, iteration, version, phase }: Described): Record<string, [string] | [number]> {
   return {
     TrialgateRun: [runId],

@@ -3,10 +3,10 @@ import { runConfig } from '../activities/run-config.ts';
 import { betweenLooks } from './between-looks.ts';
 
 const { deadlines } = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
-/** With the ten minutes in which what was cut is verified. */
+/** Includes the ten minutes in which cut trials are verified. */
 const LONGEST = deadlines.iteration + 600;
 
-/** As many as there are, if each is due as soon as it may be. */
+/** Returns the number of polls within this time if each one comes as early as possible. */
 function looksWithin(seconds: number): number {
   let looks = 0;
   for (let at = 0; at <= seconds * 1000; looks++) at += betweenLooks(looks + 1);
@@ -17,7 +17,7 @@ test('a rollout of the longest time whose stragglers end one by one has a histor
   const [groups, size, quorum] = [128, 16, 8];
   const task = 3;
   const activity = 3 + task;
-  // The timer that waits for a change and is cancelled, that between two looks, which fires, and the activity.
+  // A poll adds the timer that waits for a change and is cancelled, the timer between two polls, which fires, and the activity.
   const look = 2 + 2 + task + activity;
   const told = groups * (1 + size - quorum) * (1 + task);
   const children = groups * (1 + 2 * (1 + task));

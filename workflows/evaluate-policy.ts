@@ -3,9 +3,9 @@ import { store } from './activities.ts';
 import { phaseSignal } from './messages.ts';
 import { runGroups } from './run-groups.ts';
 
-export type EvaluationInput = { runId: string; policyVersion: number; deadlineSeconds: number; /** That each group has. */ groupSeconds?: number };
+export type EvaluationInput = { runId: string; policyVersion: number; deadlineSeconds: number; /** The deadline of each group. */ groupSeconds?: number };
 
-/** Samples the held-out tasks from one policy version. Its groups are never trained on. */
+/** Samples the held-out tasks from one policy version. Nothing trains on its groups. */
 export async function evaluatePolicy({ runId, policyVersion, deadlineSeconds, groupSeconds }: EvaluationInput): Promise<void> {
   const plans = await store.planEvaluation({ runId, policyVersion });
   const begun = plans.map(({ id, task, size }) => ({ id, task, size }));

@@ -5,13 +5,13 @@ import { attributesOf } from './attributes.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
 import { runGroups } from './run-groups.ts';
 
-export type EvaluationDone = { runId: string; /** As in `show RUN --json`. */ id: string; version: number };
+export type EvaluationDone = { runId: string; /** The same as in `show RUN --json`. */ id: string; version: number };
 
 const POOL_LIMIT_MS = 86_400_000;
-/** Between tries: each takes some 14 events of its history. */
+/** The shortest and the longest pause between tries. Each try adds some 14 events to the history. */
 const [BUSY_MS, BUSIEST_MS] = [20_000, 300_000];
 
-/** An evaluation that a person or a schedule asks for. It waits until nothing else decides what the run's pool has. */
+/** An evaluation that a person or a schedule asks for. It waits until no other workflow decides which version the run's pool has. */
 export async function evaluateRun(request: EvaluationRequest): Promise<EvaluationDone> {
   upsertSearchAttributes(attributesOf({ runId: request.runId, phase: 'evaluation' }));
   const turn = () =>
@@ -28,7 +28,7 @@ export async function evaluateRun(request: EvaluationRequest): Promise<Evaluatio
     try {
       return await turn();
     } catch (error) {
-      // Engines that are busy may be so until the run's own publication has had its turn: it is not waited for while holding that.
+      // The engines may be busy until the run's own publication has had its turn, so this gives its turn up while it waits.
       if (!isBusy(error) || Date.now() >= until) throw error;
       await sleep(pause);
     }
@@ -40,7 +40,7 @@ function isBusy(error: unknown): boolean {
   return false;
 }
 
-/** Samples held-out tasks from one version. No other version is published to the run's pool before it has ended. */
+/** Samples held-out tasks from one version. Until it has ended no other version is published to the run's pool. */
 export async function evaluateVersion(request: EvaluationRequest): Promise<EvaluationDone> {
   const { runId } = request;
   try {
@@ -49,7 +49,7 @@ export async function evaluateVersion(request: EvaluationRequest): Promise<Evalu
     const { id, plans, deadlineSeconds } = await store.planEvaluationOnDemand({ ...request, version });
     if (!published) await publishVersion({ runId, version });
     await runGroups(runId, plans, deadlineSeconds);
-    // Its groups sealed what they had.
+    // A cancelled evaluation comes here too, after its groups have sealed their trials.
     if (CancellationScope.current().consideredCancelled) throw new CancelledFailure(`${id} was cancelled`);
     return { runId, id, version };
   } finally {

@@ -8,7 +8,7 @@ import type { Outcome } from '../store/tables/trials.ts';
 
 type AgentInput = Parameters<Activities['runAgent']>[0];
 
-/** A store in memory and a trainer that counts, for tests that make faults on purpose. Every call is in `log`. */
+/** Activities over a store in memory and a trainer that counts, for tests that cause failures on purpose. `log` has every call. */
 export class FakeWorld {
   readonly log: string[] = [];
   readonly outcomes = new Map<string, Outcome>();

@@ -5,7 +5,7 @@ import proto from '@temporalio/proto';
 import { until } from '../store/testing/until.ts';
 import type { FakeWorld } from './fake-activities.ts';
 
-/** Agents that work until they are stopped; how many began, and how many were stopped. */
+/** Agents that run until they are stopped. It counts how many began and how many were stopped. */
 export class TirelessAgents {
   started = 0;
   stopped = 0;
@@ -21,7 +21,7 @@ export class TirelessAgents {
   };
 }
 
-/** Work that fails until somebody mends it. */
+/** Work that fails until a test sets `isFull` to false. */
 export class FullDisk {
   isFull = true;
 
@@ -30,7 +30,7 @@ export class FullDisk {
   };
 }
 
-/** As in the store: groups whose trials nobody finished run again. */
+/** Makes `planGroups` reopen groups as the store does: groups with unfinished trials run again. */
 export function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['general']>['planGroups']): typeof planGroups {
   return async (input) => {
     if (input.reopen) for (const id of world.planned) if (id.includes(`/${input.iteration}.`)) world.ended.delete(id);
@@ -39,8 +39,8 @@ export function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['ge
 }
 
 /**
- * Two groups of the run `id`, of which the second closes during the look that the end of the first causes: this look has read it as
- * open, and answers when the run has learned that its workflow has closed. `started`: the groups whose workflows began.
+ * Two groups of the run `id`. The second one closes during the poll that the end of the first one causes: the poll has read it as open and
+ * answers only after the run has learned that its workflow has closed. `started` has the groups whose workflows began.
  */
 export function closingDuringLook(world: FakeWorld, client: Client, id: string) {
   const general = world.general();
@@ -68,7 +68,7 @@ export function closingDuringLook(world: FakeWorld, client: Client, id: string) 
   return { started, own };
 }
 
-/** Returns whether a workflow has learned, in a task that it has completed, that its child has closed. */
+/** True when a workflow has learned, in a task that it has completed, that its child has closed. */
 async function knowsOfClosed(client: Client, id: string, child: string): Promise<boolean> {
   const { EVENT_TYPE_WORKFLOW_TASK_COMPLETED: completed } = proto.temporal.api.enums.v1.EventType;
   const { events } = await client.workflow.getHandle(id).fetchHistory();

@@ -7,13 +7,13 @@ export type IterationInput = {
   runId: string;
   iteration: number;
   take: number;
-  /** Seconds that a train step may take. */
+  /** The seconds that a train step may take. */
   trainSeconds: number;
-  /** What the rollout took, in seconds. */
+  /** The seconds of the phases before: the rollout. */
   seconds: Record<string, number>;
 };
 
-/** What a take makes of its groups: a batch, a train step, a version in every engine. Returns the new version. */
+/** Makes a batch of a take's groups, trains on it, and publishes the new version to every engine. Returns that version. */
 export async function grpoIteration(input: IterationInput): Promise<number> {
   const { runId, iteration, take } = input;
   const run = getExternalWorkflowHandle(runId);

@@ -6,16 +6,16 @@ import { FIRST_LOOK_MS, nextLook, type Look } from './next-look.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
 
 export type PoolCare = {
-  /** Waits for what is under way: a pool that is being mended is not let go of before. */
+  /** Waits for a repair under way, so that its pool is not released before. */
   settled: () => Promise<void>;
   /**
-   * Looks now and then for replicas that were lost and answer again, while work needs them: no trial has to miss them. Each look is in the
-   * run's history: there is none of a run that waits for a person.
+   * Polls for lost replicas that answer again while `work` runs, so that no trial has to miss them. Each poll is in the run's history, so
+   * a paused run does not poll.
    */
   during: <T>(work: () => Promise<T>, isPaused: () => boolean) => Promise<T>;
 };
 
-/** Gives engines that trials lost the pool's version again. */
+/** Publishes the pool's version again to engines that trials lost. */
 export function careForPool(runId: string): PoolCare {
   let mending: Promise<boolean> | undefined;
   const mendOnce = () => (mending ??= mend(runId).finally(() => (mending = undefined)));
@@ -55,7 +55,7 @@ async function isOneBack(runId: string): Promise<boolean> {
   }
 }
 
-/** Whether a replica has its version again. */
+/** Returns true when a replica got its version again. */
 async function mend(runId: string): Promise<boolean> {
   const workflowId = poolHolder(runId);
   try {
@@ -63,12 +63,15 @@ async function mend(runId: string): Promise<boolean> {
     const searchAttributes = attributesOf({ runId, phase: 'publish' });
     return await inTurn(() => executeChild(restorePool, { workflowId, args: [runId], parentClosePolicy: ParentClosePolicy.ABANDON, searchAttributes, staticSummary: 'engines that were lost' }));
   } catch {
-    // The next trial that loses its engine asks again, or the next look; awaitPool's limit ends the wait.
+    // The next trial that loses its engine asks for another repair, and so does the next poll. The limit of awaitPool ends the wait.
     return false;
   }
 }
 
-/** What the pool should have is asked when its turn has come: a publication before may have changed it. The replicas that have it go on meanwhile. */
+/**
+ * Publishes the pool's version to its lost replicas while the others go on. It reads that version when its turn has come, because a
+ * publication before may have changed it.
+ */
 export async function restorePool(runId: string): Promise<boolean> {
   const version = await store.missingVersion({ runId });
   return version !== null && (await publishVersion({ runId, version, isMend: true })) > 0;

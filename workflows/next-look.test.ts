@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { FIRST_LOOK_MS, nextLook, type Look } from './next-look.ts';
 
-/** The pauses in seconds, the first one included. */
+/** Returns the pauses in seconds, including the first one. */
 function pausesAfter(looks: Look[]): number[] {
   const pauses = [FIRST_LOOK_MS];
   for (const look of looks) pauses.push(nextLook(pauses.at(-1) ?? 0, look));

@@ -9,7 +9,7 @@ import { useTemporal } from './use-temporal.ts';
 const environment = useTemporal();
 let serial = 0;
 
-/** A run of small iterations whose first train step waits until it is let go of. */
+/** Starts a run of small iterations whose first train step waits until `letGo` is called. */
 async function operated(world: FakeWorld, body: (run: Awaited<ReturnType<typeof start>>, letGo: () => void) => Promise<void>, iterations = 2): Promise<void> {
   Object.assign(world.config, { iterations, groups_per_iteration: 1 });
   const freed = Promise.withResolvers<void>();

@@ -6,12 +6,12 @@ import type { RunStatus } from './run-status.ts';
 
 const PAUSE_SECONDS = 86_400;
 
-/** What a person asked of a run. */
+/** Handles what a person asks of a run, and keeps it for the run. */
 export class Operator {
   isStopping = false;
-  /** The run closes: nothing that is asked of it has an effect any more. */
+  /** True when the run is closing, so that no request has an effect any more. */
   isEnding = false;
-  /** The run file as it was last changed; null: as it was. */
+  /** The run file after its last change; null when it was not changed. */
   changed: RunConfig | null = null;
   /** In milliseconds since the epoch. */
   pausedUntil: number;
@@ -62,7 +62,7 @@ export class Operator {
     });
   }
 
-  /** Until nobody pauses the run: a pause ends by itself. Returns the milliseconds that it took. */
+  /** Waits until the run is not paused, by a resume or by time. Returns the milliseconds that it waited. */
   async whilePaused(): Promise<number> {
     const { phase } = this.#status.report;
     const start = Date.now();
@@ -73,7 +73,7 @@ export class Operator {
       this.#status.waitFor('a person: resume', until);
       await condition(() => this.pausedUntil !== until, until - Date.now());
     }
-    // Whoever came while another waited leaves the phase to that one.
+    // A caller that found the phase `paused` leaves it to the caller that waited before.
     if (phase !== 'paused') this.#status.enter(phase);
     return Date.now() - start;
   }

@@ -5,28 +5,28 @@ import { gpu, store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 
 const PUBLISH_LIMIT_SECONDS = 1800;
-/** An engine that dies while it is given weights is up again for the next try, which waits for it. */
+/** An engine that dies while it loads weights is up again for the next try, which waits for it. */
 const TRIES = 3;
-/** What a publication takes at most, once it has its turn and while the store answers. */
+/** The longest time of a publication that has its turn, while the store answers. */
 export const PUBLICATION_SECONDS = TRIES * PUBLISH_LIMIT_SECONDS;
 
 export type Publication = {
   runId: string;
   version: number;
-  /** What all go back to when too few confirm. */
+  /** The version that all replicas go back to when too few confirm. */
   fallback?: number;
-  /** Only replicas that were lost; the others go on. */
+  /** True for a repair: only lost replicas get the version, the others go on. */
   isMend?: boolean;
 };
 
-/** What a publication waits for, and for how many seconds at most: its turn, which has no bound of its own, then its engines. */
+/** Reports what a publication waits for and for how many seconds at most: first its turn, which has no limit of its own, then its engines. */
 type Tell = (waitsFor: string, seconds?: number) => Promise<void>;
 export const enginesOf = (version: number) => [`engines to confirm version ${version}`, PUBLICATION_SECONDS] as const;
 const TURN = 'its turn at the engines: an evaluation on demand, a mend or an earlier publication has them';
 
 /**
- * Publishes in a workflow of its own, one at a time for a run. It ends what it began though the run be terminated: no
- * pause of the engines outlives its owner. `tell`: when it has to wait for its turn, and when it has that.
+ * Publishes in a workflow of its own, one at a time for a run. That workflow completes even if the run is terminated, so that the engines
+ * are never left paused. `tell` reports when it waits for its turn, and when it has that.
  */
 export async function publish(publication: Publication, tell: Tell): Promise<void> {
   const workflowId = poolHolder(publication.runId);
@@ -45,12 +45,12 @@ export async function publish(publication: Publication, tell: Tell): Promise<voi
     await tell(TURN);
   });
   const done = child.result();
-  // Whatever becomes of what is told: a publication that has begun is waited for.
+  // A report that fails does not end the wait for a publication that has begun.
   if (waited) await Promise.allSettled([tell(...enginesOf(publication.version)), done]);
   await done;
 }
 
-/** Whoever runs under this id decides which version the run's pool has: a publication, or an evaluation on demand. */
+/** Returns the id of the workflow that decides which version the run's pool has: a publication, or an evaluation on demand. */
 export const poolHolder = (runId: string): string => `${runId}/publish`;
 
 /** Starts a child as soon as no other workflow uses its id. Every workflow that uses the id ends in a bounded time. */
@@ -67,22 +67,21 @@ export async function inTurn<T>(start: () => Promise<T>, whenHeld: () => Promise
 }
 
 /**
- * Brings the pool to a version: out of rotation → weights → read back → into rotation. When fewer replicas confirm than
- * the run needs, all go back to the version before, and the failure says what each one answered. Returns how many replicas
- * confirmed.
+ * Publishes a version to the pool: out of rotation → weights → read back → into rotation. When fewer replicas confirm than the run needs,
+ * all go back to the version before, and the failure has each one's answer. Returns the number of replicas that confirmed.
  */
 export async function publishVersion({ runId, version, fallback, isMend }: Publication): Promise<number> {
   try {
     return await confirm({ runId, version, isMend });
   } catch (error) {
-    // Whatever went wrong, also where no answer came: no replica stays between two versions.
+    // After any failure, also one without an answer, no replica stays between two versions.
     if (fallback !== undefined) await CancellationScope.nonCancellable(() => bring({ runId, version: fallback })).catch(() => {});
     throw error;
   }
 }
 
 async function confirm(publication: Publication): Promise<number> {
-  // A mend has no version to go back to: each try ends what it began, also when it is cancelled.
+  // A repair has no version to go back to, so each of its tries completes even when it is cancelled.
   const attempt = () => (publication.isMend ? CancellationScope.nonCancellable(() => bring(publication)) : bring(publication));
   let outcome = await attempt();
   for (let tried = 1; outcome.confirmed < outcome.needed && tried < TRIES; tried++) {

@@ -16,7 +16,7 @@ const ADVICE = `
 Runs that are alive would stand still with this change. Put it behind patched('name') and leave the recordings as they are. Record again
 (node workflows/histories/record.ts) only what no run can be alive of. See "Deploying a change" in docs/operating.md.`;
 
-/** A line for each execution that these workflows would not go on with. */
+/** Returns a line for each execution that these workflows cannot continue. */
 async function broken(bundle: Bundle, { name, executions }: HistoryFile): Promise<string[]> {
   const failures: string[] = [];
   let at = 0;
@@ -28,7 +28,7 @@ async function broken(bundle: Bundle, { name, executions }: HistoryFile): Promis
   return failures;
 }
 
-/** The workflows with one line of `rollout-group.ts` changed. */
+/** Bundles the workflows with one line of `rollout-group.ts` changed. */
 async function bundleWith(line: string, changed: string): Promise<Bundle> {
   const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-replay-'));
   try {

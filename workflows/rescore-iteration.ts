@@ -6,8 +6,8 @@ import { describe } from './describe.ts';
 export type RescoreInput = { runId: string; trainSeconds: number };
 
 /**
- * Trains on a batch that is on record, from the checkpoint that it was sampled from, under other reward weights. Nothing is
- * sampled and no engine is needed; what comes out is published by whoever evaluates it or goes on from it.
+ * Trains on a recorded batch again, under other reward weights and from the checkpoint that it was sampled from. It samples nothing and
+ * needs no engine. Whoever evaluates or continues the new version publishes it.
  */
 export async function rescoreIteration({ runId, trainSeconds }: RescoreInput): Promise<{ version: number }> {
   const take = { runId, iteration: 0, take: 1 };

@@ -13,7 +13,7 @@ type Activity = (input: never) => Promise<unknown>;
 const environment = useTemporal();
 let serial = 0;
 
-/** One group of three trials. */
+/** Returns the plan of a group of three trials. */
 function plan(): GroupPlan {
   const id = `group${++serial}`;
   return { id: `${id}/0.1/0`, trialPrefix: `${id}-0.1-0`, runId: id, kind: 'train', iteration: 0, take: 1, ordinal: 0, size: 3, task: 't', agent: 'a', policyVersion: 0 };
@@ -22,7 +22,7 @@ const start = (group: GroupPlan) => environment.client.workflow.start('rolloutGr
 const during = <T>(world: FakeWorld, own: { general?: Record<string, Activity>; host?: Record<string, Activity> }, body: () => Promise<T>): Promise<T> =>
   withWorkers(environment, { trialgate: { ...world.general(), ...own.general }, sandboxes: world.sandboxes(), host: { ...world.host(), ...own.host }, gpu: world.gpu() }, body);
 
-/** Ends when it is let go of or cancelled. */
+/** Waits until `freed` resolves or the activity is cancelled. */
 async function hold(freed: Promise<void>): Promise<void> {
   const beat = setInterval(() => Context.current().heartbeat(), 200);
   await Promise.race([freed, sleep('1h')]).finally(() => clearInterval(beat));
@@ -90,7 +90,7 @@ test('a trial that is cut before it was opened is sealed as truncated without an
     await running.signal('cut');
     expect(await running.result()).toEqual(['truncated']);
   });
-  // Which attempt it is at is for the store to say.
+  // The store knows the number of the open attempt.
   expect(sealed).toEqual([{ trialId: `${group.trialPrefix}-0`, outcome: 'truncated', reason: 'cut between two attempts' }]);
 });
 
@@ -172,7 +172,7 @@ test('a trial with an extension beyond its iteration’s deadline is not cut wit
     const isExtended = ({ until: end }: { until: string | null }) => end !== null && Date.parse(end) >= asked + 10_800_000;
     await until(async () => (await status()).members.some(isExtended));
     freed[1]?.resolve();
-    // As of the next look.
+    // The next poll shows it.
     await until(async () => (await status()).waits_for === '2 trials for the batch: 1 are there, 1 groups run');
     expect(await status().finally(freed[0]?.resolve)).toSatisfy(isExtended);
     await run.result();
@@ -242,7 +242,7 @@ test('a cut wins over an extension that arrives with it', async () => {
     await hold(Promise.withResolvers<void>().promise);
     return { outcome: null, seconds: {} };
   };
-  // No worker runs yet: both come with its first task.
+  // No worker runs yet, so both signals come with the workflow's first task.
   await endWorkers(environment);
   const running = await start({ ...plan(), size: 1 });
   await running.signal('cut');

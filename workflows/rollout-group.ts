@@ -5,15 +5,15 @@ import { store } from './activities.ts';
 import { cutSignal, extendSignal, groupEndedSignal, groupMovedSignal, groupStatusQuery, skipSignal, staleSignal, type TrialState } from './messages.ts';
 import { runTrial, type TrialRun } from './run-trial.ts';
 
-/** What a group's quorum is made of: a trial that failed for reasons that are not its own is no reason to cut one that runs. */
+/** The outcomes that count for a group's quorum. A trial that failed through no fault of its own is no reason to cut a running one. */
 const COUNTED: Outcome[] = ['scored', 'truncated', 'agent_error'];
 
-/** Its time has not begun. */
+/** The states in which a trial's time has not begun. */
 const WAITS: TrialState[] = ['opening', 'waiting'];
 
 /**
- * The G trials of one task, side by side, until all have ended, its quorum or its deadline. It may outlive the iteration that started
- * it, so its end is a row in the store and a signal to the run, not only a result.
+ * Runs the G trials of one task side by side until all have ended, or until its quorum or its deadline. The group may outlive the
+ * iteration that started it, so its end is a row in the store and a signal to the run, and not only a result.
  */
 export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   const limits = await store.openGroup(group);
@@ -40,7 +40,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   setHandler(staleSignal, ({ members }) => cut(running().filter(({ member }) => members.includes(member)), 'stale'));
   setHandler(extendSignal, ({ member, seconds }) => {
     const trial = running().find((each) => each.member === member);
-    // What was cut is verified, and has no use for time.
+    // A cut trial is only verified and needs no more time.
     if (!trial || trial.cut !== null || isOver) return;
     if (WAITS.includes(trial.state) && patched('extended-while-it-waits')) {
       trial.more += seconds * 1000;
@@ -50,7 +50,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       if (trial.deadline <= deadline) return;
       deadline = trial.deadline;
     }
-    // Who asks the run how long it waits is told so at once.
+    // The run's status shows the new deadline at once.
     void tellDeadline(group, owner, new Date(deadline).toISOString());
   });
   setHandler(groupStatusQuery, () => ({
@@ -65,7 +65,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     return trial.outcome;
   });
   const all = Promise.all(ends);
-  // One that broke the workflow's own rules ends the group; its error comes with `await all`.
+  // A trial whose workflow code fails ends the group. `await all` throws its error.
   all.catch(finish);
   const hasEnded = () => running().length === 0;
   const isAt = (count: number) => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
@@ -80,7 +80,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       told = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
-        // A step, or a place, may wait for any of those that are left; and a group that no batch could use, for one that makes it useful.
+        // A step or a place may wait for any of the trials that are left. A group that no batch can use yet may wait for a trial that makes it usable.
         left = running().length;
         const waits = await tell(left > 0);
         if (!waits && !limits.tellsStragglers) left = 0;
@@ -91,7 +91,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   } catch (error) {
     cut(running(), 'run');
     if (!isCancellation(error)) {
-      // What one trial's own workflow code could not do ends the others too.
+      // A failure in one trial's workflow code ends the other trials too.
       await CancellationScope.nonCancellable(() => Promise.allSettled(ends));
       throw error;
     }
@@ -102,10 +102,10 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     return outcomes;
   });
 
-  /** Whether the group has not ended by that, but waits for what runs on. */
+  /** Reports the group's end. Returns true when the group has not ended but waits for its running trials. */
   async function tell(runsOn: boolean, outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<boolean> {
     if (await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run'), runsOn })) return true;
-    // The run may have ended meanwhile: the row in the store stands.
+    // The run may have ended since; the row in the store remains.
     await getExternalWorkflowHandle(group.runId).signal(groupEndedSignal, { id: group.id, outcomes }).catch(() => {});
     return false;
   }

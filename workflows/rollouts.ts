@@ -6,11 +6,11 @@ import { betweenLooks } from './between-looks.ts';
 import { cutSignal, staleSignal } from './messages.ts';
 import { runGroup } from './run-groups.ts';
 
-/** A signal may be lost with a group's workflow, and what is written in the store not: it is asked again after so long. */
+/** A signal is lost when a group's workflow is lost, but the store's rows are not, so they are polled at least this often. */
 const LOOK_AGAIN_MS = 60_000;
-/** Of a group whose workflow fails. */
+/** The number of times that a group whose workflow fails is started. */
 const TRIES = 3;
-/** After the deadline the trials that were cut are still verified. */
+/** The time after the deadline in which cut trials are still verified. */
 const AFTERMATH_MS = 600_000;
 
 type Waiting = {
@@ -21,18 +21,18 @@ type Waiting = {
   extendedUntil: () => number;
 };
 
-/** The groups that a run has under way: those of its iteration, and those that run on from earlier ones. */
+/** The groups that a run has under way: those of its iteration, and those that still run from earlier ones. */
 export class Rollouts {
   readonly #take: TakeInput;
-  /** Groups that the store holds open. */
+  /** The groups that the store holds open. */
   #running = new Set<string>();
-  /** What each group is started with. Empty until the first look. */
+  /** The plans by which the groups are started. Empty until the first poll. */
   readonly #plans = new Map<string, GroupPlan>();
-  /** Groups whose workflow is followed to its end, by this execution. */
+  /** The groups whose workflow this execution follows to its end. */
   readonly #followed = new Map<string, Promise<void>>();
   readonly #failures = new Map<string, number>();
   readonly #outlived = new Set<string>();
-  /** Groups whose workflow has closed since the last look began. That look may have read them as open. */
+  /** The groups whose workflow has closed since the last poll began. That poll may have read them as open. */
   readonly #closedSinceLook = new Set<string>();
   #isDirty = true;
   #looks = 0;
@@ -47,14 +47,14 @@ export class Rollouts {
     this.lookAgain();
   }
 
-  /** What groups there is room for may be others now. */
+  /** Polls again soon, because other groups may start now. */
   lookAgain(): void {
     this.#isDirty = true;
   }
 
   /**
-   * Keeps as many groups running as there is room for until the step may be made, or the deadline: then no more start, what only this
-   * step could use is cut, and it is made of what is there. `reopen`: trials that nobody finished are tried again. A pause moves the deadline;
+   * Keeps as many groups running as may run until the step can be made, or until the deadline: then no group starts, the groups that only
+   * this step could use are cut, and the step uses what is there. `reopen` runs unfinished trials again. A pause moves the deadline, and
    * so does an extension, to `extendedUntil`.
    */
   async untilReady({ reopen, seconds, onChange, whilePaused, extendedUntil }: Waiting): Promise<void> {
@@ -77,7 +77,7 @@ export class Rollouts {
       }
       if (now >= deadline + AFTERMATH_MS) return;
       await condition(() => this.#isDirty, isOver ? LOOK_AGAIN_MS : Math.min(LOOK_AGAIN_MS, Math.max(1000, deadline - now)));
-      // Many trials may end at once: they are looked at together.
+      // Many trials may end at about the same time: one poll finds them together.
       const next = isPaced ? Math.min(looked + betweenLooks(this.#looks), isOver ? Infinity : deadline) : looked + 1000;
       const early = next - Date.now();
       if (early > 0) await sleep(early);
@@ -99,12 +99,12 @@ export class Rollouts {
     return rollout;
   }
 
-  /** Runs an open group and follows its workflow to its end. While the store holds it open after that, the next look runs it again. */
+  /** Runs an open group and follows its workflow to its end. If the store still holds the group open after that, the next poll runs it again. */
   #follow(id: string): void {
     const plan = this.#plans.get(id);
-    // A group whose workflow keeps failing leaves its row open: in the end the iteration's deadline ends the wait for it.
+    // A group whose workflow keeps failing leaves its row open; the iteration's deadline ends the wait for it.
     if (!plan || this.#followed.has(id) || (this.#failures.get(id) ?? 0) >= TRIES) return;
-    // The next look, which is due at once, says whether the store still holds the group open.
+    // The next poll, which is due at once, tells whether the store still holds the group open.
     if (this.#closedSinceLook.has(id) && patched('closed-during-a-look')) return;
     const failed = (): void => void this.#failures.set(id, (this.#failures.get(id) ?? 0) + 1);
     const following = runGroup(plan).catch(failed).finally(() => {
@@ -115,18 +115,21 @@ export class Rollouts {
     this.#followed.set(id, following);
   }
 
-  /** Waits until the groups that were cancelled have closed: a run that is resumed starts them again under the same ids. */
+  /** Waits until cancelled groups have closed, because a resumed run starts them again under the same ids. */
   async closed(): Promise<void> {
     await CancellationScope.nonCancellable(() => Promise.all(this.#followed.values()));
   }
 
-  /** What earlier executions started, of which a look tells no more than the step may need. */
+  /** Returns groups that earlier executions started, of which a poll lists only those that the step may need. */
   async #others(): Promise<string[]> {
     if (this.#hasLooked && !patched('cancel-what-no-look-tells')) return [];
     return waiting('60s').listRunningGroups({ runId: this.#take.runId }).catch(() => []);
   }
 
-  /** Ends all that runs: what this execution started is cancelled with its scope, the rest is told to. Bounded: hosts may be lost. */
+  /**
+   * Ends all groups that run: those that this execution started are cancelled with its scope, the others are asked to cancel. The wait is
+   * bounded because hosts may be lost.
+   */
   async cancelAll(): Promise<void> {
     const ids = [...new Set([...this.#running, ...(await this.#others())])];
     const all = new Set([...ids, ...this.#plans.keys(), ...this.#outlived]);

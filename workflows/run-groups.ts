@@ -9,8 +9,8 @@ import { careForPool } from './mend-pool.ts';
 import { rolloutGroup } from './rollout-group.ts';
 
 /**
- * Runs the groups of an evaluation to their end, and mends the engine pool when trials lose an engine. Returns at the deadline at the
- * latest, which moves with that of a group. Fails when most trials failed for reasons of ours.
+ * Runs the groups of an evaluation to their end, and repairs the pool when trials lose an engine. Returns at the deadline at the latest,
+ * which moves with a group's. Fails when most trials failed for infrastructure reasons.
  */
 export async function runGroups(runId: string, plans: GroupPlan[], deadlineSeconds: number): Promise<void> {
   const pool = careForPool(runId);
@@ -19,7 +19,7 @@ export async function runGroups(runId: string, plans: GroupPlan[], deadlineSecon
     if (patched('evaluation-moves')) await withinDeadline(deadlineSeconds, () => allOrNone(groups));
     else await CancellationScope.withTimeout(deadlineSeconds * 1000, () => Promise.all(groups.map((run) => run())));
   } catch (error) {
-    // At the deadline the groups were cancelled and sealed what they had; a cancelled run goes on being cancelled.
+    // At the deadline the groups were cancelled and sealed their trials. A cancelled run stays cancelled.
     if (!isCancellation(error) || CancellationScope.current().consideredCancelled) throw error;
   } finally {
     await pool.settled();
@@ -45,10 +45,7 @@ async function withinDeadline(seconds: number, work: () => Promise<unknown>): Pr
   }
 }
 
-/**
- * A group of an earlier try of the evaluation may still run or be closing. This waits for it, then runs the group again for the trials
- * that have no outcome yet.
- */
+/** A group of an earlier try of the evaluation may still run or be closing. This waits for it, then runs the group again for trials without an outcome. */
 async function runEvaluated(plan: GroupPlan): Promise<void> {
   while (!(await startGroup(plan))) {
     if (!patched('waits-for-closed')) return void (await waiting('24h').awaitGroup({ id: plan.id }));
@@ -57,8 +54,8 @@ async function runEvaluated(plan: GroupPlan): Promise<void> {
 }
 
 /**
- * Runs a group of a rollout to the end of its workflow, which may outlive this one. An earlier execution's workflow may still have the
- * group's id: then this waits until that has closed. Only the store decides whether the group is over.
+ * Runs a group of a rollout to the end of its workflow, which may outlive this one. When an earlier execution's workflow still has the
+ * group's id, this waits until that one has closed. Only the store decides whether the group is over.
  */
 export async function runGroup(plan: GroupPlan): Promise<void> {
   if (await startGroup(plan)) return;
@@ -67,7 +64,7 @@ export async function runGroup(plan: GroupPlan): Promise<void> {
   await closing.awaitClosed({ workflowId: plan.id });
 }
 
-/** Runs a group in a workflow that may outlive this one. False: another workflow has its id. */
+/** Runs a group in a workflow that may outlive this one. Returns false when another workflow has its id. */
 async function startGroup(plan: GroupPlan): Promise<boolean> {
   try {
     const child = await startChild(rolloutGroup, {

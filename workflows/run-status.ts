@@ -3,13 +3,13 @@ import type { Rollout } from '../activities/plan-groups.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { groupEndedSignal, groupMovedSignal, phaseSignal, statusQuery, type GroupEnd, type GroupStatus, type RunStatusReport } from './messages.ts';
 
-/** What a run tells whoever asks: by its `status` query, and where Temporal's own page shows it. */
+/** The status of a run, for its `status` query and for Temporal's own page. */
 export class RunStatus {
   readonly report: RunStatusReport;
-  /** Both may be under way side by side. */
+  /** The groups of the rollout and of the evaluation, which may run side by side. */
   readonly #train = new Map<string, GroupStatus>();
   readonly #evaluation = new Map<string, GroupStatus>();
-  /** By group: one tells more than once when its stragglers go on. */
+  /** The outcomes by group. A group whose stragglers go on reports more than once. */
   readonly #outcomes = new Map<string, Outcome[]>();
 
   constructor(runId: string, onGroupEnd: (id: string) => void, onGroupMove: (until: number) => void) {
@@ -36,7 +36,7 @@ export class RunStatus {
     });
   }
 
-  /** `seconds`: that it waits at most. */
+  /** Enters a phase. `seconds` is the longest time that it waits. */
   enter(phase: string, waitsFor: string | null = null, seconds: number | null = null): void {
     this.report.phase = phase;
     upsertSearchAttributes({ TrialgatePhase: [phase] });
@@ -49,20 +49,20 @@ export class RunStatus {
     setCurrentDetails(this.describe());
   }
 
-  /** Its iteration's groups, when it has looked at them. */
+  /** Takes over a poll's result: the iteration's groups and how far they are. */
   sees({ open, standings, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
-    // One that had ended may run again, after what failed it was mended.
+    // A group that had ended may run again after a resume.
     for (const { id, task, size, openedAt } of plans) if (this.#train.get(id)?.state !== 'running') this.#train.set(id, newMember({ id, task, size }, openedAt));
     const running = new Map(open.map((id, i) => [id, standings?.[i]]));
     for (const member of this.#train.values()) {
-      // One that told of its end meanwhile knows better.
+      // The group's own report of its end is newer.
       if (member.state === 'ended') continue;
       const standing = running.get(member.id);
       if (standing) {
         const [waiting, run, ended, deadline] = standing;
         Object.assign(member, { trials: { waiting, running: run, ended }, until: deadline === null ? member.until : isoOf(deadline) });
       } else if (!running.has(member.id)) {
-        // It may have told before it was seen.
+        // The group may have reported its end before this poll listed it.
         const told = this.#outcomes.get(member.id);
         if (told) member.trials = tally(told);
         end(member);
@@ -76,7 +76,7 @@ export class RunStatus {
     this.waitFor(waits.join('; '), until);
   }
 
-  /** The groups of an evaluation, with what time it has; beside a rollout, or instead of it. */
+  /** Adds the groups of an evaluation with their deadline. It runs beside a rollout or instead of one. */
   #begin(begun: { id: string; task: string; size: number }[], isBeside: boolean, seconds?: number): void {
     if (!isBeside) {
       this.#train.clear();
@@ -120,7 +120,7 @@ export class RunStatus {
   }
 }
 
-/** An evaluation that begins in one of these began beside a rollout. */
+/** The phases in which an evaluation that begins runs beside a rollout. */
 const SAMPLING = ['rollout', 'paused', 'blocked'];
 
 const ofHeldOut = (groups: number): string => `${groups} groups of held-out tasks`;

@@ -9,7 +9,7 @@ import { onHost, opening, store, waiting } from './activities.ts';
 import { describe } from './describe.ts';
 import { engineTroubleSignal, type TrialState } from './messages.ts';
 
-/** Why a trial was cut: at the deadline it is verified as it is, else it comes to nothing, for good unless its run was cancelled. */
+/** The reason why a trial was cut. At its deadline it is verified as it is; for any other reason it is cancelled, for good unless its run was cancelled. */
 type Cut = 'deadline' | 'dropped' | 'stale' | 'skipped' | 'run';
 export type TrialRun = {
   readonly trialId: string;
@@ -17,18 +17,18 @@ export type TrialRun = {
   readonly group: GroupPlan;
   readonly limits: GroupLimits;
   readonly owner: string;
-  /** Cancelled when it is cut. */
+  /** Cancelled when the trial is cut. */
   readonly scope: CancellationScope;
   cut: Cut | null;
   outcome: Outcome | null;
-  /** While it has no outcome. */
+  /** The state while the trial has no outcome. */
   state: TrialState;
-  /** Of the current attempt's agent, in milliseconds since the epoch. */
+  /** The deadline of the current attempt's agent, in milliseconds since the epoch. */
   deadline: number | null;
-  /** Milliseconds that a person gave it while it waited, beyond what each attempt has. */
+  /** The milliseconds that a person added while the trial waited, beyond the time of each attempt. */
   more: number;
 };
-/** One that was not opened has no host. */
+/** An attempt as it is sealed. One that was not opened has no host. */
 type Attempt = Pick<Sealing, 'trialId' | 'attempt' | 'host' | 'unopened'>;
 type Opened = { trialId: string; attempt: number; host: string };
 type Ending = Omit<Sealing, keyof Attempt>;
@@ -42,8 +42,8 @@ const REASONS: Record<Cut, string> = {
 };
 
 /**
- * One trial: open (with its sandbox) → agent → verify → seal, under a new attempt after each failure that is not its own.
- * Its scope is cancelled when it is cut.
+ * Runs one trial: open (with its sandbox) → agent → verify → seal, under a new attempt after each failure that is not its own. Its scope
+ * is cancelled when it is cut.
  */
 export async function runTrial(trial: TrialRun): Promise<Outcome> {
   const { trialId, group, limits } = trial;
@@ -64,7 +64,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
     });
   } catch (error) {
     if (!isCancellation(error)) throw error;
-    // What a person skipped is not tried again after a resume, though it still waits for a host.
+    // A trial that a person skipped is not tried again after a resume, even if no host has opened it.
     const unopened = trial.cut === 'skipped' ? { group, member: trial.member } : undefined;
     return seal({ trialId, unopened }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
   }
@@ -72,7 +72,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
 
 const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason: REASONS[cut ?? 'run'], final: cut !== null && cut !== 'run' });
 
-/** Null when no host could: an infrastructure failure. */
+/** Opens an attempt. Returns null when no host could, which is an infrastructure error. */
 async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
   try {
     return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, member, group });
@@ -91,7 +91,7 @@ async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
   try {
     end = await withinDeadline(trial, () => here.runAgent({ ...key, agent: trial.group.agent }));
   } catch (error) {
-    // A worker that shuts down cancels its activities too: only this scope tells whether the trial was cut.
+    // A worker that shuts down cancels its activities too, so only this scope tells whether the trial was cut.
     if (!CancellationScope.current().consideredCancelled) return abandon(attempt, { outcome: 'infra_error', reason: describe(error) });
     if (trial.cut !== 'deadline') return abandon(attempt, cancelled(trial));
     end = { outcome: 'truncated', reason: REASONS.deadline, seconds: {} };
@@ -100,10 +100,10 @@ async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
   if (outcome === 'infra_error') return abandon(attempt, { ...end, outcome });
   trial.state = 'verifying';
   try {
-    // What a cut trial left behind is still verified, past the deadline too.
+    // The work of a cut trial is verified too, also past the deadline.
     const verdict = await CancellationScope.nonCancellable(() => here.verifyTrial({ ...key, seconds: trial.limits.trialSeconds }));
     const seconds = { ...end.seconds, ...verdict.seconds };
-    // One that was cut while it was verified counts for nothing either.
+    // A trial that is cut while it is verified does not count either.
     if (trial.cut !== null && trial.cut !== 'deadline') return await seal(attempt, { ...cancelled(trial), seconds });
     return await seal(attempt, { reason, ...verdict, outcome: verdict.outcome ?? outcome ?? 'scored', seconds });
   } catch (error) {
@@ -111,9 +111,9 @@ async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
   }
 }
 
-/** Lets the agent run until the trial's deadline, which a person may move; then it has used up its time, and what it left is verified. */
+/** Lets the agent run until the trial's deadline, which a person may move. An agent that uses up its time is stopped, and its work is verified. */
 async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Promise<AgentEnd> {
-  // A person may have given it more before it began.
+  // A person may have extended the trial before its agent began.
   trial.deadline = Math.max(trial.deadline ?? 0, Date.now() + trial.limits.trialSeconds * 1000 + trial.more);
   let isOver = false;
   const agent = new CancellationScope();
@@ -143,19 +143,19 @@ async function seal(attempt: Attempt, ending: Ending): Promise<Outcome> {
   return ending.outcome;
 }
 
-/** Ends an attempt that nobody will verify, and gives its sandbox back. */
+/** Ends an attempt that nobody will verify, and releases its sandbox. */
 async function abandon(attempt: Opened, ending: Ending): Promise<Outcome> {
   return CancellationScope.nonCancellable(async () => {
     const outcome = await seal(attempt, ending);
     const { host, ...key } = attempt;
     const closing = onHost(host, key.trialId).closeSandbox(key).catch(() => {});
-    // A host that is lost never answers, and a trial that is to be tried again does not wait for it.
+    // A lost host never answers, and a trial that is tried again does not wait for it.
     if (outcome === 'cancelled') await closing;
     return outcome;
   });
 }
 
-/** Tells the pool's owner, and waits a while until it is whole again; the next attempt finds out if it is not. */
+/** Asks the pool's owner for a repair and waits a while until the pool is whole. If it is not, the next attempt finds out. */
 async function mendPool(owner: ExternalWorkflowHandle, runId: string): Promise<void> {
   try {
     await owner.signal(engineTroubleSignal);

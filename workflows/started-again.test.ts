@@ -20,8 +20,8 @@ import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
 
 /**
- * Workflows that are started again under their id while the one before still closes: a resume, a redo, a fork, a publication, an evaluation.
- * TRIALGATE_TEST_REPEATS=99 runs each test a hundred times in a row.
+ * Tests of workflows that are started again under their id while the one before is still closing: a resume, a redo, a fork, a publication,
+ * an evaluation. TRIALGATE_TEST_REPEATS=99 runs each test a hundred times in a row.
  */
 const REPEATS = Number(process.env['TRIALGATE_TEST_REPEATS'] ?? 0);
 const test = (title: string, body: () => Promise<void>) => once(title, { repeats: REPEATS, timeout: (REPEATS + 1) * 180_000 }, body);
@@ -42,11 +42,11 @@ const closed = (id: string) =>
     if (!(error instanceof WorkflowFailedError)) throw error;
   });
 
-/** Agents work until they are stopped, while `isSlow` says so. */
+/** Makes the agents of trials that `isSlow` names run until they are stopped. */
 function workWhile(world: FakeWorld, isSlow: (trialId: string) => boolean): TirelessAgents {
   const agents = new TirelessAgents();
   world.runAgent = async ({ trialId }) => (isSlow(trialId) ? agents.run() : { outcome: null, seconds: {} });
-  // A trial that was cut has no outcome, and is tried again.
+  // A cut trial has no outcome and is tried again.
   const { outcomes, log } = world;
   world.sealTrial = async ({ trialId, attempt, outcome }) => {
     log.push(`seal ${trialId} ${attempt} ${outcome}`);
@@ -55,20 +55,20 @@ function workWhile(world: FakeWorld, isSlow: (trialId: string) => boolean): Tire
   return agents;
 }
 
-/** A group's end is in the store at once, and its workflow closes later: when `isOver`, or after a while. */
+/** Makes a group's end appear in the store at once and its workflow close later: when `isOver` is true, or after a while. */
 function slowlyClosing(world: FakeWorld, isOver: () => boolean): Own {
   const { endGroup } = world.general();
   return {
     endGroup: async (input: { id: string }) => {
       await endGroup(input);
       for (let tick = 0; tick < 30 && !isOver(); tick++) await sleep(50);
-      // Whoever starts the group again has had its answer by then.
+      // Whoever starts the group again has its answer by then.
       await sleep(300);
     },
   };
 }
 
-/** As `slowlyClosing`, until the run is resumed and opens its groups again. */
+/** Like `slowlyClosing`, until the run is resumed and opens its groups again. */
 function closingUntilResumed(world: FakeWorld): { own: Own; isResumed: () => boolean } {
   const { planGroups } = world.general();
   let isResumed = false;
@@ -137,7 +137,7 @@ test('a run that was terminated and is started again follows the groups that sti
     await free.promise.finally(() => clearInterval(beat));
     return { outcome: null, seconds: {} };
   };
-  // The signal of a group's end reaches nobody while its run is not there.
+  // The signal of a group's end is lost while its run does not exist.
   await during(world, { openTake: async () => ({ take: 1, superseded: [] }) }, async () => {
     const first = await start(id);
     await until(() => started === 4);

@@ -11,7 +11,7 @@ export type Temporal = Pick<TestWorkflowEnvironment, 'client' | 'nativeConnectio
 
 const temporalBinary = path.join(import.meta.dirname, '../.trialgate/venv/bin/temporal');
 
-/** A real Temporal server without a file behind it, for one test file. */
+/** Starts a real Temporal server that keeps its data in memory, for one test file. */
 export async function startTemporal(): Promise<TestWorkflowEnvironment> {
   installRuntime();
   return TestWorkflowEnvironment.createLocal({
@@ -27,7 +27,7 @@ export async function startTemporal(): Promise<TestWorkflowEnvironment> {
   });
 }
 
-/** Installed once a process, which several test files share: a test that hangs keeps it, and the files after that find it. */
+/** Installs the runtime once for the process, which several test files share. After a test that hangs it stays installed. */
 export function installRuntime(): void {
   try {
     Runtime.install({ logger: new DefaultLogger('ERROR') });
@@ -40,7 +40,7 @@ type Connection = Temporal['nativeConnection'];
 
 type Running = Map<Worker, Promise<void>>;
 
-/** Workers that run, by their connection. A file's tests share the one for workflows: loading their code is most of a worker's start. */
+/** The running workers by connection. The tests of a file share the one for workflows, because loading their code is most of a worker's start. */
 const workflowWorkers = new Map<Connection, Running>();
 const activityWorkers = new Map<Connection, Running>();
 
@@ -49,13 +49,13 @@ async function end(running: Running = new Map<Worker, Promise<void>>()): Promise
   await Promise.all(running.values());
 }
 
-/** Ends the workers that a test left because it hung: they would keep the next test's workers from starting. */
+/** Ends the workers of a test that hung: they would keep the next test's workers from starting. */
 async function endLeftActivities(connection: Connection): Promise<void> {
   await end(activityWorkers.get(connection)).catch(() => {});
   activityWorkers.delete(connection);
 }
 
-/** Until the next `withWorkers`, no worker takes a workflow's task. Open workers would also keep the connection from closing. */
+/** Ends all workers, so that no worker takes a workflow's task until the next `withWorkers`. Open workers would also keep the connection from closing. */
 export async function endWorkers({ nativeConnection: connection }: Pick<Temporal, 'nativeConnection'>): Promise<void> {
   await endLeftActivities(connection);
   await end(workflowWorkers.get(connection));
@@ -74,7 +74,7 @@ export async function stopTemporal(environment: TestWorkflowEnvironment): Promis
   await environment.teardown();
 }
 
-/** The real workflows over activities made for a test, while `body` runs. */
+/** Runs `body` with the real workflows over activities of a test. */
 export async function withWorkers<T>(
   { nativeConnection: connection, client }: Temporal,
   activities: Record<string, Record<string, (input: never) => Promise<unknown>>>,
@@ -82,7 +82,7 @@ export async function withWorkers<T>(
 ): Promise<T> {
   await endLeftActivities(connection);
   await startWorkflows(connection);
-  // A fake world has no Temporal to ask.
+  // A fake world has no Temporal, so this activity is the real one.
   const real = { awaitClosed: awaitClosed({ temporal: client }) };
   const workers = await Promise.all(
     Object.entries(activities).map(([taskQueue, each]) =>

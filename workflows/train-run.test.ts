@@ -209,7 +209,7 @@ test('an engine that comes back during a rollout gets its weights before the nex
   };
   await workers(world, async () => {
     const run = await start(newId());
-    // No trial says that it lost an engine: the run's first look does.
+    // No trial reports a lost engine: the run's first poll finds it.
     await until(() => world.count('publish 0 1') === 2).finally(back.resolve);
     await run.result();
   });
@@ -219,7 +219,7 @@ test('an engine that comes back during a rollout gets its weights before the nex
 test('a blocked or paused run does not poll its engines', async () => {
   const world = new FakeWorld();
   world.trainStep = new FullDisk().work;
-  /** That are under way: a pause has its own. */
+  /** Returns the number of timers under way. A pause has one. */
   const timers = async (run: Awaited<ReturnType<typeof start>>) => {
     const { events } = await run.fetchHistory();
     const begun = events?.filter((event) => event.timerStartedEventAttributes).length ?? 0;
@@ -372,7 +372,7 @@ test('a rollout is cut when the evaluation beside it fails, and goes on in its t
     });
     return { outcome: null, seconds: {} };
   };
-  // Cut with its run, and tried again with it.
+  // A trial that is cut with its run is tried again with it.
   general.sealTrial = async ({ trialId, attempt, outcome }) => {
     world.log.push(`seal ${trialId} ${attempt} ${outcome}`);
     if (outcome === 'scored') world.outcomes.set(trialId, outcome);
@@ -387,6 +387,6 @@ test('a rollout is cut when the evaluation beside it fails, and goes on in its t
     await run.result();
   });
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1', 'close 1.1']);
-  // What is evaluated is the version that the engines have.
+  // The evaluation ends before the next version is published.
   expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(world.log.indexOf('publish 2 1'));
 });

@@ -26,15 +26,15 @@ import { enginesOf, inTurn, publish } from './publish-version.ts';
 import { Rollouts } from './rollouts.ts';
 import { RunStatus } from './run-status.ts';
 
-/** What a run hands to its next execution. Absent when a person starts it. */
+/** The values that a run passes to its next execution. Absent when a person starts the run. */
 export type RunProgress = {
-  /** Where to go on; absent: where the store says. */
+  /** The point to go on from; absent: as the store says. */
   at?: { iteration: number; policyVersion: number };
-  /** Go on in the open take instead of opening the next one. */
+  /** True when the run continues the open take instead of opening the next one. */
   resume?: boolean;
-  /** The pool is known to have `at.policyVersion`. */
+  /** True when the pool has `at.policyVersion`. */
   published?: boolean;
-  /** Milliseconds since the epoch; a trial may have been given time until then. */
+  /** In milliseconds since the epoch, as is `extendedUntil`, the latest extended deadline of a trial. */
   pausedUntil?: number;
   extendedUntil?: number;
 };
@@ -42,9 +42,9 @@ export type RunProgress = {
 const POOL_SECONDS = 86_400;
 
 /**
- * A training run, one iteration an execution: each continues as new, so that history stays small and
- * `temporal workflow reset --type LastContinuedAsNew` redoes an iteration. The workflow's id is the run's. Its groups may outlive an
- * execution, and with `max_staleness` an iteration.
+ * A training run. Each execution is one iteration and continues as new, so that histories stay small and `temporal workflow reset --type
+ * LastContinuedAsNew` redoes an iteration. The workflow's id is the run's. Its groups may outlive an execution, and with `max_staleness`
+ * an iteration.
  */
 export async function trainRun(runFile: unknown, progress: RunProgress = {}): Promise<RunStatusReport> {
   const runId = workflowInfo().workflowId;
@@ -53,14 +53,14 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   const status = new RunStatus(runId, (id) => rollouts?.ended(id), (until) => void (extendedUntil = Math.max(extendedUntil, until)));
   const { report } = status;
   const operator = new Operator(runId, status, progress.pausedUntil ?? 0, () => rollouts?.lookAgain());
-  // A reset replays what this execution was started with: then the take is another.
+  // A reset replays this execution's arguments, but its take is another one.
   const { runId: executionId, firstExecutionRunId } = workflowInfo();
   const isResumed = progress.resume === true && executionId === firstExecutionRunId;
   const pool = careForPool(runId);
 
   try {
     const prepare = () => store.prepareRun({ runId, runFile });
-    // A bad run file fails the run at once; what goes missing later is for a person to mend.
+    // An invalid run file fails the run at once. A failure in a later execution blocks the run until a person repairs the cause.
     const standing = progress.at ? await untilDone(prepare) : await prepare();
     const { iteration, policyVersion } = progress.at ?? standing;
     Object.assign(report, { iteration, iterations: standing.config.iterations, policy_version: policyVersion });
@@ -73,7 +73,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
       await Promise.all(opened.superseded.map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
     }
 
-    // A run that is redone after it ended has let go of its pool.
+    // A run that is redone after its end has released its pool.
     if (!progress.published || !(await untilDone(() => store.poolHas({ runId, version: policyVersion })))) {
       await untilDone(async () => {
         status.enter('waiting for engines', 'engines that no other run has', POOL_SECONDS);
@@ -102,13 +102,13 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     throw error;
   }
 
-  /** Groups from the version before, then a step on them. Returns the version that it made. */
+  /** Samples groups from the version before and trains on them. Returns the new version. */
   async function iterate(standing: RunStanding, isAgain: boolean): Promise<number> {
     const { iteration, take, policy_version: policyVersion } = report;
     const { deadlines, evaluation } = operator.changed ?? standing.config;
     const start = Date.now();
     const isDue = evaluation.every !== null && iteration > 0 && iteration % evaluation.every === 0;
-    // What is evaluated is this version: the next one is not published before.
+    // The evaluation is of this version: the next one is not published before its end.
     const evaluated = () => (isDue ? evaluate(standing, policyVersion) : Promise.resolve());
     status.enter('rollout');
     const ready = async () =>
@@ -129,11 +129,11 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         searchAttributes: attributesOf({ runId, iteration, version: policyVersion, phase: 'batch' }),
         staticSummary: `iteration ${iteration}, take ${take}, from policy ${policyVersion}`,
       });
-    // The step of an execution that was terminated may still be closing.
+    // The step of a terminated execution may still be closing.
     return inTurn(step);
   }
 
-  /** A failure cancelled the groups. The run is blocked only when they have closed, so that a resume can start them again. */
+  /** Waits until the groups that a failure cancelled have closed. Only then is the run blocked, so that a resume can start them again. */
   async function closeRollouts(error: unknown): Promise<never> {
     if (rollouts && !isCancellation(error)) {
       status.waitFor('cancelled groups to close');
@@ -142,12 +142,12 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     throw error;
   }
 
-  /** Trials need engines: those that were lost are looked for meanwhile. */
+  /** Runs work that needs engines, and repairs lost ones meanwhile. */
   function watched<T>(work: () => Promise<T>): Promise<T> {
     return pool.during(work, () => Date.now() < operator.pausedUntil);
   }
 
-  /** What an evaluation goes by: the run file as a person may have changed it meanwhile. */
+  /** Returns the settings of an evaluation: the run file with a person's latest changes. */
   function evaluatedBy({ config }: RunStanding): RunConfig {
     return operator.changed && patched('evaluation-as-configured') ? operator.changed : config;
   }
@@ -163,7 +163,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         searchAttributes: attributesOf({ runId, version, phase: 'evaluation' }),
         staticSummary: `held-out tasks, policy ${version}`,
       });
-    // The evaluation of an execution that was terminated may still be closing.
+    // The evaluation of a terminated execution may still be closing.
     await inTurn(evaluation);
   }
 
@@ -178,16 +178,16 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   async function end(as: 'completed' | 'failed' | 'cancelled', reason?: string): Promise<void> {
     operator.isEnding = true;
     await CancellationScope.nonCancellable(async () => {
-      // Earlier executions may have started groups also where this one has not come to its own.
+      // Earlier executions may have started groups, even if this one has not come to its own.
       const { iteration, take, policy_version: policyVersion } = report;
       await (rollouts ?? new Rollouts({ runId, iteration, take, policyVersion })).cancelAll();
       await pool.settled();
-      // Each tells others what they wait for: one that fails does not keep the other from it.
+      // Others wait for each of the two: one that fails must not prevent the other.
       await Promise.allSettled([store.releasePool({ runId }), store.setRunStatus({ runId, status: as, reason })]);
     });
   }
 
-  /** The store may be what a person must mend. */
+  /** Writes the run's status if it can: the store may be the cause of the block. */
   async function say(as: 'blocked' | 'running', reason?: string): Promise<void> {
     try {
       await store.setRunStatus({ runId, status: as, reason });
@@ -196,7 +196,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     }
   }
 
-  /** What a person must mend parks the run; everything that is finished is kept, and `resume` tries again. */
+  /** Repeats `work` until it succeeds. A failure that a person must repair blocks the run; what is finished is kept, and `resume` tries again. */
   async function untilDone<T>(work: (isAgain: boolean) => Promise<T>): Promise<T> {
     for (let isAgain = false; ; isAgain = true) {
       try {

@@ -20,7 +20,7 @@ const environment = useTemporal();
 
 const announced = z.object({ model: z.string(), engine: z.string(), batches: z.array(z.object({ path: z.string(), sha256: z.string() })) });
 
-/** The Python worker itself on this test's Temporal, each of whose train steps has the next of `faults`. */
+/** Starts the Python worker on this test's Temporal. Each train step has the next fault of `faults`. */
 async function startFaultyWorker(faults: string[]) {
   const home = mkdtempSync(path.join(tmpdir(), 'trialgate-faults-'));
   const args = ['--temporal-address', environment.address, '--home', home, '--faults', faults.join()];
@@ -50,7 +50,7 @@ test('steps with numbers that are not finite publish their parent’s weights; o
     weight: 'a weight is nan',
     canary: 'a log-probability of the canary is not finite',
   };
-  // A step that were tried again would take the next one's fault.
+  // A step that is tried again would take the next step's fault.
   const blocked = {
     loss: 'neither did the 5 before it: look at these trials',
     memory: 'the device\'s memory is full (',

@@ -2,7 +2,7 @@ import type { TestWorkflowEnvironment } from '@temporalio/testing';
 import { afterAll, beforeAll } from 'vitest';
 import { startTemporal, stopTemporal, type Temporal } from './testing.ts';
 
-/** A Temporal server of this test file's own: there from its first test on. */
+/** Starts a Temporal server for this test file, before its first test. */
 export function useTemporal(): Temporal {
   let environment: TestWorkflowEnvironment | undefined;
   beforeAll(async () => void (environment = await startTemporal()));

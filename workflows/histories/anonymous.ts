@@ -3,10 +3,10 @@ import { REPOSITORY } from '../../cli/folders.ts';
 
 type Json = string | number | boolean | null | Json[] | { [key: string]: Json };
 
-/** What no replay reads, and what says where it was recorded. */
+/** The fields that no replay reads and that tell where a history was recorded. */
 const LEFT_OUT = new Set(['stackTrace', 'taskId', 'identity', 'requestId', 'workerVersion', 'binaryChecksum', 'links', 'header', 'lastHeartbeatDetails']);
 
-/** A history in Temporal's JSON form without the machine it was recorded on: `home` becomes `/home`, a worker its task queue. */
+/** Returns a history in Temporal's JSON form without traces of the machine that recorded it: `home` becomes `/home`, a worker its task queue. */
 export function anonymous(history: Json, home: string): Json {
   const without = strip(history, home);
   const told = JSON.stringify(readable(without));
@@ -19,7 +19,7 @@ export function anonymous(history: Json, home: string): Json {
 function strip(value: Json, home: string): Json {
   if (Array.isArray(value)) return value.map((each) => strip(each, home));
   if (typeof value !== 'object' || value === null) return typeof value === 'string' ? value.replaceAll(home, '/home') : value;
-  // A sticky queue is named after its worker.
+  // A sticky queue has the name of its worker.
   if (value['kind'] === 'TASK_QUEUE_KIND_STICKY') return { kind: value['kind'], normalName: value['normalName'] ?? null, name: 'sticky' };
   const entries = Object.entries(value).filter(([key]) => !LEFT_OUT.has(key));
   const own = Object.fromEntries(entries.map(([key, each]) => [key, strip(each, home)]));
@@ -27,7 +27,7 @@ function strip(value: Json, home: string): Json {
   return text === null ? own : { ...own, data: Buffer.from(text.replaceAll(home, '/home')).toString('base64') };
 }
 
-/** With payloads as what they say. */
+/** Returns the value with its payloads decoded to text. */
 function readable(value: Json): Json {
   if (Array.isArray(value)) return value.map(readable);
   if (typeof value !== 'object' || value === null) return value;
@@ -35,7 +35,7 @@ function readable(value: Json): Json {
   return text ?? Object.fromEntries(Object.entries(value).map(([key, each]) => [key, readable(each)]));
 }
 
-/** Of a payload. */
+/** Returns the text of a payload, or null for any other value. */
 function textOf({ metadata, data }: { [key: string]: Json }): string | null {
   return typeof metadata === 'object' && typeof data === 'string' ? Buffer.from(data, 'base64').toString() : null;
 }

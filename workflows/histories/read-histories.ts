@@ -6,10 +6,10 @@ import { gunzipSync } from 'node:zlib';
 const { History } = proto.temporal.api.history.v1;
 
 export type RecordedHistory = { workflowId: string; type: string; history: proto.temporal.api.history.v1.History };
-/** One scenario of a release: a line an execution. */
+/** The recording of one scenario by one release. The file has one line for each execution. */
 export type HistoryFile = { name: string; executions: RecordedHistory[] };
 
-/** Of every release of which a run may still be alive. */
+/** Reads the recordings of every release of which a run may still be under way. */
 export function readHistories(): HistoryFile[] {
   return readdirSync(import.meta.dirname, { recursive: true, encoding: 'utf8' })
     .filter((name) => name.endsWith('.jsonl.gz'))

@@ -49,7 +49,7 @@ try {
   await Promise.all([stopTemporal(environment), postgres.close()]);
 }
 
-/** Of the executions since the last time, once each has ended: one of each course of events. */
+/** Collects the executions since the last call, once each has ended. It keeps one execution of each sequence of events. */
 async function collect(home: string): Promise<unknown[]> {
   const { workflow } = environment.client;
   await until('all executions end', async () => (await workflow.count("ExecutionStatus = 'Running'")).count === 0);

@@ -15,7 +15,7 @@ type Activity = (input: never) => Promise<unknown>;
 type Records = ReturnType<typeof recordsOver>;
 export type Scenario = (stage: Stage) => Promise<void>;
 
-/** What scenarios play on: real workflows on a real Temporal, the real store, and engines, a trainer and agents that are not there. */
+/** The surroundings of the scenarios: real workflows on a real Temporal and the real store, with fake engines, trainer and agents. */
 export class Stage {
   readonly environment: TestWorkflowEnvironment;
   readonly db: Database;
@@ -42,7 +42,7 @@ export class Stage {
     return startRun(this.client, runId, this.config(settings));
   }
 
-  /** Over the real records of the store. `change`: activities that a scenario makes fail. */
+  /** Runs `body` with activities over the real store. `change` replaces activities that a scenario makes fail. */
   async over(world: FakeWorld, body: () => Promise<void>, change: (real: Records) => Record<string, Activity> = () => ({})): Promise<void> {
     const records = recordsOver(world, { db: this.db, temporal: this.client, home: this.home });
     const { openTrial } = records;
@@ -51,7 +51,7 @@ export class Stage {
     await withWorkers(this.environment, activities, body);
   }
 
-  /** Over a store in memory, for what the tests' records leave out: evaluations. */
+  /** Runs `body` with activities over a store in memory, for evaluations, which the activities over the real store lack. */
   async inMemory(world: FakeWorld, body: () => Promise<void>, own: Record<string, Activity> = {}): Promise<void> {
     const activities = { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
     await withWorkers(this.environment, activities, body);
@@ -70,13 +70,13 @@ export class Stage {
     return (await this.client.workflow.getHandle(runId).query<RunStatusReport>('status')).phase === phase;
   }
 
-  /** The newest execution's end, whichever it is. */
+  /** Waits until the newest execution has ended, however it ends. */
   async ended(runId: string): Promise<void> {
     await this.client.workflow.getHandle(runId).result().catch(() => {});
   }
 }
 
-/** Lets agents whose trials are named in `slow` run until they are let go or cancelled. */
+/** Makes the agents of the trials that `slow` matches run until `free` is called or they are cancelled. */
 export function hold(world: FakeWorld, slow: RegExp): { held: Set<string>; free: () => void } {
   const freed = Promise.withResolvers<void>();
   const held = new Set<string>();

@@ -9,7 +9,7 @@ const fails = (message: string): never => {
   throw ApplicationFailure.create({ message, nonRetryable: true });
 };
 
-/** Two iterations, evaluated before, between and after; a trial loses its engine, which is given its weights again. */
+/** A run of two iterations with evaluations before, between and after them. One trial loses its engine, which gets its weights again. */
 export async function finished(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   world.config = stage.config({ iterations: 2, evaluation: { tasks: ['held-out'], every: 1 } });
@@ -26,7 +26,7 @@ export async function finished(stage: Stage): Promise<void> {
   });
 }
 
-/** A run file that is refused; a run that failed where not even its block could be written, and was resumed. */
+/** A run whose run file is refused, and a run that fails because even its block cannot be written, and is resumed. */
 export async function failed(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   let isBroken = true;
@@ -47,7 +47,7 @@ export async function failed(stage: Stage): Promise<void> {
   }));
 }
 
-/** Cancelled while agents run, then resumed; cancelled while it waits for a person. */
+/** A run that is cancelled while agents run and is then resumed, and a run that is cancelled while it is blocked. */
 export async function cancelled(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const { held, free } = hold(world, /^cancelled/);
@@ -68,7 +68,7 @@ export async function cancelled(stage: Stage): Promise<void> {
   });
 }
 
-/** Blocked by its train step, resumed, blocked by a publication that goes back to the version before, resumed. */
+/** A run that is blocked by its train step and resumed, then blocked by a publication that goes back to the version before, and resumed. */
 export async function blocked(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   let isBroken = true;
@@ -87,7 +87,7 @@ export async function blocked(stage: Stage): Promise<void> {
   });
 }
 
-/** Terminated while agents run, then started again: it follows the groups that still run to their end. Of an evaluation too. */
+/** A run that is terminated while agents run and started again: it follows the groups that still run to their end. The same for an evaluation. */
 export async function terminated(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const { held, free } = hold(world, /^terminated/);
@@ -114,7 +114,7 @@ export async function terminated(stage: Stage): Promise<void> {
   });
 }
 
-/** Its second iteration is redone while agents run, and again after its end. */
+/** A run whose second iteration is redone while agents run, and again after its end. */
 export async function reset(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const { held, free } = hold(world, /-1\.1-/);

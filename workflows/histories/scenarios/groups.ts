@@ -7,7 +7,7 @@ import { hold, until, type Stage } from '../stage.ts';
 
 const carryOver = { group_size: 3, max_staleness: 1, group_quorum: 2, stragglers: 'carry_over' };
 
-/** A straggler that a later step uses, and one that none does. */
+/** A straggler that a later step uses, and one that becomes stale. */
 export async function carriedOver(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const { free } = hold(world, /^carried-0\.1-0-2$|^stale-0\.1-0-2$/);
@@ -19,7 +19,7 @@ export async function carriedOver(stage: Stage): Promise<void> {
 
     const last = hold(world, /^stale-0\.1-0-2$/);
     const { runAgent } = world;
-    // A trial is as old as the version that its first call was of.
+    // A trial is as old as the version that sampled its first call.
     world.runAgent = async (input) => {
       const { trialId, attempt } = input;
       if (trialId.startsWith('stale')) await recordCalls(stage.db, [callRecord({ trialId, attempt, choice: { policyVersion: Number(trialId.split('-')[1]?.split('.')[0]) } })]);
@@ -34,7 +34,7 @@ export async function carriedOver(stage: Stage): Promise<void> {
 
 const asynchronous = { group_size: 4, max_staleness: 1, group_quorum: 2, stragglers: 'carry_over', max_concurrent_trials: 8, max_stale_stragglers: 1 };
 
-/** As docs/run-file.md advises for long tails: each straggler's end is told. Then the same where groups without spread are replaced. */
+/** The settings that docs/run-file.md recommends for long tails: each straggler's end is reported. Then the same with groups without spread replaced. */
 export async function toldOfStragglers(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const { held, free } = hold(world, /-0\.1-[01]-[23]$/);
@@ -49,7 +49,7 @@ export async function toldOfStragglers(stage: Stage): Promise<void> {
   });
 }
 
-/** Groups that do not wait for their last trial: by a quorum, by over-sampling. */
+/** Groups that end before their last trial, by a quorum and by over-sampling. */
 export async function quorum(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   hold(world, /-2$/);
@@ -95,7 +95,7 @@ export async function retried(stage: Stage): Promise<void> {
   }));
 }
 
-/** All that a person may ask of a run that goes on. One of its trials waits for a sandbox. */
+/** Every update that a run accepts. One of the trials waits for a sandbox. */
 export async function operated(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const { held, free } = hold(world, /-0\.1-0-[01]$/);
@@ -128,7 +128,7 @@ export async function operated(stage: Stage): Promise<void> {
   }));
 }
 
-/** A group that closes while the run's look at its groups is under way. */
+/** A group that closes while the run polls its groups. */
 export async function closedDuringLook(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   world.config.iterations = 1;

@@ -3,7 +3,7 @@ import { carriedOver, closedDuringLook, late, operated, quorum, retried, toldOfS
 import { changedLast, evaluated, rescored, waited } from './on-demand.ts';
 import type { Scenario } from '../stage.ts';
 
-/** The file that each is recorded into is named after it. */
+/** Each scenario is recorded into the file of its name. */
 export const scenarios: Record<string, Scenario> = {
   finished, failed, cancelled, blocked, reset, terminated, 'carried-over': carriedOver, quorum, late, retried, operated, evaluated, rescored,
   'told-of-stragglers': toldOfStragglers, 'changed-last': changedLast, waited,

@@ -10,7 +10,7 @@ const plan = ({ runId, version }: { runId: string; version: number }): PlannedEv
   return { id: `eval@${version}.1`, plans: [{ ...group, id: `${runId}/eval@${version}.1/0`, trialPrefix: `${runId}-eval.${version}.1-0` }], deadlineSeconds: 600 };
 };
 
-/** Evaluations on demand: of a version that the engines have not, one that is refused, one that is cancelled. */
+/** Evaluations on demand: one of a version that the engines do not have, one that is refused, one that is cancelled. */
 export async function evaluated(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const own = {
@@ -35,7 +35,7 @@ export async function evaluated(stage: Stage): Promise<void> {
   await stage.inMemory(world, body, own);
 }
 
-/** A publication that waits until an evaluation on demand is through with the engines. */
+/** A publication that waits until an evaluation on demand has ended. */
 export async function waited(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   world.config = stage.config({ iterations: 1, evaluation: { before: false, after: false } });
@@ -57,7 +57,10 @@ export async function waited(stage: Stage): Promise<void> {
   }, own);
 }
 
-/** A change during the last iteration, which asks for an evaluation after it, for which a pause ends; a trial of that is given more time than the evaluation has. */
+/**
+ * A change during the last iteration asks for an evaluation after it, which waits for a pause to end. One of its trials gets an extension
+ * beyond the evaluation's deadline.
+ */
 export async function changedLast(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   world.config = stage.config({ evaluation: { before: false, after: false } });
@@ -81,7 +84,7 @@ export async function changedLast(stage: Stage): Promise<void> {
   });
 }
 
-/** A batch that is trained on again; one whose train step fails. */
+/** A rescored batch, and one whose train step fails. */
 export async function rescored(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   const rescore = (runId: string) =>
