@@ -5,10 +5,10 @@ import { EXIT, report } from './exit.ts';
 const EXAMPLES = `
 Examples:
   $ npm run quickstart                 install, start, train a small model, stop
-  $ npx trialgate doctor               what is missing on this machine
+  $ npx trialgate doctor               check what is missing on this machine
   $ npx trialgate up                   start everything in the background
   $ npx trialgate train run.yaml       train
-  $ npx trialgate show RUN             its iterations, rewards, policy versions
+  $ npx trialgate show RUN             show its iterations, rewards, policy versions
   $ npx trialgate down                 stop everything
 
 Settings: flags, TRIALGATE_… variables, trialgate.yaml; \`trialgate config\` shows them all.

@@ -4,7 +4,7 @@ import { settingOf, SETTING_KEYS, variableOf } from '../config/settings.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('config'))
-    .description('print the settings in force and where each came from')
+    .description('print the settings in force and the source of each')
     .option('--json', 'as JSON')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate config\n  $ TRIALGATE_GATEWAY_PORT=9000 npx trialgate config --json')
     .action(async (options: { json?: boolean }, command: Command) => {

@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('doctor'))
-    .description('check what this machine has and lacks; exit code 3 when a prerequisite is missing')
+    .description('check this machine for prerequisites; exit code 3 when one is missing')
     .option('--json', 'as JSON')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate doctor\n  $ npx trialgate doctor --json --device cuda')
     .action(async (options: { json?: boolean }, command: Command) => {

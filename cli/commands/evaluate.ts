@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('evaluate <run[@version]>'), ['home'])
-    .description("sample held-out tasks from a run's policy now; pass@1 and pass@k. A run that is under way shares its engines and version")
+    .description("evaluate a run's policy on held-out tasks now, with pass@1 and pass@k. A run that is under way shares its engines and its version")
     .option('--samples <n>', "trials a task (default: the run file's `evaluation.samples`)")
     .option('--tasks <folders...>', "held-out tasks (default: the run file's `evaluation.tasks`)")
     .option('--detach', 'start it and return')

@@ -3,9 +3,9 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('fork <run@version> [settings...]'), ['home'])
-    .description("start a run of its own from another one's policy version and optimizer state, with its settings but for those given")
-    .option('--run <id>', "its name (default: the other's and the time)")
-    .option('--iterations <n>', "instead of the other's")
+    .description("start a new run from another run's policy version and optimizer state, with that run's settings except the given ones")
+    .option('--run <id>', "name of the new run (default: the other run's name and the time)")
+    .option('--iterations <n>', "number of iterations (default: the other run's)")
     .option('--detach', 'start it and return')
     .option('--json', 'print the run record at the end')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate fork first@2\n  $ npx trialgate fork first@2 --run second --iterations 5 optim.lr=1e-5 seed=7')

@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('pause <run>'), ['home'])
-    .description('let what runs of a run end, and begin nothing new until it is resumed, or a day has passed')
+    .description('let running trials end and start nothing new until `resume`, or until a day has passed')
     .option('--for <duration>', 'go on automatically after this time, such as 30m; at most 30 days')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate pause first\n  $ npx trialgate pause first --for 30m')
     .action(async (runId: string, options: { for?: string }, command: Command) => {

@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('redo <run>'), ['home'])
-    .description("run the run's last iteration again under a new take; the old take's rows stay, superseded")
+    .description("run the last iteration again as a new take; the rows of the old take stay and are marked superseded")
     .option('--detach', 'return at once')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate redo first')
     .action(async (runId: string, options: { detach?: boolean }, command: Command) => {
@@ -17,7 +17,7 @@ export function register(root: Command): void {
       const signal = shutdownSignal();
       await withDeployment(config, async (connected) => {
         await redoRun(connected, runId);
-        console.error(`run ${runId} does its last iteration again`);
+        console.error(`run ${runId} starts its last iteration again`);
         if (!options.detach) await watchRun(connected, runId, signal);
       });
     });

@@ -3,10 +3,10 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('rescore <run>'), ['home'])
-    .description('train on a finished iteration again under other reward weights, as a run of its own, without sampling')
-    .requiredOption('--iteration <n>', 'which one')
-    .requiredOption('--reward-weights <name=weight,…>', 'a name without a weight counts 1')
-    .option('--run <id>', "its name (default: the other's and the time)")
+    .description('train on a finished iteration again under other reward weights, as a new run, without sampling')
+    .requiredOption('--iteration <n>', 'the finished iteration')
+    .requiredOption('--reward-weights <name=weight,…>', 'weights of named rewards; a reward without a weight counts 1')
+    .option('--run <id>', "name of the new run (default: the other run's name and the time)")
     .option('--detach', 'start it and return')
     .option('--json', 'print the run record at the end')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate rescore first --iteration 3 --reward-weights tests=1,style=0.2 --run styled\n  $ npx trialgate evaluate styled@1\n  $ npx trialgate fork styled@1 --iterations 10')

@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('resume <run>'), ['home'])
-    .description('go on with a run that is paused, blocked, failed or was cancelled; finished trials are kept')
+    .description('continue a run that is paused, blocked, failed or cancelled; finished trials are kept')
     .option('--detach', 'return at once')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate resume first')
     .action(async (runId: string, options: { detach?: boolean }, command: Command) => {

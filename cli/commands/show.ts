@@ -3,7 +3,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('show [run-or-trial]'), ['home', 'database_url'])
-    .description("a run's iterations, a trial's transcript; without a name: the runs there are")
+    .description("print a run's iterations or a trial's transcript; without a name, list all runs")
     .option('--json', 'as JSON; docs/show.md documents it')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate show\n  $ npx trialgate show first --json\n  $ npx trialgate show first-0.1-3-5')
     .action(async (id: string | undefined, options: { json?: boolean }, command: Command) => {

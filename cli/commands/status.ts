@@ -4,7 +4,7 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('status'), ['home'])
-    .description('what runs: process, address, since when, restarts; warns of suspicious infrastructure errors and of calls that a forced form keeps from training; exit code 4 when something does not run')
+    .description('print each process with its address, uptime and restarts; warn of suspicious infrastructure errors and of calls that cannot be trained on because their form is forced; exit code 4 when a process does not run')
     .option('--json', 'as JSON')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate status\n  $ npx trialgate status --json')
     .action(async (options: { json?: boolean }, command: Command) => {

@@ -3,9 +3,9 @@ import { addSettings, settingsOf } from '../options.ts';
 
 export function register(root: Command): void {
   addSettings(root.command('train <file>'), ['home'])
-    .description('train as a run file says (YAML or JSON), and watch until it ends')
-    .option('--run <id>', 'its name (default: the file name and the time)')
-    .option('--iterations <n>', 'instead of what the file says')
+    .description('start the run that a run file describes (YAML or JSON), and watch it until it ends')
+    .option('--run <id>', 'name of the run (default: the file name and the time)')
+    .option('--iterations <n>', "number of iterations (default: the run file's)")
     .option('--detach', 'start it and return')
     .option('--json', 'print the run record at the end')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate train run.yaml\n  $ npx trialgate train run.yaml --run first --iterations 10 --detach')

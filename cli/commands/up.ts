@@ -4,7 +4,7 @@ import { addSettings, settingsOf } from '../options.ts';
 export function register(root: Command): void {
   addSettings(root.command('up'))
     .description('start everything in the background and return when it is ready')
-    .option('--no-install', 'do not install what is missing')
+    .option('--no-install', 'do not install missing packages')
     .option('--json', 'print the state as JSON at the end')
     .addHelpText('after', '\nExamples:\n  $ npx trialgate up\n  $ npx trialgate up --gateway-port 0 --engines http://127.0.0.1:8000')
     .action(async (options: { json?: boolean; install: boolean }, command: Command) => {

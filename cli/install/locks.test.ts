@@ -42,7 +42,7 @@ it('a locked package is installed', async () => {
 
 it('a file that is not the locked one is not installed, and the message says which one and what to do', async () => {
   const installing = install(`small-package==1.0 --hash=sha256:${'0'.repeat(64)}`, 'other');
-  await expect(installing).rejects.toThrow(/installing failed: the package index gave a file for small-package==1\.0 that is not the locked one .*Call again/);
+  await expect(installing).rejects.toThrow(/installing failed: the package index gave a file for small-package==1\.0 that is not the locked one .*Try again/);
   expect(existsSync(join(folder, 'other'))).toBe(false);
 });
 

@@ -72,15 +72,15 @@ export function failure(step: string, { text }: Output, log: string): TrialgateE
 }
 
 function reasonIn(text: string): string {
-  if (/No space left on device|ENOSPC/i.test(text)) return 'the disk is full: free some space and call again';
+  if (/No space left on device|ENOSPC/i.test(text)) return 'the disk is full: free some space and try again';
   const [, fromPip, fromUv] = OTHER_FILE.exec(text) ?? [];
   const other = fromPip ?? fromUv;
   if (other) {
     return `the package index gave a file for ${other} that is not the locked one (its SHA-256 differs), so nothing of this step was installed. \
-Call again: the download may have broken. If it happens again, find the index that delivers this file (\`pip config list\`) and do not trust it; \
+Try again: the download may have been damaged. If it happens again, find the index that delivers this file (\`pip config list\`) and do not trust it; \
 gpu-workers/README.md explains how to make a new lock`;
   }
-  if (NETWORK.test(text)) return 'the package index is out of reach: check the network, a proxy, and `pip config list`; then call again';
+  if (NETWORK.test(text)) return 'the package index is out of reach: check the network, a proxy, and `pip config list`; then try again';
   const missing = NO_BUILD.exec(text)?.[1];
   if (missing) return `the package index has no ${missing} for this Python (an index may lag behind): check \`pip config list\` and TRIALGATE_PYTHON`;
   const lines = text.trim().split('\n').filter((line) => line.trim());

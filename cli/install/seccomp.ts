@@ -19,9 +19,9 @@ export async function installSeccompFilter(log: string, signal: AbortSignal, rep
   const isOnSystem = existsSync(SYSTEM_PROFILE);
   if (!isOnSystem) await fetchDebianFile(wanted, log, signal);
   const profile = isOnSystem ? SYSTEM_PROFILE : existsSync(OWN_PROFILE) ? OWN_PROFILE : null;
-  if (!profile) return report('no seccomp profile was found or downloaded: install podman or containers-common, then call `npx trialgate install`; until then sandboxes have no filter of system calls');
+  if (!profile) return report('no seccomp profile was found or downloaded: install podman or containers-common, then run `npx trialgate install`; until then sandboxes have no filter of system calls');
   const draft = `${FILTER}.${process.pid}.tmp`;
   const compiled = await runLogged(log, [INSTALLS.python, SECCOMP_COMPILER, profile, draft], { signal });
   if (compiled.code === 0) renameSync(draft, FILTER);
-  else report(`the seccomp profile cannot be compiled (all output: ${log}): install libseccomp2, then call \`npx trialgate install\`; until then sandboxes have no filter of system calls`);
+  else report(`the seccomp profile cannot be compiled (all output: ${log}): install libseccomp2, then run \`npx trialgate install\`; until then sandboxes have no filter of system calls`);
 }

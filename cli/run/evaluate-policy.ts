@@ -39,7 +39,7 @@ export async function watchEvaluation({ client, db }: DeploymentClients, runId: 
       if (progress) line.show(`${runId}: ${progress.title}: ${progress.reason ?? progress.trials}`, `${runId}: ${progress.reason ?? progress.title}`);
     }
   } catch (error) {
-    if (signal.aborted) console.error(`the evaluation goes on; "npx trialgate show ${runId}" tells what came out`);
+    if (signal.aborted) console.error(`the evaluation goes on; "npx trialgate show ${runId}" shows its result`);
     throw error;
   } finally {
     ended.catch(() => {});

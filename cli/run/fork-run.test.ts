@@ -87,8 +87,8 @@ test('a rescoring trains on the finished batch from its parent version under the
 });
 
 test.each([
-  [{ iteration: 2, weights: {} }, 'run first has not finished an iteration 2: "trialgate show first" lists what there is'],
-  [{ iteration: 1, weights: { test: 1, style: 1 } }, 'no trial of iteration 1 has a reward named test; there are: style, tests'],
+  [{ iteration: 2, weights: {} }, 'run first has not finished an iteration 2: "trialgate show first" lists its iterations'],
+  [{ iteration: 1, weights: { test: 1, style: 1 } }, 'no trial of iteration 1 has a reward named test; its rewards are: style, tests'],
 ])('a rescoring of %j is refused and leaves no run behind', async (asked, message) => {
   await expect(rescoreRun(connected(), { from: 'first', runId: 'never', ...asked })).rejects.toMatchObject({ code: 'bad_input', message });
   expect(await db.select().from(runs).where(eq(runs.id, 'never'))).toEqual([]);

@@ -15,7 +15,7 @@ import { startRun } from './start-run.ts';
  * @throws TrialgateError `bad_input`; then no run was made
  */
 export async function forkRun({ client, db }: DeploymentClients, from: Policy, runId: string, changes: Record<string, unknown>): Promise<void> {
-  if ('model' in changes) throw new TrialgateError('bad_input', `\`model\` is ${from.runId}@${from.version} in a fork: train a run of its own on another one`);
+  if ('model' in changes) throw new TrialgateError('bad_input', `\`model\` is ${from.runId}@${from.version} in a fork: to train another model, start a new run`);
   const config = resolvePaths(parseRunConfig(mergeSettings(await readRun(db, from.runId), changes), 'the fork'));
   await checkRun(config);
   await printRunNotices(db, config);

@@ -25,7 +25,7 @@ export async function rescoreRun({ client, db }: DeploymentClients, { from, iter
   const opened = await openBatch(batch.path);
   const unknown = Object.keys(weights).filter((name) => !opened.rewards.includes(name));
   if (unknown.length > 0) {
-    const message = `no trial of iteration ${iteration} has a reward named ${unknown.join(' or ')}; there are: ${opened.rewards.join(', ')}`;
+    const message = `no trial of iteration ${iteration} has a reward named ${unknown.join(' or ')}; its rewards are: ${opened.rewards.join(', ')}`;
     throw new TrialgateError('bad_input', message);
   }
   const here = { runId, iteration: 0, take: 1 };
@@ -61,5 +61,5 @@ async function finishedTake(db: Database, runId: string, iteration: number) {
     .innerJoin(batches, and(eq(batches.runId, iterations.runId), eq(batches.iteration, iterations.iteration), eq(batches.take, iterations.take)))
     .where(and(eq(iterations.runId, runId), eq(iterations.iteration, iteration), eq(iterations.status, 'done')));
   if (row) return row;
-  throw new TrialgateError('bad_input', `run ${runId} has not finished an iteration ${iteration}: "trialgate show ${runId}" lists what there is`);
+  throw new TrialgateError('bad_input', `run ${runId} has not finished an iteration ${iteration}: "trialgate show ${runId}" lists its iterations`);
 }

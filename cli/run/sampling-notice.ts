@@ -21,7 +21,7 @@ export async function samplingNotice({ sampling }: Pick<RunConfig, 'sampling'>, 
   const parsing = traits.filter((each) => stops && each?.parses);
   // A stop string may cut a tool call. Only the engine's ordinary routes parse such a call as the engine does.
   if (parsing.some((each) => each?.masks)) return `stop of the run file's sampling takes calls off the routes that return sampling masks, because the engine reads tool calls or reasoning out of the text: no call is trained on. Remove it`;
-  if (parsing.length > 0) return `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a sample of its own and does not continue the one before by its ids. Remove it, or start vLLM without its parsers`;
+  if (parsing.length > 0) return `stop of the run file's sampling: the engine reads tool calls or reasoning out of the text, so each call is a separate sample and does not continue the one before by its ids. Remove it, or start vLLM without its parsers`;
   if (excluding.length === 0) return null;
   const without = engines.filter((_, i) => !traits[i]?.masks);
   if (without.length === 0) return null;

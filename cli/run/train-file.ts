@@ -34,7 +34,7 @@ export async function watchAndPrint(connected: DeploymentClients, runId: string,
     await watchRun(connected, runId, signal);
   } catch (error) {
     if (options.cancelOnFailure) await cancelRun(connected, runId);
-    else if (signal.aborted) console.error(`run ${runId} goes on without being watched; "npx trialgate show ${runId}" tells how it stands`);
+    else if (signal.aborted) console.error(`run ${runId} goes on; "npx trialgate show ${runId}" shows its state`);
     throw error;
   }
   const record = await readRunRecord(connected.db, runId);
@@ -44,7 +44,7 @@ export async function watchAndPrint(connected: DeploymentClients, runId: string,
 /** Cancels a run: stops its agents and keeps what is finished. Waits at most 20 s, because someone who pressed Ctrl-C waits. */
 async function cancelRun({ client }: DeploymentClients, runId: string): Promise<void> {
   const handle = client.workflow.getHandle(runId);
-  console.error(`cancelling run ${runId}; to go on with it: npx trialgate up, then npx trialgate resume ${runId}`);
+  console.error(`cancelling run ${runId}; to continue it: npx trialgate up, then npx trialgate resume ${runId}`);
   await handle.cancel().catch(() => {});
   await Promise.race([handle.result().catch(() => {}), sleep(20_000, undefined, { ref: false })]);
 }

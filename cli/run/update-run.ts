@@ -20,7 +20,7 @@ export async function updateRun(client: Client, runId: string, update: string, a
 
 function explain(error: unknown, runId: string): unknown {
   if (error instanceof WorkflowNotFoundError) {
-    const message = `run ${runId} is not under way: "trialgate show ${runId}" says how it stands, "trialgate resume ${runId}" goes on with it`;
+    const message = `run ${runId} is not under way: "trialgate show ${runId}" shows its state, "trialgate resume ${runId}" continues it`;
     return new TrialgateError('not_found', message, { cause: error });
   }
   if (error instanceof WorkflowUpdateRPCTimeoutOrCancelledError) {

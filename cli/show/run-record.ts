@@ -61,7 +61,7 @@ export type RunRecord = {
 /** Reads the record that `show RUN --json` prints. docs/show.md documents its format. */
 export async function readRunRecord(db: Database, runId: string): Promise<RunRecord> {
   const [run] = await db.select().from(runs).where(eq(runs.id, runId));
-  if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists what there is`);
+  if (!run) throw new TrialgateError('not_found', `there is no run ${runId}: "trialgate show" lists all runs`);
   const { reward_weights: weights } = await readRun(db, runId);
   const [takes, versions, confirmed, files, quarantined, members, tried, callCounts] = await Promise.all([
     db.select().from(iterations).where(eq(iterations.runId, runId)).orderBy(asc(iterations.iteration), asc(iterations.take)),

@@ -93,7 +93,7 @@ async function serve(
   onReady();
   context.report({ status: 'ready', detail: null });
   while (await isHealthy(component, life)) await sleep(HEALTH_EVERY_MS, undefined, { signal: life });
-  return life.aborted ? undefined : 'it lives but says that it cannot serve any more';
+  return life.aborted ? undefined : 'its process lives but reports that it cannot serve any more';
 }
 
 async function isHealthy(component: Component, life: AbortSignal): Promise<boolean> {

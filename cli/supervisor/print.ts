@@ -7,10 +7,10 @@ export function currentState(home: string): StackState | null {
   if (!state || state.status === 'stopped' || state.status === 'failed' || isAlive(state.supervisor)) return state;
   const components = state.components.map((each) => {
     const left = each.process !== null && isAlive(each.process);
-    const detail = left ? 'left over from a supervisor that was killed' : null;
+    const detail = left ? 'still running after its supervisor was killed' : null;
     return { ...each, status: 'stopped' as const, process: left ? each.process : null, detail };
   });
-  return { ...state, status: 'stopped', components, notes: [...state.notes, 'the supervisor was killed: `npx trialgate up` goes on, `down` clears up'] };
+  return { ...state, status: 'stopped', components, notes: [...state.notes, 'the supervisor was killed: `npx trialgate up` starts it again, `npx trialgate down` ends what is left'] };
 }
 
 export function printStatus(state: StackState): void {

@@ -65,7 +65,7 @@ async function stopSupervisor(own: { pid: number; ticks: number }): Promise<void
 function startFailure(home: string, output: string): TrialgateError {
   const state = readState(home);
   if (state?.failure) return new TrialgateError(codeOf(state.failure.code), state.failure.message);
-  if (state?.status === 'stopped') return new TrialgateError('missing_prerequisite', 'it was stopped while it was starting');
+  if (state?.status === 'stopped') return new TrialgateError('missing_prerequisite', 'Trialgate was stopped while it was starting');
   return new TrialgateError('missing_prerequisite', output.replace(/^error: /, '') || `the supervisor ended without any output: see ${path.join(homeFolders(home).logs, 'supervisor.log')}`);
 }
 

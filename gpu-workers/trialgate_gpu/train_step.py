@@ -153,7 +153,7 @@ def _too_many_skipped(reason: str, before: int) -> GpuWorkerError:
     what = f"the step made no update because {reason}"
     if before:
         what += f", and neither did the {before} before it"
-    how = "look at these trials and at the settings of training, then redo the iteration or raise `max_skipped_steps`"
+    how = "check these trials and the training settings, then redo the iteration or raise `max_skipped_steps`"
     return GpuWorkerError("StepsSkipped", f"{what}: {how}, and resume the run")
 
 

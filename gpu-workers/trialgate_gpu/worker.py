@@ -43,7 +43,7 @@ def _require_finite(name: str, result: Json) -> None:
         json.dumps(result, allow_nan=False)
     except ValueError:
         what = f"{name} is done, but its result has a number that is not finite"
-        raise GpuWorkerError("NotFinite", f"{what}: look at the GPU worker's log, then resume the run") from None
+        raise GpuWorkerError("NotFinite", f"{what}: see the GPU worker's log, then resume the run") from None
 
 
 async def _run(work: Callable[[Progress], Awaitable[Json]]) -> Json:
