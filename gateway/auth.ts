@@ -4,7 +4,7 @@ import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Failure } from './failure.ts';
 import { isLocal } from './loopback.ts';
-import { patiently } from './patiently.ts';
+import { withStoreRetry } from './with-store-retry.ts';
 
 const bearer = (headers: Headers): string => /^Bearer\s+(.+?)\s*$/i.exec(headers.get('authorization') ?? '')?.[1] ?? '';
 
@@ -39,7 +39,7 @@ export const openTrialOf = (deps: GatewayDeps, named: string | undefined, header
 
 export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven }: Claim, headers: Headers, { keyed = false } = {}): Promise<TrialNow> {
   if (trialId === null) throw unauthorized("the URL names no trial: send the trial's own key, or use its base URL");
-  const trial = isTrialId(trialId) && (await patiently(deps, () => deps.trials.find(trialId)));
+  const trial = isTrialId(trialId) && (await withStoreRetry(deps, () => deps.trials.find(trialId)));
   // Trial ids are guessable: answer 401, not 404, so that callers without a key cannot probe.
   if (!trial && (proven !== null || deps.settings.compat === 'verl')) throw new Failure(404, 'trial_not_found', `trial ${trialId} is unknown`, { retryable: false });
   const attempt = proven ?? (keyed || !trial ? null : attemptOfUrl(deps, trial, headers));

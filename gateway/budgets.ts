@@ -5,11 +5,11 @@ import type { ModelRequest } from './chat/request.ts';
 import { tokenLimit } from './chat/sampling.ts';
 import type { GatewayDeps } from './deps.ts';
 import { clientGone, Failure, shuttingDown } from './failure.ts';
-import { patiently } from './patiently.ts';
+import { withStoreRetry } from './with-store-retry.ts';
 import { giveBack, type Reservation } from './reservation.ts';
 import { sleep } from './sleep.ts';
 import { BytesUsedUp, hasBytesLeft } from './stored-bytes.ts';
-import { unlessAborted } from './unless-aborted.ts';
+import { raceAbort } from './race-abort.ts';
 
 export type Allowance = {
   /** The trial's row when this was decided. */
@@ -51,7 +51,7 @@ export async function allowance(deps: Deps, trial: TrialNow, { n, maxTokens }: M
 async function reserve(deps: Deps, wish: Reserving): Promise<{ tokens: number | null } | null> {
   let asked: Promise<unknown> | undefined;
   try {
-    return await patiently(deps, () => {
+    return await withStoreRetry(deps, () => {
       const asking = reserveCall(deps.db, wish);
       asked = asking;
       return asking;
@@ -71,14 +71,14 @@ function cutOf({ budgets }: TrialNow, wish: Reserving, { tokens }: { tokens: num
 async function nextPoll({ counters, stopping }: Deps, agent: AbortSignal): Promise<void> {
   counters.waiting += 1;
   try {
-    await unlessAborted(unlessAborted(sleep(POLL_MS), agent, clientGone), stopping, shuttingDown);
+    await raceAbort(raceAbort(sleep(POLL_MS), agent, clientGone), stopping, shuttingDown);
   } finally {
     counters.waiting -= 1;
   }
 }
 
 async function readAgain(deps: Deps, { id, attempt }: TrialNow): Promise<TrialNow> {
-  const trial = await patiently(deps, () => deps.trials.find(id));
+  const trial = await withStoreRetry(deps, () => deps.trials.find(id));
   if (trial?.attempt !== attempt || trial.status !== 'created') throw attemptEnded(id, attempt);
   return trial;
 }

@@ -24,7 +24,7 @@ import type { LaneEnd } from './node/lane-end.ts';
 import { listen, stopServer } from './node/server.ts';
 import { OpenBodies } from './open-bodies.ts';
 import { isLoopback } from './loopback.ts';
-import { patiently } from './patiently.ts';
+import { withStoreRetry } from './with-store-retry.ts';
 import { toFailure } from './failure.ts';
 import { GroupCommit } from './recorder/group-commit.ts';
 import { Deliveries } from './retry/deliveries.ts';
@@ -88,7 +88,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   const engines = new EnginePool({
     urls,
     log,
-    readRows: () => patiently({ settings }, () => readReplicas(db)),
+    readRows: () => withStoreRetry({ settings }, () => readReplicas(db)),
     connect: (url) => new UndiciConnection(url),
   });
   const recorder = new GroupCommit({
@@ -130,9 +130,9 @@ async function prepareStore(settings: GatewaySettings, db: Database, { databaseU
   // At start no agent waits yet, so PostgreSQL gets more time on a machine that starts everything at once.
   const starting = { settings: { storeWaitMs: Math.max(settings.storeWaitMs, START_WAIT_MS) } };
   try {
-    await patiently(starting, () => migrate(databaseUrl));
-    await patiently(starting, () => requireSecret(db, secret));
-    await patiently(starting, () => registerReplicas(db, engines));
+    await withStoreRetry(starting, () => migrate(databaseUrl));
+    await withStoreRetry(starting, () => requireSecret(db, secret));
+    await withStoreRetry(starting, () => registerReplicas(db, engines));
   } catch (error) {
     if (toFailure(error).code !== 'store_unavailable') throw error;
     throw new TrialgateError('store_unavailable', 'PostgreSQL does not answer, or takes no writes: start it, or correct --database-url', { cause: error });

@@ -8,7 +8,7 @@ import { Failure } from './failure.ts';
 import { HEAVY_BYTES, HEAVY_NODES } from './heavy.ts';
 import { isObject } from './json.ts';
 import { isTooComplex, JsonBounds } from './json-bounds.ts';
-import { patiently } from './patiently.ts';
+import { withStoreRetry } from './with-store-retry.ts';
 import { onlyChoice } from './protocols/said.ts';
 import type { Hold } from './read-body.ts';
 
@@ -31,12 +31,12 @@ export async function resolveReferences<R extends ModelRequest>(deps: GatewayDep
   try {
     const resolved = await fromRecord({
       call: async (id) => {
-        const call = await patiently(deps, () => readCall(deps.db, { trialId, attempt, id }, limit));
+        const call = await withStoreRetry(deps, () => readCall(deps.db, { trialId, attempt, id }, limit));
         // The empty reply after a used-up budget also counts, although it is recorded as failed.
         const message = call?.httpStatus === 200 ? onlyChoice(call.response ?? {}).message : null;
         return call && isObject(message) ? { request: call.request, message } : null;
       },
-      replies: (ids) => patiently(deps, () => readReplies(deps.db, { trialId, attempt, ids }, limit)),
+      replies: (ids) => withStoreRetry(deps, () => readReplies(deps.db, { trialId, attempt, ids }, limit)),
       gain: (bytes) => {
         gained += bytes;
         if (gained > maxBytes) throw new TooMuchToRead(gained);

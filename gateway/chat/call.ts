@@ -8,7 +8,7 @@ import type { Fault } from '../../store/schema.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
 import { clientGone, engineSilent, Failure, toFailure } from '../failure.ts';
 import { faultOf } from '../fault-of.ts';
-import { patiently } from '../patiently.ts';
+import { withStoreRetry } from '../with-store-retry.ts';
 import { tellConstrained } from '../tell-constrained.ts';
 import { giveBack, type Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
@@ -16,7 +16,7 @@ import { BytesUsedUp } from '../stored-bytes.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { Conversation } from '../token-in/messages.ts';
 import type { BindsTools } from './constraints.ts';
-import { NOTHING, type Ending } from './ending.ts';
+import { EMPTY_RESULT, type CallResult } from './call-result.ts';
 import { IdleWatch } from './idle-watch.ts';
 import { recordOf, type Ended } from './record-of.ts';
 import { EngineFailed } from './rejection.ts';
@@ -26,7 +26,7 @@ import { versionSpans } from './versions.ts';
 /** `size` is the body's number of bytes, `client` the client's `User-Agent`. */
 export type PlacedRequest = ModelRequest & { size: number; client: string | null; outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
 
-type Recorded = Pick<Ended, 'ending' | 'status' | 'httpStatus'> & Partial<Ended>;
+type Recorded = Pick<Ended, 'result' | 'status' | 'httpStatus'> & Partial<Ended>;
 
 /** One request to the model, with its abort signal, its idle timer and the single record in which it ends. */
 export class Call {
@@ -42,10 +42,10 @@ export class Call {
   bindsTools: BindsTools = 'strict';
   lease: Lease | null = null;
   /** Returns what is known of the reply so far. It is recorded however the call ends. */
-  ending: () => Ending = () => NOTHING;
+  result: () => CallResult = () => EMPTY_RESULT;
   firstTokenAt: Date | null = null;
   /** Why the trial's time ran out before the reply was whole. */
-  spent: Failure | null = null;
+  budgetExhausted: Failure | null = null;
   /** Called once, when nothing more will happen. */
   onEnd: (as: CallRecord['status']) => void = () => {};
   readonly #deps: GatewayDeps;
@@ -80,7 +80,7 @@ export class Call {
   /** Aborts the engine's request because time is up. What came until then is a reply that ends by its length. */
   runOut(why: Failure): void {
     if (this.#isWhole || this.signal.aborted) return;
-    this.spent = why;
+    this.budgetExhausted = why;
     this.abort(why);
   }
 
@@ -117,7 +117,7 @@ export class Call {
   /** Returns the failure behind an error: an abort's own reason, or `engine_cut` for any error of the engine's connection. */
   failureOf(error: unknown): Failure {
     const { reason } = this.signal;
-    if (reason instanceof Failure && !(reason === this.spent && error instanceof Failure)) return reason;
+    if (reason instanceof Failure && !(reason === this.budgetExhausted && error instanceof Failure)) return reason;
     if (error instanceof Failure) return error;
     const failure = toFailure(error);
     return failure.code === 'internal_error' || failure.code === 'store_unavailable'
@@ -136,16 +136,16 @@ export class Call {
   /** Commits a whole reply. Throws when the agent must not see its end; the call is then recorded as failed if possible. */
   async complete(): Promise<void> {
     this.#isWhole = true;
-    const ending = this.ending();
+    const result = this.result();
     const standing = await this.#standing();
-    if (standing === 'foreign' || this.#isForeign(ending)) {
+    if (standing === 'foreign' || this.#isForeign(result)) {
       throw new Failure(502, 'policy_label_mismatch', 'the engine no longer has the weights of this run: the reply is void');
     }
     const mode = (await this.lease?.replica.logprobsMode(this.lease.model)) ?? null;
-    if (this.signal.aborted && !this.spent) throw this.failureOf(this.signal.reason);
-    const why = this.spent ?? this.#cutByBudget(ending);
+    if (this.signal.aborted && !this.budgetExhausted) throw this.failureOf(this.signal.reason);
+    const why = this.budgetExhausted ?? this.#cutByBudget(result);
     const reason = why && reasonOf(why);
-    const committing = this.#record({ ending, status: 'completed', httpStatus: 200, reason, published: standing === 'published', mode });
+    const committing = this.#record({ result, status: 'completed', httpStatus: 200, reason, published: standing === 'published', mode });
     this.#committing = committing;
     const refused = await committing;
     this.#end(refused ? 'failed' : 'completed');
@@ -160,9 +160,9 @@ export class Call {
     const status = failure.code === 'agent_disconnected' ? 'cancelled' : 'failed';
     this.#end(status);
     if (status === 'failed') this.#deps.log(`call ${this.id} of trial ${this.trial.id}: ${failure.code}: ${failure.message}`);
-    const ending = this.ending();
+    const result = this.result();
     const fillsBytes = failure instanceof BytesUsedUp;
-    const recording = this.#faultOf(failure).then((fault) => this.#recordLast({ ending, status, httpStatus: failure.status, reason: reasonOf(failure), fault, fillsBytes }));
+    const recording = this.#faultOf(failure).then((fault) => this.#recordLast({ result, status, httpStatus: failure.status, reason: reasonOf(failure), fault, fillsBytes }));
     const recorded = recording.then(
       (refused) => refused && this.#deps.log(`call ${this.id} ended ${status} and is not recorded: ${refused.message}`),
       (error: unknown) => this.#deps.log(`call ${this.id} of trial ${this.trial.id} ended ${status}, unrecorded: ${String(error)}`),
@@ -173,7 +173,7 @@ export class Call {
 
   /** Ends a call whose agent gets `reply` instead of an engine's. It gets it once the call is recorded as failed for `why`. */
   async refuse(why: Failure, reply: Record<string, unknown>): Promise<void> {
-    const recording = this.#recordLast({ ending: { ...this.ending(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why), fault: faultOf(why), fillsBytes: why instanceof BytesUsedUp });
+    const recording = this.#recordLast({ result: { ...this.result(), reply }, status: 'failed', httpStatus: 200, reason: reasonOf(why), fault: faultOf(why), fillsBytes: why instanceof BytesUsedUp });
     const refused = await recording.finally(() => this.#end('failed'));
     if (refused) throw refused;
   }
@@ -189,7 +189,7 @@ export class Call {
    */
   async #whyRefused(): Promise<Failure> {
     const { id, attempt } = this.trial;
-    const now = await patiently(this.#deps, () => this.#deps.trials.find(id));
+    const now = await withStoreRetry(this.#deps, () => this.#deps.trials.find(id));
     if (now?.attempt !== attempt || now.status !== 'created') return attemptEnded(id, attempt);
     if (this.#reservation && !(this.id in (now.reserved ?? {}))) return new Failure(503, 'reservation_lost', "another call has taken this one's part of the trial's budgets: try again");
     return new BytesUsedUp(now);
@@ -228,13 +228,13 @@ export class Call {
   }
 
   /** True when weights of anything but the trial's run sampled a part of it. */
-  #isForeign({ choices }: Ending): boolean {
+  #isForeign({ choices }: CallResult): boolean {
     const { runId } = this.trial;
     if (runId === null || (this.lease && isAdapter(this.lease))) return false;
     return choices.some(({ versions, completion }) => versions && versionSpans(versions, runId, completion?.length ?? 0) === 'foreign');
   }
 
-  #cutByBudget({ choices }: Ending): Failure | null {
+  #cutByBudget({ choices }: CallResult): Failure | null {
     const { tokens, cut } = this.#reservation ?? { tokens: null, cut: null };
     const share = Math.floor((tokens ?? Infinity) / this.request.n);
     return choices.some(({ finishReason, completion }) => finishReason === 'length' && (completion?.length ?? 0) >= share) ? cut : null;
@@ -288,7 +288,7 @@ export class Call {
       }
       const why = await this.#whyRefused();
       // Without this record an agent could sample uncounted tokens again and again.
-      if (why instanceof BytesUsedUp && !end.fillsBytes) await this.#record({ ending: NOTHING, status: 'failed', httpStatus: why.status, reason: reasonOf(why), fault: faultOf(why), fillsBytes: true });
+      if (why instanceof BytesUsedUp && !end.fillsBytes) await this.#record({ result: EMPTY_RESULT, status: 'failed', httpStatus: why.status, reason: reasonOf(why), fault: faultOf(why), fillsBytes: true });
       return why;
     } catch (error) {
       if (error instanceof Failure) throw error;

@@ -3,11 +3,11 @@ import { adaptMessages } from '../engines/adapt-messages.ts';
 import type { Lease } from '../engines/pool.ts';
 import { Failure } from '../failure.ts';
 import { answerByIds } from '../token-in/answer-by-ids.ts';
-import { unlessAborted } from '../unless-aborted.ts';
+import { raceAbort } from '../race-abort.ts';
 import { ordinaryAnswer, post, type Answer } from './answer.ts';
 import { tellLeftOut } from '../tell-left-out.ts';
 import type { Call } from './call.ts';
-import { NOTHING } from './ending.ts';
+import { EMPTY_RESULT } from './call-result.ts';
 import { engineBody } from './engine-body.ts';
 import { EngineFailed } from './rejection.ts';
 import { boundedForMask } from './sampling.ts';
@@ -45,7 +45,7 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
     } catch (error) {
       lease.leave();
       if (call.signal.aborted) throw error;
-      call.ending = () => NOTHING;
+      call.result = () => EMPTY_RESULT;
       if (error instanceof EngineFailed) {
         failed.add(url);
         said = error;
@@ -63,7 +63,7 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
   // The gateway waits for slow engines. If an engine's routes for ids fail, its ordinary route may still answer.
-  const traits = deps.settings.tokenIn ? await unlessAborted(replica.traits(model).catch(() => null), call.signal) : null;
+  const traits = deps.settings.tokenIn ? await raceAbort(replica.traits(model).catch(() => null), call.signal) : null;
   call.bindsTools = traits?.bindsTools ?? 'strict';
   call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;
   const { body, leftOut } = await adaptMessages(replica, model, engineBody(call.request, call.inForce, { model, label }));

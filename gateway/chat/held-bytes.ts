@@ -1,6 +1,6 @@
 import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { sampledTokens, type Ending } from './ending.ts';
+import { sampledTokens, type CallResult } from './call-result.ts';
 
 /**
  * Sizes in V8's heap as measured: a token's id with its log-probability and text, its entry in a reply's log-probabilities, and one of the
@@ -11,12 +11,12 @@ const [TOKEN, ENTRY, ALTERNATIVE] = [16, 208, 128];
 const [MASK_ID, MASK] = [8, 32];
 
 /** Returns about how many bytes a call holds in memory until it is committed. `size` is that of its request's body. */
-export function heldBytes(size: number, ending: Ending): number {
-  const tokens = sampledTokens(ending);
-  return size + TOKEN * ((ending.prompt?.length ?? 0) + tokens) + maskBytes(ending) + choicesOf(ending.reply).reduce((sum, choice) => sum + entriesBytes(choice), 0);
+export function heldBytes(size: number, result: CallResult): number {
+  const tokens = sampledTokens(result);
+  return size + TOKEN * ((result.prompt?.length ?? 0) + tokens) + maskBytes(result) + choicesOf(result.reply).reduce((sum, choice) => sum + entriesBytes(choice), 0);
 }
 
-function maskBytes({ choices }: Ending): number {
+function maskBytes({ choices }: CallResult): number {
   return choices.reduce((sum, { mask }) => (mask ?? []).reduce((bytes, ids) => bytes + MASK + MASK_ID * ids.length, sum), 0);
 }
 

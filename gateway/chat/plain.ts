@@ -16,7 +16,7 @@ export async function plainReply(call: Call, answer: Answer): Promise<Response> 
   const shown = hide(body, wants);
   const prompt = promptOf(body);
   call.firstTokenAt = new Date();
-  call.ending = () => ({
+  call.result = () => ({
     prompt,
     choices: choices.map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: typeof choice.finish_reason === 'string' ? choice.finish_reason : null })),
     counted: completionCount(body.usage),

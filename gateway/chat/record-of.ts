@@ -7,7 +7,7 @@ import type { LogprobsMode } from '../engines/logprobs-mode.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
 import type { Past } from '../token-in/conversations.ts';
 import type { PlacedRequest } from './call.ts';
-import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
+import { sampledTokens, type ChoiceResult, type CallResult } from './call-result.ts';
 import { heldBytes } from './held-bytes.ts';
 import { constraintsOf, type BindsTools } from './constraints.ts';
 import { forcedOf, isRelaxed, sampledFrom, samplingOf } from './sampling.ts';
@@ -23,7 +23,7 @@ export type Ended = {
   /** True when the call holds a reservation. */
   reserved: boolean;
   lease: Lease | null;
-  ending: Ending;
+  result: CallResult;
   status: CallRecord['status'];
   httpStatus: number;
   reason: string | null;
@@ -42,15 +42,15 @@ export type Ended = {
 };
 
 /** Builds the database record of a finished call. For a request that the engine or the gateway refused, the record keeps the digest and the size. */
-export function recordOf({ id, trial, request, sampled, lease, ending, published, mode, bindsTools, ...end }: Ended): CallRecord {
-  const { prompt, choices, reply } = ending;
+export function recordOf({ id, trial, request, sampled, lease, result, published, mode, bindsTools, ...end }: Ended): CallRecord {
+  const { prompt, choices, reply } = result;
   const label = lease?.label ?? null;
   const from = sampledFrom(sampled, mode, bindsTools);
   const constraints = constraintsOf(request.body, bindsTools);
   // An engine that binds all tools still forces the tools' schemas on a relaxed request.
   const isHinted = isRelaxed(request.body, trial) && constraintsOf(sampled, bindsTools).length === 0;
   const version = trial.runId === null ? null : versionOf(label);
-  const choiceOf = (choice: ChoiceEnding): Omit<ChoiceRecord, 'id'> => {
+  const choiceOf = (choice: ChoiceResult): Omit<ChoiceRecord, 'id'> => {
     const { completion, logprobs, mask, finishReason } = choice;
     const isMaskNeeded = from === 'mask' && isMasked(choice);
     const spans = lease && isAdapter(lease) ? null : knownSpans(choice, trial.runId);
@@ -61,7 +61,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
       finishReason,
       policyVersion: spans ? Math.min(...spans.map((span) => span.version)) : version,
       versionSpans: spans && spans.length > 1 ? spans : null,
-      untrainable: completion || end.status === 'completed' ? (defect(choice, ending, from === 'all' || isMaskNeeded) ?? (published && !spans ? 'policy_changed' : null)) : null,
+      untrainable: completion || end.status === 'completed' ? (defect(choice, result, from === 'all' || isMaskNeeded) ?? (published && !spans ? 'policy_changed' : null)) : null,
     };
   };
   const isRefused = end.status === 'failed' && end.httpStatus < 500;
@@ -84,7 +84,7 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
     promptTokenIds: isRefused || !prompt ? null : new Int32Array(prompt),
     base: isRefused ? null : request.past.base,
     known: request.past.known,
-    size: heldBytes(request.size, ending),
+    size: heldBytes(request.size, result),
     sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}), ...(constraints.length > 0 ? { constraints, constrained_decoding: isHinted ? 'hint' : 'enforce', client: request.client } : {}), ...forcedOf(trial.sampling, sampled) },
     engine: lease?.replica.connection.url ?? null,
     policyLabel: (lease && isAdapter(lease) ? null : reportedLabel(choices)) ?? label,
@@ -97,16 +97,16 @@ export function recordOf({ id, trial, request, sampled, lease, ending, published
 const NOTHING_SAMPLED = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
 
 /** Returns the label of the first tokens from the engine's reply. The label that was read before the call may be older. */
-const reportedLabel = (choices: readonly ChoiceEnding[]): string | null => choices.find(({ versions }) => versions)?.versions?.[0]?.version.toWellFormed() ?? null;
+const reportedLabel = (choices: readonly ChoiceResult[]): string | null => choices.find(({ versions }) => versions)?.versions?.[0]?.version.toWellFormed() ?? null;
 
-function knownSpans({ versions, completion }: ChoiceEnding, runId: string | null) {
+function knownSpans({ versions, completion }: ChoiceResult, runId: string | null) {
   const spans = versions && versionSpans(versions, runId, completion?.length ?? 0);
   return spans === 'foreign' ? null : spans;
 }
 
-function defect(choice: ChoiceEnding, ending: Ending, reproducible: boolean): Untrainable | null {
-  const miscounted = ending.counted !== null && ending.counted !== sampledTokens(ending) ? 'length_mismatch' : null;
-  return defectOf(ending.prompt, choice) ?? miscounted ?? (reproducible ? null : 'sampling_not_reproducible');
+function defect(choice: ChoiceResult, result: CallResult, reproducible: boolean): Untrainable | null {
+  const miscounted = result.counted !== null && result.counted !== sampledTokens(result) ? 'length_mismatch' : null;
+  return defectOf(result.prompt, choice) ?? miscounted ?? (reproducible ? null : 'sampling_not_reproducible');
 }
 
 function continuationOf({ parent, isEdited, isFirst }: Past, prompt: readonly number[] | null): Continuation | null {

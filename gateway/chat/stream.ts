@@ -5,10 +5,10 @@ import { callHeaders } from '../request-id.ts';
 import { EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
-import { Gather } from './gather.ts';
+import { StreamAccumulator } from './stream-accumulator.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { hide } from './hide.ts';
-import { spentWhole } from './spent.ts';
+import { budgetExhaustedBody } from './budget-exhausted.ts';
 import { asObject, TokenChunk } from './token-chunk.ts';
 import { wholeAsChunks } from './whole-as-chunks.ts';
 
@@ -62,49 +62,49 @@ export function streamReply(call: Call, answer: Promise<Answer>, { keepAliveMs, 
 
 async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter): AsyncGenerator<string, void, void> {
   const { wants, n } = call.request;
-  const gather = new Gather({ n, logprobs: wants.logprobs });
+  const accumulator = new StreamAccumulator({ n, logprobs: wants.logprobs });
   const passes = !wants.logprobs && !wants.tokenIds;
-  const write = (chunk: JsonObject) => writer.write(hide(chunk, wants), gather.prompt?.length ?? null);
+  const write = (chunk: JsonObject) => writer.write(hide(chunk, wants), accumulator.prompt?.length ?? null);
   let held = '';
   try {
     const { chunks: all } = await answer;
-    call.ending = () => gather.ending();
+    call.result = () => accumulator.result();
     for await (const chunks of all()) {
       let shown = '';
       for (const came of chunks) {
-        gather.add(came);
-        const passed = came instanceof TokenChunk && passes && !gather.isFinished ? writer.pass(came) : null;
+        accumulator.add(came);
+        const passed = came instanceof TokenChunk && passes && !accumulator.isFinished ? writer.pass(came) : null;
         if (passed !== null) {
           shown += passed;
           continue;
         }
         const chunk = asObject(came);
-        const { going, ended } = gather.isFinished ? { going: null, ended: chunk } : apart(chunk);
+        const { going, ended } = accumulator.isFinished ? { going: null, ended: chunk } : apart(chunk);
         if (going) shown += write(going);
         if (ended) held += write(ended);
       }
-      call.checkPrompt(gather.prompt);
-      if (gather.hasTokens) call.firstTokenAt ??= new Date();
+      call.checkPrompt(accumulator.prompt);
+      if (accumulator.hasTokens) call.firstTokenAt ??= new Date();
       // Chunks that came together with the end are written with it: one write instead of two.
-      if (gather.isFinished) held = shown + held;
+      if (accumulator.isFinished) held = shown + held;
       else if (shown !== '') yield shown;
     }
   } catch (error) {
-    if (!call.spent) throw error;
+    if (!call.budgetExhausted) throw error;
   }
-  if (call.spent && !gather.hasBegun) {
-    const reply = spentWhole(call);
-    await call.refuse(call.spent, reply);
+  if (call.budgetExhausted && !accumulator.hasBegun) {
+    const reply = budgetExhaustedBody(call);
+    await call.refuse(call.budgetExhausted, reply);
     yield wholeAsChunks(reply).map(write).join('') + writer.end();
     return;
   }
-  if (call.spent) {
-    for (const chunk of gather.cutShort()) {
-      gather.add(chunk);
+  if (call.budgetExhausted) {
+    for (const chunk of accumulator.cutShort()) {
+      accumulator.add(chunk);
       held += write(chunk);
     }
   }
-  if (!gather.isFinished) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
+  if (!accumulator.isFinished) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
   await call.complete();
   yield held + writer.end();
 }

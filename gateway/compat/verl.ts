@@ -2,7 +2,7 @@ import { eq } from 'drizzle-orm';
 import { trials } from '../../store/schema.ts';
 import { isTrialId } from '../../store/trial-id.ts';
 import type { GatewayDeps } from '../deps.ts';
-import { patiently } from '../patiently.ts';
+import { withStoreRetry } from '../with-store-retry.ts';
 
 /** Names that cannot be trial ids here, because routes have them. */
 const TAKEN = new Set(['batch_delete', 'export', 'sessions', 'v1']);
@@ -26,7 +26,7 @@ export async function opensByUrl(deps: GatewayDeps, request: Request): Promise<b
   const trialId = decoded(session ?? completed);
   if (trialId === undefined || !isTrialId(trialId) || isTaken(trialId)) return false;
   // A trial that was deleted still belongs to its run.
-  const [trial] = await patiently(deps, () => deps.db.select({ runId: trials.runId }).from(trials).where(eq(trials.id, trialId)));
+  const [trial] = await withStoreRetry(deps, () => deps.db.select({ runId: trials.runId }).from(trials).where(eq(trials.id, trialId)));
   return !trial || trial.runId === null;
 }
 

@@ -2,7 +2,7 @@ import type { replicas } from '../../store/schema.ts';
 import { Failure } from '../failure.ts';
 import { InFlight } from '../in-flight.ts';
 import { sleep } from '../sleep.ts';
-import { unlessAborted } from '../unless-aborted.ts';
+import { raceAbort } from '../race-abort.ts';
 import type { EngineConnection } from './connection.ts';
 import { Placement } from './placement.ts';
 import { Replica, ReplicaMemory } from './replica.ts';
@@ -71,7 +71,7 @@ export class EnginePool {
   async lease(trial: Caller, deadline: number, signal: AbortSignal, except: ReadonlySet<string> = new Set()): Promise<Lease> {
     for (;;) {
       const finding = this.#find(trial, except);
-      const lease = await unlessAborted(finding, signal).catch((error: unknown) => {
+      const lease = await raceAbort(finding, signal).catch((error: unknown) => {
         void finding.then((late) => late?.leave(), () => {});
         throw error;
       });

@@ -22,9 +22,9 @@ test.each(CASES)('$name (stream: $stream): a call past the budget ends with its 
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const ask = () => gateway.post(path, trial.key, { ...ASKED[name], stream });
   await (await ask()).text();
-  const spent = await ask();
-  expect(spent.status).toBe(200);
-  expect(await spent.text()).toMatch(/"(length|max_tokens|max_output_tokens)"/);
+  const refused = await ask();
+  expect(refused.status).toBe(200);
+  expect(await refused.text()).toMatch(/"(length|max_tokens|max_output_tokens)"/);
   expect(gateway.toy.generated).toHaveLength(1);
   expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'failed']);
 });

@@ -10,14 +10,14 @@ import { dispatch } from '../chat/dispatch.ts';
 import { plainReply } from '../chat/plain.ts';
 import type { ModelRequest } from '../chat/request.ts';
 import { sampledBody } from '../chat/sampling.ts';
-import { spentReply } from '../chat/spent.ts';
+import { budgetExhaustedReply } from '../chat/budget-exhausted.ts';
 import { streamReply } from '../chat/stream.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { clientGone, type Failure, shuttingDown } from '../failure.ts';
-import { patiently } from '../patiently.ts';
+import { withStoreRetry } from '../with-store-retry.ts';
 import type { CallStatus } from '../../store/schema.ts';
 import { sleep } from '../sleep.ts';
-import { unlessAborted } from '../unless-aborted.ts';
+import { raceAbort } from '../race-abort.ts';
 import { PROTOCOLS } from '../protocols/all.ts';
 import { chatCompletions } from '../protocols/chat-completions.ts';
 import type { Protocol } from '../protocols/protocol.ts';
@@ -96,7 +96,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     };
     if (!isRetry) return begin(trial, request, agent, leaveOpen, leaveSame);
     try {
-      await unlessAborted(earlier(agent.signal), agent.signal, clientGone);
+      await raceAbort(earlier(agent.signal), agent.signal, clientGone);
       const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key, withIds: request.wants.tokenIds };
       const lost = await claimLost(same, agent.signal);
       if (!lost) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leaveOpen, leaveSame);
@@ -111,10 +111,10 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   /** Waits for other gateways that may still deliver a reply to the same request. */
   async function claimLost(same: SameCall, agent: AbortSignal): Promise<Replay | undefined> {
     for (;;) {
-      await patiently(deps, () => deps.deliveries.flush());
-      const found = await patiently(deps, () => claimReply(deps.db, same));
+      await withStoreRetry(deps, () => deps.deliveries.flush());
+      const found = await withStoreRetry(deps, () => claimReply(deps.db, same));
       if (found !== 'under_way') return found;
-      await unlessAborted(sleep(CLAIM_POLL_MS), agent, clientGone);
+      await raceAbort(sleep(CLAIM_POLL_MS), agent, clientGone);
     }
   }
 
@@ -126,7 +126,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const conversation = conversationOf(request.body, request.kept ? {} : outline.lists);
       const { now, reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
       // The calls that it waited for are recorded now.
-      const past = await patiently(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {
+      const past = await withStoreRetry(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {
         if (reservation) void giveBack(deps, reservation);
         throw error;
       });
@@ -153,7 +153,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         leaveOpen();
       };
       if (deps.stopping.aborted) stop();
-      if (refusal) return await spentReply(call, refusal.failure, { isRecorded: refusal.first || !(refusal.failure instanceof BytesUsedUp) });
+      if (refusal) return await budgetExhaustedReply(call, refusal.failure, { isRecorded: refusal.first || !(refusal.failure instanceof BytesUsedUp) });
       call.follow(agent.signal);
       return await answer(deps, call, agent);
     } catch (error) {
@@ -204,7 +204,7 @@ async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Re
     return streamReply(call, dispatched, { keepAliveMs, cut });
   } catch (error) {
     const failure = call.failureOf(error);
-    if (failure === call.spent) return spentReply(call, failure);
+    if (failure === call.budgetExhausted) return budgetExhaustedReply(call, failure);
     call.abort(failure);
     await call.fail(failure);
     failure.headers['x-trialgate-call'] = call.id;

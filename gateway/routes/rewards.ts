@@ -5,7 +5,7 @@ import { holdsAdminKey, openTrialOf } from '../auth.ts';
 import { check } from '../check.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { parseBody } from '../json.ts';
-import { patiently } from '../patiently.ts';
+import { withStoreRetry } from '../with-store-retry.ts';
 import { readBody } from '../read-body.ts';
 
 /** The body holds a single number. */
@@ -23,7 +23,7 @@ export function rewardRoutes(deps: GatewayDeps): Hono {
     const attempt = holdsAdminKey(deps, headers) ? undefined : (await openTrialOf(deps, trialId, headers, { keyed: true })).attempt;
     const { bytes } = await readBody(c.req.raw, { ...deps.settings, maxBodyBytes: MAX_BYTES });
     const { reward } = check(reported, parseBody(bytes));
-    const trial = await patiently(deps, () => reportReward(deps.db, { trialId, attempt, reward }));
+    const trial = await withStoreRetry(deps, () => reportReward(deps.db, { trialId, attempt, reward }));
     return c.json({ session_id: trial.id, attempt: trial.attempt, reported_reward: reward });
   });
   return app;

@@ -10,7 +10,7 @@ import { exporting, listing, type filter } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { jsonLines } from '../json-lines.ts';
-import { patiently } from '../patiently.ts';
+import { withStoreRetry } from '../with-store-retry.ts';
 import { sampleLine, sessionRecord, sessionSummary } from '../session-record.ts';
 
 const EXPORT_PAGE = 50;
@@ -21,7 +21,7 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
   app.get('/sessions', async (c) => {
     const { limit = 50, cursor, ...rest } = check(listing, c.req.query());
-    const found = await patiently(deps, () => listTrials(deps.db, filterOf(rest), { after: cursor, limit: limit + 1 }));
+    const found = await withStoreRetry(deps, () => listTrials(deps.db, filterOf(rest), { after: cursor, limit: limit + 1 }));
     const sessions = found.slice(0, limit).map(sessionSummary);
     return c.json({ sessions, next_cursor: found.length > limit ? (sessions.at(-1)?.session_id ?? null) : null });
   });
@@ -36,7 +36,7 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   async function* lines(wanted: TrialFilter, cursor: string | undefined, lineOf: (trial: Trial) => Promise<unknown>) {
     for (let after = cursor; ; ) {
       const at = { after, limit: EXPORT_PAGE };
-      const trials = await patiently(deps, () => listTrials(deps.db, wanted, at));
+      const trials = await withStoreRetry(deps, () => listTrials(deps.db, wanted, at));
       for (const trial of trials) yield await lineOf(trial);
       if (trials.length < EXPORT_PAGE) return;
       after = trials.at(-1)?.id;
@@ -44,8 +44,8 @@ export function sessionListRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   const at = ({ id, attempt }: Trial) => ({ trialId: id, attempt });
-  const recordOf = async (trial: Trial) => sessionRecord(trial, trial.attempt, await patiently(deps, () => readCalls(deps.db, at(trial))), await patiently(deps, () => readRefusals(deps.db, trial.id)));
-  const samplesOf = async (trial: Trial) => sampleLine(trial, buildSamples(await patiently(deps, () => readTrainableCalls(deps.db, at(trial)))));
+  const recordOf = async (trial: Trial) => sessionRecord(trial, trial.attempt, await withStoreRetry(deps, () => readCalls(deps.db, at(trial))), await withStoreRetry(deps, () => readRefusals(deps.db, trial.id)));
+  const samplesOf = async (trial: Trial) => sampleLine(trial, buildSamples(await withStoreRetry(deps, () => readTrainableCalls(deps.db, at(trial)))));
   return app;
 }
 

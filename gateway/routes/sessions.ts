@@ -17,7 +17,7 @@ import { isHeavy } from '../heavy.ts';
 import { Failure } from '../failure.ts';
 import { badRequest, parseBody } from '../json.ts';
 import { jsonReply } from '../json-reply.ts';
-import { patiently } from '../patiently.ts';
+import { withStoreRetry } from '../with-store-retry.ts';
 import { readBody } from '../read-body.ts';
 import { sampleRecord, sessionRecord } from '../session-record.ts';
 
@@ -30,7 +30,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     if (c.env?.handOver && isHeavy(c.req.raw)) return c.env.handOver(null);
     const { bytes } = await readBody(c.req.raw, deps.settings);
     const { run_id, group_id, ...rest } = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
-    const opened = await patiently(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }));
+    const opened = await withStoreRetry(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }));
     return c.json({
       session_id: trialId,
       status: 'created',
@@ -43,7 +43,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
   app.post('/sessions/batch_delete', async (c) => {
     const { session_ids } = check(deletion, parseBody((await readBody(c.req.raw, deps.settings)).bytes));
-    for (const trialId of session_ids) await patiently(deps, () => deleteTrial(deps.db, { trialId }));
+    for (const trialId of session_ids) await withStoreRetry(deps, () => deleteTrial(deps.db, { trialId }));
     return c.json({ session_ids, status: 'deleted' });
   });
 
@@ -52,7 +52,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   /** Returns the trial and the attempt of `?attempt=`, or its current one. */
   const sessionOf = async (trialId: string, query: Record<string, string | undefined>) => {
     const { attempt: asked } = check(attemptQuery, query);
-    const trial = isTrialId(trialId) && (await patiently(deps, () => readTrial(deps.db, trialId)));
+    const trial = isTrialId(trialId) && (await withStoreRetry(deps, () => readTrial(deps.db, trialId)));
     if (!trial) throw sessionNotFound();
     return { trial, at: { trialId, attempt: asked === undefined ? trial.attempt : Number(asked) } };
   };
@@ -60,28 +60,28 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   app.get('/sessions/:trial', async (c) => {
     const { after, since, limit, ...attempt } = check(recordQuery, c.req.query());
     const { trial, at } = await sessionOf(c.req.param('trial'), attempt);
-    const all = await patiently(deps, () => readCalls(deps.db, at));
+    const all = await withStoreRetry(deps, () => readCalls(deps.db, at));
     const later = all.filter(({ seq, endedAt }) => seq > Number(after ?? 0) && (since === undefined || endedAt.getTime() / 1000 > Number(since)));
     const calls = limit === undefined ? later : firstCalls(later, Number(limit));
-    const refused = await patiently(deps, () => readRefusals(deps.db, trial.id));
+    const refused = await withStoreRetry(deps, () => readRefusals(deps.db, trial.id));
     return jsonReply(sessionRecord(trial, at.attempt, calls, refused, Number(after ?? 0)), {});
   });
 
   app.get('/sessions/:trial/samples', async (c) => {
     const { at } = await sessionOf(c.req.param('trial'), c.req.query());
-    const samples = buildSamples(await patiently(deps, () => readTrainableCalls(deps.db, at)));
+    const samples = buildSamples(await withStoreRetry(deps, () => readTrainableCalls(deps.db, at)));
     return c.json({ samples: samples.map(sampleRecord) });
   });
 
   app.post('/sessions/:trial/complete', async (c) => {
     const trialId = knownId(c.req.param('trial'));
-    await patiently(deps, () => completeTrial(deps.db, { trialId, orUnknown: isByUrl(deps, c.req.raw) }));
+    await withStoreRetry(deps, () => completeTrial(deps.db, { trialId, orUnknown: isByUrl(deps, c.req.raw) }));
     return c.json({ session_id: trialId, status: 'completed' });
   });
 
   app.delete('/sessions/:trial', async (c) => {
     const trialId = knownId(c.req.param('trial'));
-    await patiently(deps, () => deleteTrial(deps.db, { trialId }));
+    await withStoreRetry(deps, () => deleteTrial(deps.db, { trialId }));
     return c.json({ session_id: trialId, status: 'deleted' });
   });
   return app;

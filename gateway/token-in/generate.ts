@@ -1,6 +1,6 @@
 import { chunksOf, compactOf, post, wholeOf, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';
-import type { Ending } from '../chat/ending.ts';
+import type { CallResult } from '../chat/call-result.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { badReply } from '../chat/rejection.ts';
 import { completionCount, sampledOf, versionsOf } from '../chat/tokens.ts';
@@ -37,11 +37,11 @@ export async function generate(call: Call, replica: Replica, generation: Generat
   });
   const whole = async () => {
     const generated = await (asText ? compactOf : wholeOf)(call, reply);
-    const { ending } = call;
-    call.ending = () => sampledEnding(generated, prompt);
+    const { result } = call;
+    call.result = () => sampledResult(generated, prompt);
     const postWhole = async (path: string, asked: JsonObject) => wholeOf(call, await post(call, replica, path, asked));
     const derendered = asText ? asChat(generated, body.model) : await derender(generation, generated, postWhole);
-    call.ending = ending;
+    call.result = result;
     return { ...derendered, prompt_token_ids: prompt };
   };
   const chunks = stream
@@ -53,7 +53,7 @@ export async function generate(call: Call, replica: Replica, generation: Generat
 }
 
 /** Returns the result of a call whose ids do not become a chat reply, with what was sampled all the same. */
-function sampledEnding(generated: JsonObject, prompt: number[]): Ending {
+function sampledResult(generated: JsonObject, prompt: number[]): CallResult {
   const choices = choicesOf(generated).map((choice) => ({ ...sampledOf(choice), versions: versionsOf(choice), finishReason: null }));
   return { prompt, choices, counted: completionCount(generated.usage), reply: null };
 }

@@ -9,7 +9,7 @@ import { addRefusals } from '../../store/queries/refusals.ts';
 import { createGateway } from '../app.ts';
 import { EnginePool } from '../engines/pool.ts';
 import { errorResponse, toFailure } from '../failure.ts';
-import { patiently } from '../patiently.ts';
+import { withStoreRetry } from '../with-store-retry.ts';
 import { protocolOf } from '../protocols/all.ts';
 import { SingleCommit } from '../recorder/single-commit.ts';
 import { Deliveries } from '../retry/deliveries.ts';
@@ -37,7 +37,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
   const engines = new EnginePool({
     urls,
     log,
-    readRows: () => patiently({ settings }, () => readReplicas(db)),
+    readRows: () => withStoreRetry({ settings }, () => readReplicas(db)),
     connect: (url) => new FetchConnection(url),
     memory: isolate.pool,
   });

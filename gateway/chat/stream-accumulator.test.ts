@@ -1,18 +1,18 @@
 import { expect, test } from 'vitest';
-import { Gather } from './gather.ts';
+import { StreamAccumulator } from './stream-accumulator.ts';
 
 test('a reply in one chunk is kept whole when it has more tokens than a function takes arguments', () => {
   const tokens = 200_000;
-  const gather = new Gather({ n: 1, logprobs: true });
+  const accumulator = new StreamAccumulator({ n: 1, logprobs: true });
   const content = Array(tokens).fill({ token: 'x', logprob: -1 });
   const choice = { index: 0, delta: { content: 'x' }, logprobs: { content }, token_ids: Array(tokens).fill(7), finish_reason: null };
-  for (const id of ['a', 'b']) gather.add({ id, choices: [choice] });
-  const { choices, reply } = gather.ending();
+  for (const id of ['a', 'b']) accumulator.add({ id, choices: [choice] });
+  const { choices, reply } = accumulator.result();
   expect([choices[0]?.completion?.length, choices[0]?.logprobs?.length]).toEqual([2 * tokens, 2 * tokens]);
   expect(reply).toMatchObject({ choices: [{ logprobs: { content: { length: 2 * tokens } } }] });
 });
 
 test.each([3_000_000_000, -1, 1, 0.5, '0', { toString: 1 }])('a chunk of a choice that was not asked for is a bad engine reply: %j', (index) => {
-  const gather = new Gather({ n: 1, logprobs: true });
-  expect(() => gather.add({ id: 'a', choices: [{ index, delta: { content: 'x' } }] })).toThrow(expect.objectContaining({ code: 'bad_engine_reply' }));
+  const accumulator = new StreamAccumulator({ n: 1, logprobs: true });
+  expect(() => accumulator.add({ id: 'a', choices: [{ index, delta: { content: 'x' } }] })).toThrow(expect.objectContaining({ code: 'bad_engine_reply' }));
 });

@@ -5,14 +5,14 @@ import { chatReply } from './whole-as-chunks.ts';
 import { wholeReply } from './whole-reply.ts';
 
 /** Answers an agent whose trial has used up its budget: without text, ended by its length, in the form of its protocol. */
-export async function spentReply(call: Call, why: Failure, { isRecorded = true } = {}): Promise<Response> {
-  const whole = spentWhole(call);
+export async function budgetExhaustedReply(call: Call, why: Failure, { isRecorded = true } = {}): Promise<Response> {
+  const whole = budgetExhaustedBody(call);
   if (isRecorded) await call.refuse(why, whole);
   else call.drop();
   return wholeReply(call.id, whole, call.request);
 }
 
-export function spentWhole({ id, request }: Call): JsonObject {
+export function budgetExhaustedBody({ id, request }: Call): JsonObject {
   const isText = request.route === '/v1/completions';
   const said = isText ? { text: '' } : { message: { role: 'assistant', content: '' } };
   const choices = Array.from({ length: request.n }, (_, index) => ({ index, ...said, logprobs: null, finish_reason: 'length' }));

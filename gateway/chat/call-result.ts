@@ -2,23 +2,23 @@ import type { JsonObject } from '../json.ts';
 import type { LabelSpan, Sampled } from './tokens.ts';
 
 /** One of a call's replies. */
-export type ChoiceEnding = Sampled & {
+export type ChoiceResult = Sampled & {
   /** Null when the engine does not say which weights sampled which tokens. */
   versions: LabelSpan[] | null;
   finishReason: string | null;
 };
 
 /** What is known of a call when it ends. */
-export type Ending = {
+export type CallResult = {
   prompt: number[] | null;
-  choices: ChoiceEnding[];
+  choices: ChoiceResult[];
   /** The number of sampled tokens as the engine counted them. */
   counted: number | null;
   /** The reply as the agent gets it. */
   reply: JsonObject | null;
 };
 
-export const NOTHING: Ending = { prompt: null, choices: [], counted: null, reply: null };
+export const EMPTY_RESULT: CallResult = { prompt: null, choices: [], counted: null, reply: null };
 
 /** Returns the number of ids that were sampled in all choices. */
-export const sampledTokens = ({ choices }: Ending): number => choices.reduce((sum, { completion }) => sum + (completion?.length ?? 0), 0);
+export const sampledTokens = ({ choices }: CallResult): number => choices.reduce((sum, { completion }) => sum + (completion?.length ?? 0), 0);

@@ -1,13 +1,13 @@
 import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { sampledTokens, type ChoiceEnding, type Ending } from './ending.ts';
+import { sampledTokens, type ChoiceResult, type CallResult } from './call-result.ts';
 import { hide } from './hide.ts';
 import { badReply } from './rejection.ts';
 import { asObject, TokenChunk, type Chunk } from './token-chunk.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
 /** Assembles a stream's chunks into the tokens for the trainer and the reply as the agent would have got it whole. */
-export class Gather {
+export class StreamAccumulator {
   prompt: number[] | null = null;
   /** The number of sampled tokens as the engine counted them. */
   #counted: number | null = null;
@@ -46,12 +46,12 @@ export class Gather {
   }
 
   get hasTokens(): boolean {
-    return this.#choices.some((choice) => choice.ending.completion !== null);
+    return this.#choices.some((choice) => choice.result.completion !== null);
   }
 
   /** True when every reply has ended. */
   get isFinished(): boolean {
-    const finished = this.#choices.filter((choice) => choice.ending.finishReason !== null);
+    const finished = this.#choices.filter((choice) => choice.result.finishReason !== null);
     return finished.length >= this.#expected && finished.length === this.#choices.length;
   }
 
@@ -59,19 +59,19 @@ export class Gather {
     return Object.keys(this.#head).length > 0;
   }
 
-  ending(): Ending {
+  result(): CallResult {
     const choices = this.#choices.map((choice, index) => choice.whole(index)).filter(Boolean);
     const reply = this.hasBegun ? { ...this.#head, object: wholeObject(this.#head.object), choices } : null;
-    return { prompt: this.prompt, choices: this.#choices.map((choice) => choice.ending).filter(Boolean), counted: this.#counted, reply };
+    return { prompt: this.prompt, choices: this.#choices.map((choice) => choice.result).filter(Boolean), counted: this.#counted, reply };
   }
 
   /** Returns the chunks that end a reply here by its length, as if the engine had been told of that length. */
   cutShort(): JsonObject[] {
     const { usage: _, ...head } = this.#head;
     const said = head.object === 'text_completion' ? { text: '' } : { delta: {} };
-    const open = Array.from({ length: this.#expected }, (_each, index) => index).filter((index) => this.#choice(index).ending.finishReason === null);
+    const open = Array.from({ length: this.#expected }, (_each, index) => index).filter((index) => this.#choice(index).result.finishReason === null);
     const ends = open.map((index) => ({ ...head, choices: [{ index, ...said, logprobs: null, finish_reason: 'length', stop_reason: null }] }));
-    const [prompt_tokens, completion_tokens] = [this.prompt?.length ?? 0, sampledTokens(this.ending())];
+    const [prompt_tokens, completion_tokens] = [this.prompt?.length ?? 0, sampledTokens(this.result())];
     return [...ends, { ...head, choices: [], usage: { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens } }];
   }
 }
@@ -83,7 +83,7 @@ const wholeObject = (object: unknown): unknown => (object === 'chat.completion.c
 type Tool = { id?: unknown; type: string; function: { name: string; arguments: string } };
 
 class GatheredChoice {
-  readonly ending: ChoiceEnding = { completion: null, logprobs: null, mask: null, versions: null, finishReason: null };
+  readonly result: ChoiceResult = { completion: null, logprobs: null, mask: null, versions: null, finishReason: null };
   #text: string | null = null;
   /** The stop string that ended the reply. */
   #matched: { stop_reason?: string } = {};
@@ -98,27 +98,27 @@ class GatheredChoice {
 
   add(choice: JsonObject): void {
     const { completion, logprobs, mask } = sampledOf(choice);
-    const { ending } = this;
-    if (completion) append((ending.completion ??= []), completion);
-    if (logprobs) append((ending.logprobs ??= []), logprobs);
-    if (mask) append((ending.mask ??= []), mask);
+    const { result } = this;
+    if (completion) append((result.completion ??= []), completion);
+    if (logprobs) append((result.logprobs ??= []), logprobs);
+    if (mask) append((result.mask ??= []), mask);
     if (this.#keepsLogprobs && isObject(choice.logprobs)) this.#logprobs = extended(this.#logprobs, choice.logprobs);
-    ending.versions = versionsOf(choice) ?? ending.versions;
+    result.versions = versionsOf(choice) ?? result.versions;
     if (typeof choice.stop_reason === 'string') this.#matched = { stop_reason: choice.stop_reason };
-    if (typeof choice.finish_reason === 'string') ending.finishReason = choice.finish_reason;
+    if (typeof choice.finish_reason === 'string') result.finishReason = choice.finish_reason;
     if (typeof choice.text === 'string') this.#text = (this.#text ?? '') + choice.text;
     if (isObject(choice.delta)) this.#extend(choice.delta);
   }
 
   addToken({ tokenId, logprob, content, isText }: TokenChunk): void {
-    (this.ending.completion ??= []).push(tokenId);
-    (this.ending.logprobs ??= []).push(logprob);
+    (this.result.completion ??= []).push(tokenId);
+    (this.result.logprobs ??= []).push(logprob);
     if (isText) this.#text = (this.#text ?? '') + content;
     else this.#message.content = joined(this.#message.content, content);
   }
 
   whole(index: number): JsonObject {
-    const { finishReason: finish_reason } = this.ending;
+    const { finishReason: finish_reason } = this.result;
     const end = { ...(this.#logprobs ? { logprobs: this.#logprobs } : {}), finish_reason, ...this.#matched };
     if (this.#text !== null) return { index, text: this.#text, ...end };
     const calls = [...this.#tools.values()];
