@@ -5,7 +5,7 @@ import type { Deps } from './deps.ts';
 import { isRunning } from './is-running.ts';
 import { readRun } from './read-run.ts';
 
-/** An engine pool belongs to one run at a time. Busy: retried until its owner ends or the activity's deadline passes. */
+/** Gives the run its engine pool, which belongs to one run at a time. A busy pool is retried until its owner ends or the activity's deadline passes. */
 export const acquirePool = (deps: Deps) => async (input: { runId: string }): Promise<string[]> => {
   const { runId } = input;
   const config = await readRun(deps.db, runId);
@@ -28,7 +28,7 @@ export const acquirePool = (deps: Deps) => async (input: { runId: string }): Pro
   }));
 };
 
-/** What it waits for is said where people look: the run's reason. */
+/** Writes the reason for a wait to `runs.reason`, where people look. */
 async function telling<T>(deps: Deps, runId: string, work: () => Promise<T>): Promise<T> {
   const say = (reason: string | null) => deps.db.update(runs).set({ reason }).where(eq(runs.id, runId));
   try {
@@ -41,23 +41,23 @@ async function telling<T>(deps: Deps, runId: string, work: () => Promise<T>): Pr
   }
 }
 
-/** What a run does at its end. An evaluation on demand that still uses the pool gives it back instead. */
+/** Releases the pool at the end of a run. When an evaluation on demand still uses the pool, that evaluation releases it at its own end. */
 export const releasePool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
   if (!(await isRunning(deps, `${input.runId}/publish`))) await letGo(deps, input.runId);
 };
 
-/** What an evaluation on demand does at its end. A run that is under way keeps its pool. */
+/** Releases the pool at the end of an evaluation on demand, unless its run is under way and keeps it. */
 export const returnPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
   if (!(await isRunning(deps, input.runId))) await letGo(deps, input.runId);
 };
 
-/** Gives the pool to whoever waits. Engines that only this run's file named are forgotten. */
+/** Makes the pool free for others. Engines that only this run's file named are removed. */
 async function letGo({ db }: Deps, runId: string): Promise<void> {
   await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
   await db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, runId));
 }
 
-/** A run that was terminated could not let go of its pool; what it was publishing then comes to its end first. */
+/** Releases the pools of terminated runs, which could not do that themselves, after their last publication has ended. */
 async function releaseDeadOwners(deps: Deps, runId: string, pool: string): Promise<void> {
   const owned = and(eq(replicas.pool, pool), isNotNull(replicas.runId), ne(replicas.runId, runId));
   for (const { owner } of await deps.db.selectDistinct({ owner: replicas.runId }).from(replicas).where(owned)) {

@@ -1,4 +1,4 @@
 import { fileURLToPath } from 'node:url';
 
-/** Where agents are described: one file an agent. */
+/** The folder of the agent files, one for each agent. */
 export const agentsFolder = fileURLToPath(new URL('../agents', import.meta.url));

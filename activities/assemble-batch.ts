@@ -69,7 +69,10 @@ export const assembleBatch =
     });
   });
 
-/** Returns the batch on record: another attempt may have made one meanwhile, in which a teacher's numbers are rounded otherwise. */
+/**
+ * Stores the batch unless one is stored, and returns the stored one: another attempt may have made one in the meantime, with other
+ * roundings of a teacher's numbers.
+ */
 async function recordBatch(tx: Transaction, take: TakeKey, { sha256, path, samples, trials, metrics }: BatchFile): Promise<BatchFile> {
   const { runId, iteration, take: number } = take;
   await tx.insert(batches).values({ runId, iteration, take: number, sha256, path, samples, trials, metrics }).onConflictDoNothing();

@@ -2,7 +2,7 @@ import { Context } from '@temporalio/activity';
 import { ApplicationFailure, WorkflowNotFoundError } from '@temporalio/common';
 import { isGrpcCancelledError, isGrpcDeadlineError, WorkflowFailedError, type Client } from '@temporalio/client';
 
-/** Less than the activity's timeout: each try ends by itself, and Temporal's retry asks again without an event in the caller's history. */
+/** Less than the activity's timeout: each try ends by itself, and Temporal's retry polls again without an event in the caller's history. */
 const TRY_MS = 50_000;
 
 /** Waits until the newest workflow with this id has closed, however it ends; returns at once when there is none. */

@@ -3,7 +3,7 @@ import { eq } from 'drizzle-orm';
 import { groups } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 
-/** Waits for a group whose workflow outlived the one that started it. Bounded by the activity's own timeout. */
+/** Waits until a group has ended whose workflow outlived the one that started it. The activity's timeout bounds the wait. */
 export const awaitGroup = (deps: Deps) => async (input: { id: string }): Promise<void> => {
   for (;;) {
     const [group] = await deps.db.select({ endedAt: groups.endedAt }).from(groups).where(eq(groups.id, input.id));

@@ -7,11 +7,12 @@ import type { Deps } from './deps.ts';
 import { isRunning } from './is-running.ts';
 import { refusing } from './refusal.ts';
 
-export type BorrowedPool = { version: number; /** The pool has the version already. */ published: boolean };
+export type BorrowedPool = { version: number; /** True when the pool has the version already. */ published: boolean };
 
 /**
- * Engines for an evaluation on demand. A run that is under way shares its own, with the version they have; else they are
- * acquired, and the version (the newest unless asked for another) is to be published. Fails as `pool_busy` while engines are.
+ * Gets engines for an evaluation on demand. A run that is under way shares its engines with the version that they have. Otherwise the
+ * engines are acquired, and the version (the newest unless another is named) is still to be published. Fails with `pool_busy` while the
+ * engines are busy.
  */
 export const borrowPool = (deps: Deps) => (input: { runId: string; version?: number }): Promise<BorrowedPool> =>
   refusing(async () => {
@@ -24,7 +25,7 @@ export const borrowPool = (deps: Deps) => (input: { runId: string; version?: num
     return { version: row.version, published: false };
   });
 
-/** Whoever asks waits, and lets others have their turn meanwhile. */
+/** Turns a busy pool into a failure that is not retried: the caller waits, so that others can have their turn meanwhile. */
 function asBusy(error: unknown): never {
   if (!(error instanceof ApplicationFailure)) throw error;
   throw ApplicationFailure.create({ type: 'pool_busy', message: error.message, nonRetryable: true, cause: error });

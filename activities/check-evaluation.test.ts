@@ -8,7 +8,7 @@ import { checkEvaluation } from './check-evaluation.ts';
 const store = useDatabase();
 let serial = 0;
 
-/** Checks an evaluation of two groups of two trials; null: one that no host opened. */
+/** Checks an evaluation of two groups of two trials; null is a trial that no host opened. */
 async function check(...outcomes: (Outcome | null)[]): Promise<void> {
   const runId = `run${++serial}`;
   await store.db.insert(runs).values({ id: runId, config: {} });

@@ -8,8 +8,8 @@ import { commonReason, readGroupTrials } from './rollout/group-trials.ts';
 export type EvaluatedGroup = Pick<GroupPlan, 'id' | 'size'>;
 
 /**
- * Refuses an evaluation most of whose trials came to nothing for reasons of ours: it says nothing of its version. Those trials are tried
- * again with their groups. A verifier that gives no reward would give none then either, and is no reason.
+ * Refuses an evaluation when most of its trials ended as `infra_error`, because it says nothing about its version. Those trials run again
+ * with their groups. A verifier that gives no reward is no reason, because it would give none the next time either.
  */
 export const checkEvaluation = (deps: Pick<Deps, 'db'>) => async (input: { groups: EvaluatedGroup[] }): Promise<void> => {
   const all = await readGroupTrials(deps.db, inArray(groups.id, input.groups.map(({ id }) => id)));

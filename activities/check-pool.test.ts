@@ -32,7 +32,7 @@ afterEach(async () => {
   for (const engine of engines) await engine.stop();
 });
 
-/** A run that can do with two of its three engines, all of which have its version 1. */
+/** A run that needs two of its three engines, all of which have its version 1. */
 beforeEach(async () => {
   for (const table of [replicas, runs]) await store.db.delete(table);
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3, min_replicas: 2, head_dtype: 'float32' });

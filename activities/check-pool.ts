@@ -9,15 +9,18 @@ import { readRun } from './read-run.ts';
 
 type Row = typeof replicas.$inferSelect;
 export type PoolStanding = {
-  /** In rotation, and they say the label they should have. */
+  /** The replicas in rotation that report the label that they should have. */
   whole: Row[];
-  /** A restarted engine says `default`, one that did not confirm a version something else; one that is away says nothing. */
+  /**
+   * The other replicas. A restarted engine reports `default`, one that did not confirm a version reports something else, and one that is
+   * away does not answer.
+   */
   lost: (Row & { answers: boolean })[];
-  /** How many replicas the run cannot do without. */
+  /** The number of replicas that the run needs. */
   needed: number;
 };
 
-/** How the run's replicas stand, by what each says of itself. */
+/** Reads the state of the run's replicas from their own reports. */
 export async function standingOf(deps: Pick<Deps, 'db'>, runId: string, patienceMs?: number): Promise<PoolStanding> {
   const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, runId));
   const { min_replicas } = await readRun(deps.db, runId);
@@ -30,25 +33,25 @@ export async function standingOf(deps: Pick<Deps, 'db'>, runId: string, patience
   };
 }
 
-/** Those that are to be brought up to date: the ones that answer, and where too few are whole all of them. */
+/** Returns the replicas to repair: the lost ones that answer, or all lost ones when too few are whole. */
 export const toMend = ({ whole, lost, needed }: PoolStanding): Row[] => (whole.length >= needed ? lost.filter(({ answers }) => answers) : lost);
 
 const isEnough = ({ whole, needed }: PoolStanding): boolean => whole.length > 0 && whole.length >= needed;
 
-/** Whether the run still owns its pool, and the pool has this version: a run that ended let go of it. */
+/** Returns true when the run owns its pool and the pool has this version. A run that ended has released its pool. */
 export const poolHas = (deps: Deps) => async ({ runId, version }: { runId: string; version: number }): Promise<boolean> => {
   const rows = await deps.db.select().from(replicas).where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
   return rows.length > 0 && rows.every((row) => row.label === versionLabel(runId, version));
 };
 
-/** The version that replicas which are to be mended should have; null when there is none such. */
+/** Returns the version that the replicas to repair should have; null when there is none. */
 export const missingVersion = (deps: Deps) => async (input: { runId: string }): Promise<number | null> => {
   const label = toMend(await standingOf(deps, input.runId)).find((row) => row.label !== null)?.label;
   const prefix = `${input.runId}@`;
   return label?.startsWith(prefix) ? Number(label.slice(prefix.length)) : null;
 };
 
-/** Waits until the pool has enough replicas again. Bounded by the activity's own timeout. */
+/** Waits until the pool has enough whole replicas. The activity's timeout bounds the wait. */
 export const awaitPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
   while (!isEnough(await standingOf(deps, input.runId))) {
     heartbeat();
@@ -56,9 +59,9 @@ export const awaitPool = (deps: Deps) => async (input: { runId: string }): Promi
   }
 };
 
-/** Whether a replica answers that has not its version, and nobody is giving it one. */
+/** Returns true when a replica answers without its version and no publication is under way. */
 export const hasLostReplica = (deps: Deps) => async ({ runId }: { runId: string }): Promise<boolean> => {
   const isLost = async () => (await standingOf(deps, runId)).lost.some(({ answers }) => answers);
-  // Asked again: a publication that has just ended had them out of rotation.
+  // This asks twice, because a publication that has just ended had its replicas out of rotation.
   return (await isLost()) && !(await isRunning(deps, `${runId}/publish`)) && (await isLost());
 };

@@ -3,7 +3,10 @@ import type { RunConfig } from './run-config.ts';
 import { loadAgent } from './sandbox/load-agent.ts';
 import { listTasks } from './tasks/list-tasks.ts';
 
-/** Loads everything that a run file names. @throws TrialgateError `bad_input` that says which file or field is wrong. */
+/**
+ * Loads all agents and tasks that a run file names.
+ * @throws TrialgateError `bad_input` with the file or the field that is wrong
+ */
 export async function checkRun(config: RunConfig): Promise<void> {
   for (const agent of config.agents) await loadAgent(agentsFolder, agent);
   await listTasks([...config.tasks, ...config.evaluation.tasks]);

@@ -1,6 +1,6 @@
 import type { Deps } from './deps.ts';
 
-/** Gives back the place of an attempt that nobody will verify. */
+/** Releases the sandbox and the place of an attempt that nobody will verify. */
 export const closeSandbox = (deps: Deps) => async (input: { trialId: string; attempt: number }): Promise<void> => {
   await deps.sandboxes.close(input);
 };

@@ -3,7 +3,7 @@ import { iterations } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import { ofTake, type TakeKey } from './rollout/takes.ts';
 
-/** Ends an iteration: its version is trained and published. */
+/** Ends an iteration after its version was trained and published. */
 export const closeTake =
   (deps: Deps) =>
   async (input: TakeKey & { seconds: Record<string, number> }): Promise<void> => {

@@ -9,10 +9,10 @@ import { refusing } from './refusal.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import { runConfig, type RunConfig } from './run-config.ts';
 
-/** What a run is, and what makes the trials of one group alike, stays as it was. */
+/** The settings that never change: they define the run, or make the trials of one group alike. */
 const FIXED = ['model', 'tasks', 'agents', 'network', 'engines', 'head_dtype', 'seed', 'sampling', 'constrained_decoding', 'chat_template_kwargs', 'budgets', 'max_prompt_length', 'max_response_length'];
 
-/** Changes settings of a run and returns all of them. One bad value and nothing is changed: the failure (`bad_input`) says which. */
+/** Changes settings of a run and returns all of them. With one invalid value nothing changes, and the failure (`bad_input`) names it. */
 export const configureRun = (deps: Deps) => (input: { runId: string; changes: Record<string, unknown> }): Promise<RunConfig> =>
   refusing(() =>
     deps.db.transaction(async (tx) => {
@@ -27,7 +27,7 @@ export const configureRun = (deps: Deps) => (input: { runId: string; changes: Re
     }),
   );
 
-/** Through Temporal's CLI anything may come. */
+/** Refuses changes of the wrong form and of fixed settings. Temporal's CLI can send anything. */
 function refuse(runId: string, changes: unknown): void {
   if (changes === null || typeof changes !== 'object' || Array.isArray(changes) || Object.keys(changes).length === 0) {
     throw new TrialgateError('bad_input', `expected settings such as {"optim": {"lr": 1e-5}}, found ${JSON.stringify(changes)}`);

@@ -2,13 +2,13 @@ import type { Client } from '@temporalio/client';
 import type { Database } from '../store/database.ts';
 import type { HostSandboxes } from './host-sandboxes.ts';
 
-/** What activities need of the process that runs them. */
+/** The values that activities get from the process that runs them. */
 export type Deps = {
   db: Database;
   temporal: Client;
-  /** Where agents reach the gateways. */
+  /** The URLs at which agents reach the gateways. */
   gatewayUrls: readonly string[];
-  /** The deployment's folder: sandboxes, batches, checkpoints. */
+  /** The deployment's folder, which has sandboxes, batches and checkpoints. */
   home: string;
   /** Derives the agents' keys. */
   secret: string;

@@ -11,8 +11,9 @@ import type { RunConfig } from './run-config.ts';
 type Group = typeof groups.$inferSelect;
 
 /**
- * Ends a group, and says whether a batch may use it; not of one that was cut with its run. A task whose groups keep failing goes into quarantine.
- * `runsOn`: some of its trials run. Returns whether it waits for them: with what has ended no batch could use it, and with theirs one may.
+ * Ends a group and decides whether a batch may use it, unless it was cut with its run. A task whose groups keep failing goes into
+ * quarantine. `runsOn` means that some of its trials still run. Returns true when the group waits for them, because a batch can use the
+ * group only with their rewards.
  */
 export const endGroup = (deps: Pick<Deps, 'db'>) => async (input: { id: string; isCut?: boolean; runsOn?: boolean }): Promise<boolean> =>
   deps.db.transaction(async (tx) => {
@@ -39,7 +40,7 @@ async function verdict(tx: Transaction, group: Group, trials: GroupTrial[], conf
   return (replaced?.groups ?? 0) < config.filter_groups.max_replaced ? 'no_spread' : null;
 }
 
-/** Where the host fails, others' groups fail too: that is the run's trouble, not the task's. */
+/** Quarantines a task after several failed groups. When other tasks' groups fail too, the cause is the host and not the task. */
 async function quarantine(tx: Transaction, group: Group, trials: GroupTrial[], config: RunConfig): Promise<void> {
   const { runId, task } = group;
   const after = config.quarantine_after;

@@ -3,7 +3,7 @@ import { z } from 'zod';
 
 const weightInfo = z.object({ weight_version: z.string() });
 
-/** The version label that an engine says it serves; null when it cannot be asked, or takes longer to answer. */
+/** Returns the version label that an engine reports; null when it does not answer in time. */
 export async function readEngineLabel(url: string, patienceMs = 5_000): Promise<string | null> {
   const socketPath = url.startsWith('unix:') ? url.slice('unix:'.length) : null;
   const agent = new Agent(socketPath ? { connect: { socketPath } } : {});

@@ -34,7 +34,7 @@ beforeEach(async () => {
 });
 afterAll(() => rm(home, { recursive: true }));
 
-/** Temporal has such a workflow under way; nobody works on it. */
+/** Runs `body` while Temporal has a workflow with this id under way, on which no worker works. */
 async function underWay<T>(workflowId: string, body: () => Promise<T>): Promise<T> {
   const handle = await environment.client.workflow.start('trainRun', { workflowId, taskQueue: 'nobody', args: [] });
   return body().finally(() => handle.terminate());

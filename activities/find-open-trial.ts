@@ -6,7 +6,7 @@ import { mayRun } from './list-running-groups.ts';
 import { refusing } from './refusal.ts';
 import { planOf } from './rollout/plan-of.ts';
 
-/** Which group a trial runs in, or will as soon as a host opens it: before, it has no row. */
+/** Returns the group of a trial that runs, or that waits for a host and has no row yet. */
 export const findOpenTrial = (deps: Pick<Deps, 'db'>) => (input: { runId: string; trialId: string }): Promise<{ groupId: string; member: number }> =>
   refusing(async () => {
     const { runId, trialId } = input;

@@ -13,13 +13,13 @@ export type Fork = {
   from: { runId: string; version: number };
   /** `{run}/{iteration}.{take}` */
   rescores?: string;
-  /** What else is written with it, or not at all. */
+  /** Writes more rows in the same transaction. */
   also?: (tx: Transaction) => Promise<void>;
 };
 
 /**
- * Opens a run whose version 0 is a policy version of another one, with its optimizer's state.
- * @throws TrialgateError `bad_input` when the run exists, or there is no such version or checkpoint; then nothing is written
+ * Opens a run whose version 0 is a policy version of another run, with its optimiser's state.
+ * @throws TrialgateError `bad_input` when the run exists, or when there is no such version or checkpoint; then nothing is written
  */
 export async function forkBase(db: Database, { runId, config, from, rescores, also }: Fork): Promise<void> {
   const versions = await db.select().from(policyVersions).where(eq(policyVersions.runId, from.runId)).orderBy(asc(policyVersions.version));

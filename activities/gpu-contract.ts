@@ -44,9 +44,9 @@ export type PublishInput = {
   canary: Canary;
   /** The dtype of the output head in the run's trainer; absent: `model`. A publication refuses an engine whose head uses another. */
   head_dtype?: TrainerSettings['head_dtype'];
-  /** What was seen at version 0, in nats; null while version 0 itself is published. */
+  /** The largest canary difference at version 0, in nats; null while version 0 itself is published. */
   canary_tolerance: number | null;
-  /** What the tensors' checksums are on replicas that confirmed this version earlier; null: there are none. */
+  /** The checksum of the tensors on replicas that confirmed this version earlier; null when there are none. */
   checksum?: string | null;
   previous: { label: string; checkpoint: string; checkpoint_sha256: string; checksums: Record<string, string> } | null;
 };

@@ -1,6 +1,6 @@
-/** What a group's workflow is started with. */
+/** The input of a group's workflow. */
 export type GroupPlan = {
-  /** Its workflow's id and its row's. */
+  /** The id of its workflow and of its row. */
   id: string;
   trialPrefix: string;
   runId: string;
@@ -8,12 +8,12 @@ export type GroupPlan = {
   iteration: number | null;
   take: number | null;
   ordinal: number;
-  /** Trials: G in GRPO. */
+  /** The number of trials: GRPO's G. */
   size: number;
   /** The task's folder. */
   task: string;
   agent: string;
   policyVersion: number;
-  /** ISO 8601; absent: it is new. */
+  /** In ISO 8601; absent for a new group. */
   openedAt?: string;
 };

@@ -11,9 +11,9 @@ type Key = { trialId: string; attempt: number };
 
 const IDLE_MS = 10 * 60_000;
 
-/** The sandboxes that this worker holds. One that nobody comes back to is removed: its workflow was ended from outside. */
+/** The sandboxes that this worker holds. A sandbox that is not used for a while is removed, because its workflow was ended from outside. */
 export class HostSandboxes {
-  /** A place is promised before the trial comes here, is taken with its sandbox, and is given back with it. */
+  /** A place is granted before the trial comes here, is taken together with its sandbox, and is released with it. */
   readonly slots: HostSlots;
   readonly #home: string;
   readonly #idleMs: number;
@@ -26,10 +26,10 @@ export class HostSandboxes {
     this.#idleMs = idleMs;
   }
 
-  /** One that is cancelled, also in its last moment, leaves nothing behind. */
+  /** Opens a sandbox. An opening that is cancelled, even at its last moment, leaves nothing behind. */
   async open(key: Key, task: Task, signal: AbortSignal, network: RunConfig['network'] = null): Promise<void> {
     const name = nameOf(key);
-    // A first try, which Temporal has given up, may still be at it here.
+    // A first try that Temporal has given up may still be opening the sandbox here.
     while (this.#opening.has(name)) await this.#opening.get(name)?.catch(() => {});
     const opening = this.#open(key, task, signal, network).finally(() => this.#opening.delete(name));
     this.#opening.set(name, opening);

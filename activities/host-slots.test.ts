@@ -3,7 +3,7 @@ import { HostSlots } from './host-slots.ts';
 
 const never = new AbortController().signal;
 
-/** Whether it resolves before everything that is due now has run. */
+/** Returns true when the permit is granted before everything that is due now has run. */
 async function isGiven(permit: Promise<object>): Promise<boolean> {
   let given = false;
   void permit.then(() => (given = true), () => {});

@@ -1,7 +1,7 @@
 /**
- * How many sandboxes this host may hold at once. A permit is a place promised to an opening that may yet come: without one
- * the worker does not ask for a trial. What was opened has a place of its own until it is closed, so that for a moment an
- * opening has two: fewer are promised then, never more.
+ * The places for sandboxes on this host. A permit is a place granted to an opening that may still come: without a permit the worker does
+ * not ask for a trial. An open sandbox has a place of its own until it is closed, so that an opening has two places for a moment. Fewer
+ * permits are granted then, never more.
  */
 export class HostSlots {
   readonly #limit: number;
@@ -17,7 +17,7 @@ export class HostSlots {
     return Math.max(0, this.#limit - this.#permits.size - this.#held.size);
   }
 
-  /** Waits for a place. Rejects with the signal's reason when nobody waits for it any more. */
+  /** Waits for a place. Rejects with the signal's reason when the signal aborts. */
   async permit(signal: AbortSignal): Promise<object> {
     signal.throwIfAborted();
     while (this.free === 0) {
@@ -29,7 +29,7 @@ export class HostSlots {
     }
     const permit = {};
     this.#permits.add(permit);
-    // Who asked may have gone while the answer was on its way: then nobody gives it back.
+    // The request may have been aborted while the permit was granted; nobody else would release it.
     signal.addEventListener('abort', () => this.giveBack(permit), { once: true });
     return permit;
   }
@@ -46,7 +46,7 @@ export class HostSlots {
     if (this.#held.delete(key)) this.#wake();
   }
 
-  /** All of them look again: one that was cancelled must not swallow the wake-up of another. */
+  /** Wakes all waiting requests, because a cancelled one must not use up another one's wake-up. */
   #wake(): void {
     for (const wake of this.#queue.splice(0)) wake();
   }

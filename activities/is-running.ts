@@ -1,6 +1,6 @@
 import type { Deps } from './deps.ts';
 
-/** Whether Temporal has a workflow under way that has this id. */
+/** Returns true when a workflow with this id is under way. */
 export async function isRunning(deps: Pick<Deps, 'temporal'>, workflowId: string): Promise<boolean> {
   try {
     return (await deps.temporal.workflow.getHandle(workflowId).describe()).status.name === 'RUNNING';

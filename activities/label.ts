@@ -1,2 +1,2 @@
-/** What an engine is told that it serves. */
+/** Returns the label under which an engine serves a version. */
 export const versionLabel = (runId: string, version: number): string => `${runId}@${version}`;

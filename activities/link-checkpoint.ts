@@ -8,7 +8,7 @@ import { TrialgateError } from '../store/errors.ts';
 const MANIFEST = 'manifest.json';
 const manifestFile = z.looseObject({ run_id: z.string(), version: z.int(), checkpoint_sha256: z.string() });
 
-/** Whether the folder is a finished checkpoint (`gpu-workers/trialgate_gpu/checkpoint.py`) that was not pruned. */
+/** Returns true when the folder is a finished checkpoint (`gpu-workers/trialgate_gpu/checkpoint.py`) that was not pruned. */
 export const hasCheckpoint = (folder: string): Promise<boolean> =>
   stat(join(folder, MANIFEST)).then(
     () => true,
@@ -16,21 +16,21 @@ export const hasCheckpoint = (folder: string): Promise<boolean> =>
   );
 
 /**
- * Makes a checkpoint, trainer state and all, version 0 of another run: a folder of its own beside it, of hard links, so that
- * the first run may prune what it likes. Returns the folder. Doing it again finds it done.
- * @throws TrialgateError `bad_input` when the checkpoint is no longer there
+ * Makes a checkpoint, including the trainer's state, version 0 of another run: a folder of hard links beside it, so that the first run can
+ * prune its own files. Returns the folder. Repeating it finds the same folder.
+ * @throws TrialgateError `bad_input` when the checkpoint no longer exists
  */
 export async function linkCheckpoint(source: string, runId: string): Promise<string> {
   const manifest = await readManifest(source);
   const key = createHash('sha256').update(`fork\n${runId}\n${manifest.checkpoint_sha256}`).digest('hex').slice(0, 32);
   const target = join(dirname(source), key);
   if (await hasCheckpoint(target)) return target;
-  // Named as the trainer names its drafts: it removes those whose process is gone.
+  // The name has the form of the trainer's drafts, because the trainer removes drafts whose process is gone.
   const draft = join(dirname(source), `.tmp-${key}-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);
   try {
     await linkTree(source, draft);
     await writeSynced(join(draft, MANIFEST), `${JSON.stringify({ ...manifest, run_id: runId, version: 0 }, null, 1)}\n`);
-    // Pruning removes the manifest first: where it still is, so was every file when it was linked.
+    // Pruning removes the manifest first: when it still exists, every file existed when it was linked.
     await readManifest(source);
     await rename(draft, target).catch(async (error: unknown) => {
       if (!(await hasCheckpoint(target))) throw error;
@@ -53,7 +53,7 @@ async function readManifest(folder: string): Promise<z.output<typeof manifestFil
 
 const gone = (folder: string, cause: unknown) => new TrialgateError('bad_input', `checkpoint ${folder} is no longer there`, { cause });
 
-/** Every file but the manifest. A base model's are links already, to files that nobody prunes. */
+/** Links every file except the manifest. A base model's files are links already, to files that nobody prunes. */
 async function linkTree(source: string, target: string): Promise<void> {
   await mkdir(target);
   for (const name of await readdir(source)) {

@@ -7,7 +7,7 @@ import { runConfig } from './run-config.ts';
 
 const store = useDatabase();
 
-/** A Temporal that runs one workflow. */
+/** Returns a client of a Temporal that runs one workflow. */
 const running = (only: string) => {
   const getHandle = (id: string) => ({ describe: async () => ({ status: { name: id === only ? 'RUNNING' : 'COMPLETED' } }) });
   return Object.assign(new Client(), { workflow: { getHandle } });

@@ -6,15 +6,15 @@ import { isRunning } from './is-running.ts';
 const finished = sql`(select count(*) from ${trials} as member where member.group_id = ${groups.id} and member.outcome is not null)`;
 
 /**
- * Of groups whose workflows may run: those that have not ended, and those with a straggler, which may be between two attempts or never
- * have had one. A day after its deadline a group has none.
+ * Selects groups whose workflows may run: those that have not ended, and those with a straggler, which may be between two attempts or may
+ * never have had one. A day after its deadline a group has no straggler.
  */
 export const mayRun = or(
   isNull(groups.endedAt),
   sql`(${finished} < ${groups.size} and coalesce(${groups.deadlineAt}, ${groups.openedAt}) > now() - interval '1 day')`,
 );
 
-/** What a run has under way that trains, whichever iteration began it, and whether or not a batch may have it. */
+/** Returns the run's training groups whose workflows run, whichever iteration began them and whether or not a batch may use them. */
 export const listRunningGroups = (deps: Pick<Deps, 'db' | 'temporal'>) => async ({ runId }: { runId: string }): Promise<string[]> => {
   const rows = await deps.db.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), mayRun));
   const running = await Promise.all(rows.map(async ({ id }) => ((await isRunning(deps, id)) ? [id] : [])));

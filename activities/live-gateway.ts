@@ -5,8 +5,9 @@ const LOOK_EVERY_MS = 500;
 let turn = 0;
 
 /**
- * One of the gateways, in turn, that answers now. Waits half a minute for one: an attempt that begins without is lost.
- * @throws Error that names them, when none answers
+ * Returns a gateway that answers now, taking turns among them. It waits up to half a minute for one, because an attempt without a gateway
+ * is lost.
+ * @throws Error that names the gateways when none answers
  */
 export async function liveGateway(urls: readonly string[], signal: AbortSignal, patienceMs = PATIENCE_MS): Promise<string> {
   const first = turn++;

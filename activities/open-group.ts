@@ -10,14 +10,14 @@ export type GroupLimits = {
   maxAttempts: number;
   trialSeconds: number;
   groupSeconds: number;
-  /** Trials that must have ended before the group counts as ended. */
+  /** The number of trials that must have ended before the group counts as ended. */
   quorum: number;
   stragglers: RunConfig['stragglers'];
-  /** Whether the run may wait for any one straggler, so that each one's end is told. */
+  /** True when the run may wait for any single straggler, so that the end of each is reported. */
   tellsStragglers: boolean;
 };
 
-/** Writes the group's row, if its plan did not. A group of a superseded take is refused: it has nothing left to do. */
+/** Writes the group's row, unless its plan did, and returns its limits. A group of a superseded take is refused, because it has nothing left to do. */
 export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupLimits> => {
   const { id, runId, kind, iteration, take, ordinal, task, agent, size, policyVersion } = plan;
   if (iteration !== null && take !== null) {
@@ -25,7 +25,7 @@ export const openGroup = (deps: Deps) => async (plan: GroupPlan): Promise<GroupL
       .select({ status: iterations.status })
       .from(iterations)
       .where(ofTake(iterations, { runId, iteration, take }));
-    // One that outlives its iteration goes on when that is done.
+    // A group that outlives its iteration goes on when that is done.
     if (row?.status !== 'done') requireOpenTake(row, id);
   }
   const config = await readRun(deps.db, runId);

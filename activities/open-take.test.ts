@@ -38,7 +38,7 @@ test('a retry opens the same empty take; a take with results is continued only b
   expect(await open()).toEqual({ take: 1, superseded: [] });
   await store.db.update(iterations).set({ trainedVersion: 1 });
   expect((await open()).take).toBe(2);
-  // A batch of groups that earlier iterations began is something too.
+  // A batch made of groups that earlier iterations began is a result too.
   await groupOf(0, { iteration: 7, batchIteration: 0, batchTake: 2 });
   expect((await open()).take).toBe(3);
   await groupOf(1, { take: 3, id: 'run/0.3/1' });
@@ -50,10 +50,10 @@ test('opening a take lists the workflows of superseded takes that may still run:
   for (const ordinal of [0, 1, 2]) await groupOf(ordinal, { endedAt: ordinal === 0 ? null : new Date() });
   await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/0.1/1', member: 1 });
   for (const member of [0, 1]) await sealed('scored', { trialId: `done-${member}`, groupId: 'run/0.1/2', member });
-  // Between two attempts, and without one yet.
+  // One trial is between two attempts, the other has none yet.
   await groupOf(4, { endedAt: new Date() });
   await sealed('infra_error', { trialId: 'again', groupId: 'run/0.1/4', member: 0 });
-  // Nothing runs so long after a deadline.
+  // No trial runs so long after a deadline.
   await groupOf(5, { endedAt: new Date(), deadlineAt: new Date(Date.now() - 2 * 86_400_000) });
   const superseded = ['run/0.1', 'run/0.1/0', 'run/0.1/1', 'run/0.1/4'];
   expect(await open()).toEqual({ take: 2, superseded });

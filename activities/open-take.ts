@@ -5,11 +5,11 @@ import type { Deps } from './deps.ts';
 import { mayRun } from './list-running-groups.ts';
 import { batchOf, ofTake, type TakeKey } from './rollout/takes.ts';
 
-export type Take = { take: number; /** Workflows of the superseded take that may still run. */ superseded: string[] };
+export type Take = { take: number; /** The workflows of superseded takes that may still run. */ superseded: string[] };
 
 /**
- * Opens the next take of an iteration and supersedes the one before, whose late writers are refused from now on.
- * `resume` goes on in the open take instead.
+ * Opens the next take of an iteration and supersedes the one before, whose late writers are refused from now on. `resume` continues the
+ * open take instead.
  */
 export const openTake =
   (deps: Deps) =>
@@ -18,7 +18,7 @@ export const openTake =
       const { runId, iteration, policyVersion } = input;
       const takes = and(eq(iterations.runId, runId), eq(iterations.iteration, iteration));
       const [last] = await tx.select().from(iterations).where(takes).orderBy(desc(iterations.take)).limit(1).for('update');
-      // A take that nothing was made in is this very activity's, from a try whose answer was lost.
+      // An open take without results was opened by an earlier try of this activity, whose answer was lost.
       const untouched = last?.status === 'open' && last.trainedVersion === null && !(await isUsed(tx, last));
       const isResumed = last?.status === 'open' && (input.resume || untouched);
       const take = isResumed ? last.take : (last?.take ?? 0) + 1;
@@ -29,7 +29,7 @@ export const openTake =
       return { take, superseded: await readSuperseded(tx, runId, iteration, take) };
     });
 
-/** The iteration's own workflows of earlier takes, and those of their groups of which some trial may run. */
+/** Returns the iteration's own workflow of the take before, and the groups of earlier takes of which a trial may run. */
 async function readSuperseded(tx: Transaction, runId: string, iteration: number, take: number): Promise<string[]> {
   if (take === 1) return [];
   const before = and(eq(groups.runId, runId), eq(groups.iteration, iteration), ne(groups.take, take), mayRun);

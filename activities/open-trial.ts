@@ -11,10 +11,10 @@ import { loadTask } from './tasks/load-task.ts';
 import { whileHeartbeating } from './while-heartbeating.ts';
 
 export type OpenTrial = { trialId: string; attempt: number; member: number; group: GroupPlan };
-/** A trial that already has an outcome is not run again. `host` is the task queue of where the attempt's sandbox is. */
+/** The result of opening a trial. One that has an outcome is not run again. `host` is the task queue of the worker that has the attempt's sandbox. */
 export type OpenedTrial = { finished: Outcome } | { finished: null; attempt: number; host: string };
 
-/** Opens an attempt, whose key its agent will carry, and its sandbox on this host as soon as there is room. */
+/** Opens an attempt, and its sandbox on this host as soon as there is a place. */
 export const openTrial =
   (deps: Deps) =>
   async (input: OpenTrial): Promise<OpenedTrial> =>
@@ -33,9 +33,9 @@ async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): P
   const { trialId, member, group } = input;
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
   if (row?.outcome) return { finished: row.outcome };
-  // Temporal's own second try goes on in the attempt that the first one opened.
+  // Temporal's retry of this activity continues the attempt that its first try opened.
   if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created') return { finished: null, attempt: row.attempt };
-  // A group that is run anew after its workflow was lost starts past every attempt that is on record.
+  // A group that runs again after its workflow was lost starts after every recorded attempt.
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
   await openAttempt(deps.db, {
     trialId,
@@ -52,7 +52,10 @@ async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): P
   return { finished: null, attempt };
 }
 
-/** Unless the run says otherwise nothing may cut or bend the distribution: the trainer's softmax must reproduce it (invariant 2). */
+/**
+ * Returns the sampling settings of a run's trials. Without the run's own settings nothing truncates or changes the distribution, because
+ * the trainer's softmax must reproduce it (invariant 2).
+ */
 export const samplingOf = (config: RunConfig): Sampling => ({
   temperature: 1,
   ...config.sampling,

@@ -2,7 +2,10 @@ import { z } from 'zod';
 import { TrialgateError } from '../store/errors.ts';
 import { runConfig, type RunConfig } from './run-config.ts';
 
-/** @throws TrialgateError `bad_input`, a line a fault: the field, what was expected, what was found. */
+/**
+ * Parses a run file.
+ * @throws TrialgateError `bad_input` with a line for each fault: the field, what was expected, what was found
+ */
 export function parseRunConfig(raw: unknown, source = 'run file'): RunConfig {
   const parsed = runConfig.safeParse(raw);
   if (parsed.success) return parsed.data;

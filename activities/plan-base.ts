@@ -4,7 +4,7 @@ import type { Deps } from './deps.ts';
 import type { LoadBaseInput } from './gpu-contract.ts';
 import { readRun } from './read-run.ts';
 
-/** What the trainer needs to make policy version 0. That of a fork is already a checkpoint of its own, made when it was forked. */
+/** Returns what the trainer needs to make policy version 0. A fork's version 0 is a checkpoint already, made when it was forked. */
 export const planBase = (deps: Deps) => async (input: { runId: string }): Promise<LoadBaseInput> => {
   const { model, head_dtype } = await readRun(deps.db, input.runId);
   const [fork] = await deps.db

@@ -9,17 +9,17 @@ import { listTasks } from './tasks/list-tasks.ts';
 
 export type EvaluationRequest = {
   runId: string;
-  /** Absent: what the engines of a run that is under way have, else the newest. */
+  /** Absent: the version of the engines when the run is under way, otherwise the newest one. */
   version?: number;
   /** Absent: the run file's `evaluation.tasks`. */
   tasks?: string[];
-  /** Trials a task; absent: the run file's `evaluation.samples`. */
+  /** The trials of each task; absent: the run file's `evaluation.samples`. */
   samples?: number;
 };
 
 export type PlannedEvaluation = { /** `eval@{version}.{n}` */ id: string; plans: GroupPlan[]; deadlineSeconds: number };
 
-/** The groups of an evaluation on demand: the n-th of its version, beside what the run evaluates by itself (`eval@{version}`). */
+/** Plans the groups of an evaluation on demand. It is the n-th of its version, beside the run's own evaluation (`eval@{version}`). */
 export const planEvaluationOnDemand = (deps: Deps) => (input: EvaluationRequest & { version: number }): Promise<PlannedEvaluation> =>
   refusing(async () => {
     const { runId, version: policyVersion } = input;

@@ -3,7 +3,7 @@ import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
 import { listTasks } from './tasks/list-tasks.ts';
 
-/** The held-out tasks, each sampled `evaluation.samples` times from one policy version. */
+/** Plans a group for each held-out task, with `evaluation.samples` trials from one policy version. */
 export const planEvaluation =
   (deps: Deps) =>
   async (input: { runId: string; policyVersion: number }): Promise<GroupPlan[]> => {

@@ -19,30 +19,30 @@ import { listTasks } from './tasks/list-tasks.ts';
 
 export type TakeInput = TakeKey & { policyVersion: number };
 export type Rollout = {
-  /** Groups that should run now, whichever iteration began them. */
+  /** The groups that should run now, whichever iteration began them. */
   open: string[];
-  /** How each of `open` stands. */
+  /** The progress of each group of `open`. */
   standings?: Standing[];
-  /** What they are started with; of those alone that began just now, if the others are known. */
+  /** The plans of the open groups; when the caller knows the others, only of those that began just now. */
   plans: GroupPlan[];
-  /** Those that no later step can use. */
+  /** The open groups that no later step can use. */
   last: string[];
-  /** Groups that have ended but for their stragglers. */
+  /** The groups that have ended except for their stragglers. */
   outlived: string[];
-  /** Trials that no step may use any more: to be cut. */
+  /** The running trials that no step may use any more. They are to be cut. */
   stale: { id: string; members: number[] }[];
-  /** Trials that a batch may be made of, and how many it is made of. */
+  /** The number of trials that a batch may use now, and the number that it is made of. */
   eligible: number;
   wanted: number;
-  /** Trials that the step would make too old, if it waits for them: more than it may lose. Their groups may have ended. */
+  /** The number of running trials that the step would make stale, when that is more than it may lose. Their groups may have ended. */
   waitsForLast?: number;
-  /** Whether the step may be made: its trials are there, and none runs that only this step could use, or no more than may be lost. */
+  /** True when the step can be made: its trials are there, and at most as many running trials as may be lost could be used only by this step. */
   isReady: boolean;
 };
 
 /**
- * Starts as many groups as there is room for, by writing their rows: whoever asks next finds them. `reopen`: groups of this take with
- * trials that nobody finished run again, after what failed them was mended.
+ * Starts as many groups as may start, by writing their rows, so that a retry finds them. `reopen` runs groups of this take with unfinished
+ * trials again, after a person has repaired the cause.
  */
 export const planGroups =
   (deps: Pick<Deps, 'db'>) =>
@@ -70,7 +70,7 @@ export const planGroups =
       const startsWith = startedTrials(config);
       const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: places });
       const started = await start(tx, config, input, more);
-      // A step makes everything older by one: what only this one could use is waited for, unless stragglers are let go of, all or so many.
+      // A step makes all samples older by one. What only this step can use is waited for, unless all stragglers or so many of them may be lost.
       const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
       const idle = Math.max(0, (places ?? 0) - runningTrials - started.length * startsWith);
@@ -100,11 +100,11 @@ function tooOld({ group, members }: Candidate): Rollout['stale'] {
   return stale.length > 0 ? [{ id: group.id, members: stale }] : [];
 }
 
-/** Running trials that only the next step could use. */
+/** Returns the number of running trials that only the next step could use. */
 const wouldCut = (candidates: Candidate[], limit: number): number =>
   sum(candidates.map(({ members }) => members.filter(({ isRunning, age }) => isRunning && age === limit).length));
 
-/** A group of which nothing may be trained on any more leaves the run's account. */
+/** Marks ended groups as stale of which no trial can be trained on any more, and returns the other candidates. */
 async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Candidate[]> {
   const isStale = (candidate: Candidate) =>
     !candidate.isTaken && candidate.group.endedAt !== null && usable(candidate) === 0 && !candidate.members.some(({ isRunning }) => isRunning) && candidate.members.some(({ isTooOld }) => isTooOld);

@@ -10,15 +10,15 @@ import type { RunConfig } from './run-config.ts';
 
 export type RunStanding = {
   config: RunConfig;
-  /** The iteration to work on next, and the policy version it samples from. */
+  /** The next iteration, and the policy version that it samples from. */
   iteration: number;
   policyVersion: number;
 };
 
-/** Validates the run file, checks what it names, and opens the run; or finds it, and says where it stands. */
+/** Validates the run file, checks what it names, and opens the run or finds it. Returns where the run goes on. */
 export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile: unknown }): Promise<RunStanding> => {
   const [known] = await deps.db.select({ config: runs.config }).from(runs).where(eq(runs.id, input.runId));
-  // What a person changed since the run began stands.
+  // The stored settings have the changes that a person made since the run began.
   const config = await checked({ runId: input.runId, runFile: known?.config ?? input.runFile });
   await deps.db.insert(runs).values({ id: input.runId, config }).onConflictDoNothing();
   await deps.db.update(runs).set({ status: 'running', reason: null, endedAt: null }).where(eq(runs.id, input.runId));
@@ -34,7 +34,7 @@ export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile
   return { config, iteration, policyVersion };
 };
 
-/** A bad run file can only be mended by a person: the workflow fails at once, with the sentence. */
+/** Checks a run file. Only a person can repair it, so the workflow fails at once with the reason. */
 const checked = ({ runId, runFile }: { runId: string; runFile: unknown }): Promise<RunConfig> =>
   refusing(async () => {
     if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(runId)) {

@@ -8,15 +8,15 @@ import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
 import { versionLabel } from './label.ts';
 import { readRun } from './read-run.ts';
 
-/** An engine under load takes its time also for a small question: it is slow then, not away. */
+/** An engine under load answers even a small request slowly; it is then not away. */
 const PATIENCE_MS = 30_000;
 
-/** What a publication is of: all replicas, or those alone that were lost: then the others go on. */
+/** A publication to all replicas, or with `isMend` only to the lost ones while the others go on. */
 type Publishing = { runId: string; version: number; isMend?: boolean };
 
 /**
- * Takes the pool out of rotation, so that no call starts under a label that is about to change. `needed`: how many of its replicas must confirm;
- * what fewer confirm is kept by a mend, which tries again for the rest.
+ * Takes the pool out of rotation, so that no call starts under a label that is about to change. `needed` is the number of replicas that
+ * must confirm. A repair keeps what fewer replicas confirm, and is tried again for the rest.
  */
 export const beginPublication = (deps: Deps) => async (input: Publishing): Promise<PublishInput & { needed: number }> => {
   const { db } = deps;
@@ -61,7 +61,7 @@ export const beginPublication = (deps: Deps) => async (input: Publishing): Promi
   };
 };
 
-/** Writes what each replica confirmed and puts those into rotation. Returns how many there are. */
+/** Writes what each replica confirmed and puts these replicas into rotation. Returns their number. */
 export const endPublication =
   (deps: Deps) =>
   async (input: Publishing & { reports: ReplicaReport[] }): Promise<{ confirmed: number }> => {
@@ -97,11 +97,11 @@ export const endPublication =
     return { confirmed: confirmed.length };
   };
 
-/** One that is away is not waited for while the others wait, if the run can do without it: it is brought up to date when it is back. */
+/** Returns true for a replica that is away and that the run does not need: the others do not wait for it, and it gets the version when it is back. */
 const isAway = ({ whole, lost, needed }: PoolStanding, url: string): boolean =>
   whole.length + lost.filter(({ answers }) => answers).length >= needed && lost.some((row) => row.url === url && !row.answers);
 
-/** That any replica ever confirmed for the version: they are all the same. */
+/** Returns the checksum that any replica confirmed for the version. It is the same for all. */
 async function readChecksum(db: Database, { runId, version }: Publishing): Promise<string | null> {
   return Object.values(await readChecksums(db, runId, version))[0] ?? null;
 }

@@ -4,7 +4,7 @@ import { TrialgateError } from '../store/errors.ts';
 import { runs } from '../store/schema.ts';
 import { runConfig, type RunConfig } from './run-config.ts';
 
-/** The resolved settings of a run. */
+/** Returns the settings of a run with all defaults filled in. */
 export async function readRun(db: Executor, runId: string): Promise<RunConfig> {
   const [run] = await db.select({ config: runs.config }).from(runs).where(eq(runs.id, runId));
   if (!run) throw new TrialgateError('not_found', `there is no run ${runId}`);

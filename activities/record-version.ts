@@ -4,7 +4,7 @@ import type { Checkpoint, TrainStepResult } from './gpu-contract.ts';
 import { requireOpenTake } from './require-open-take.ts';
 import { ofTake } from './rollout/takes.ts';
 
-/** The base model is version 0. */
+/** Writes the base model as version 0. */
 export const recordBase = (deps: Deps) => async (input: { runId: string; base: Checkpoint }): Promise<void> => {
   const { checkpoint, checkpoint_sha256: checkpointSha256, canary, metrics } = input.base;
   await deps.db

@@ -1,7 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { TrialgateError } from '../store/errors.ts';
 
-/** Runs `work`; what it refuses is not tried again, and keeps its code and its sentence. */
+/** Runs `work` and turns its TrialgateError into a failure that is not retried, with the same code and message. */
 export async function refusing<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -5,7 +5,7 @@ import type { RunConfig } from './run-config.ts';
 
 const project = fileURLToPath(new URL('..', import.meta.url));
 
-/** Relative paths of a run file are meant from `base`; a model may also be one of the installed ones, or a hub's name. */
+/** Resolves the relative paths of a run file from `base`. A model may also be an installed one or the name of one on a hub. */
 export function resolvePaths(config: RunConfig, base: string = project): RunConfig {
   const from = (path: string) => (isAbsolute(path) ? path : resolve(base, path));
   const candidates = [resolve(base, config.model), resolve(project, '.trialgate/models', config.model)];

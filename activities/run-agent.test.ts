@@ -48,7 +48,7 @@ async function refusingGateway({ dies = false } = {}) {
 
 test('an agent that crashed because its gateway died ends as infra_error', async () => {
   using refusing = await refusingGateway({ dies: true });
-  // It is not asked: what cannot answer has no say in it.
+  // The store is not asked, because it may be down together with the gateway.
   const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
   const end = await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl: refusing.url });
   expect(end).toMatchObject({ outcome: 'infra_error', evidence: 'gateway', reason: expect.stringContaining('the gateway refused') });

@@ -14,7 +14,7 @@ import { readWitness } from './read-witness.ts';
 import { whileHeartbeating } from './while-heartbeating.ts';
 
 export type AgentEnd = {
-  /** Null: it ended by itself and is to be verified. */
+  /** Null when the agent ended by itself and its work is to be verified. */
   outcome: 'agent_error' | 'truncated' | 'infra_error' | null;
   reason?: string;
   /** The evidence for an `infra_error`. */
@@ -23,7 +23,7 @@ export type AgentEnd = {
 };
 export type AgentTurn = { trialId: string; attempt: number; agent: string };
 
-/** Runs the agent where its sandbox is. It knows a base URL, a key and its task, nothing else. */
+/** Runs the agent in its sandbox. The agent knows only a base URL, a key and its task. */
 export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentEnd> => {
   const { trialId, attempt } = input;
   const agent = await loadAgent(agentsFolder, input.agent);

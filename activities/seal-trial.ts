@@ -7,7 +7,7 @@ import type { GroupPlan } from './group-plan.ts';
 
 export type Sealing = {
   trialId: string;
-  /** Absent: the current one. */
+  /** Absent: the current attempt. */
   attempt?: number;
   outcome: Outcome;
   reason?: string;
@@ -17,16 +17,16 @@ export type Sealing = {
   seconds?: Record<string, number>;
   host?: string;
   final?: boolean;
-  /** What is written down of a trial that no host has opened. */
+  /** The group and the index of a trial that no host has opened and that has no row. */
   unopened?: { group: GroupPlan; member: number };
 };
 
-/** Ends an attempt. An `infra_error`, and a `cancelled` that is not `final`, leaves the trial open to the next one. */
+/** Ends an attempt. After an `infra_error`, and after a `cancelled` that is not `final`, the trial stays open for the next one. */
 export const sealTrial = (deps: Pick<Deps, 'db'>) => async ({ unopened, ...input }: Sealing): Promise<void> => {
   try {
     await seal(deps.db, input);
   } catch (error) {
-    // There is nothing to end, or another attempt stands: trying again would change neither.
+    // The trial does not exist or is at another attempt: a retry would change neither.
     if (!(error instanceof TrialgateError)) throw error;
     if (error.code !== 'not_found' || !unopened) return;
     const { id: groupId, runId, task, agent, policyVersion } = unopened.group;

@@ -7,7 +7,7 @@ import type { Task } from './tasks/load-task.ts';
 import { whileHeartbeating } from './while-heartbeating.ts';
 
 export type TrialVerdict = {
-  /** Null: what the agent's end was decides. */
+  /** Null when the agent's end decides the outcome. */
   outcome: 'verifier_error' | null;
   reason?: string;
   rewards?: Record<string, number>;
@@ -15,13 +15,13 @@ export type TrialVerdict = {
   seconds: Record<string, number>;
 };
 
-/** A verifier that runs past the trial's deadline is ended like one that runs past its own. */
+/** Limits the verifier to the trial's remaining time. */
 const within = (task: Task, seconds: number): Task => ({
   ...task,
   verifier: { ...task.verifier, timeoutSec: Math.min(task.verifier.timeoutSec, seconds) },
 });
 
-/** Closes the trial's record, then judges what its agent left, in a clean place. The sandbox is gone afterwards. */
+/** Closes the trial for calls, then verifies its agent's work in a clean sandbox. The trial's sandbox is removed afterwards. */
 export const verifyTrial =
   (deps: Deps) =>
   async (input: { trialId: string; attempt: number; seconds: number }): Promise<TrialVerdict> => {

@@ -1,15 +1,16 @@
 import { Context } from '@temporalio/activity';
 
-/** How many of this process tell. */
+/** The number of activities of this process that send heartbeats. */
 let telling = 0;
 
 /**
- * In milliseconds: together they tell Temporal some 100 times a second, and each of them three times within the 20 s after which
- * it is given up. A thousand that told every two seconds kept Temporal from its other work.
+ * Returns the milliseconds between two heartbeats of an activity. All activities together send Temporal some 100 heartbeats a second, and
+ * each sends three within the 20 s after which Temporal gives it up. A thousand activities with a heartbeat every two seconds kept
+ * Temporal from its other work.
  */
 const pause = (): number => Math.min(Math.max(2_000, 10 * telling), 6_000);
 
-/** Tells Temporal every few seconds that this activity lives, and hears of its cancellation in return. */
+/** Sends Temporal a heartbeat every few seconds while `work` runs, and aborts the signal when the activity is cancelled. */
 export async function whileHeartbeating<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
   const context = Context.current();
   const next = () => setTimeout(() => {

@@ -11,17 +11,17 @@ export type TeacherLogprobs = (number | null)[];
 
 const AT_ONCE = 16;
 const MAX_MS = 600_000;
-/** Statuses after which the same request may succeed: a timeout, too many requests, and a server's own fault. */
+/** True for statuses after which the same request may succeed: a timeout, too many requests, and a server's own fault. */
 const isPassing = (status: number): boolean => status === 408 || status === 429 || status >= 500;
 
-/** vLLM's `prompt_logprobs`: for each token of the prompt but the first, its entry by id. */
+/** vLLM's `prompt_logprobs`: for each token of the prompt except the first one, its entry by id. */
 const answer = z.object({
   choices: z.tuple([z.object({ prompt_logprobs: z.array(z.record(z.string(), z.object({ logprob: z.number() })).nullable()) })]),
 });
 
 /**
- * Asks a teacher how probable it finds each token that the policy sampled. The teacher gets the ids themselves, so that it must have the
- * policy's tokenizer. An error may be tried again, unless the teacher refuses what it is asked.
+ * Asks a teacher for the log-probability of each token that the policy sampled. The teacher gets the ids themselves, so it must have the
+ * policy's tokenizer. An error may be retried, unless the teacher refuses the request.
  */
 export async function askTeacher(teacher: Teacher, samples: readonly Sampled[], signal: AbortSignal): Promise<TeacherLogprobs[]> {
   const agent = new Agent({ connections: AT_ONCE, headersTimeout: 0, bodyTimeout: 0 });

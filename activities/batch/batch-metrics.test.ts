@@ -21,7 +21,7 @@ beforeEach(async () => {
   await context.givePool('run', 'run@0');
 });
 
-/** Four turns that call tools, each with what came before. */
+/** Makes four turns that call tools, each with the whole conversation before it. */
 async function converse(trial: Trial): Promise<void> {
   const messages: unknown[] = [{ role: 'user', content: 'go' }];
   for (let turn = 0; turn < 4; turn++) {

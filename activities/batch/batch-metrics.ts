@@ -8,10 +8,10 @@ import type { Collected, Trial } from './collect-samples.ts';
 import type { Sample } from './sample.ts';
 
 /**
- * What a batch is made of, and what was lost since the one before. Means: `*_tokens` a trial, trained or recorded (a call that was cut
- * brings none unless it was streamed); `*_seconds` from the opening of a trial's last attempt to its end; `*_reward`.
- * `drifted_calls`: of the calls that come after others of their trial, the share that goes on from one by its text alone.
- * Used and dropped side by side show what a quorum, over-sampling or staleness favours.
+ * Returns the metrics of a batch: what it uses, and what was dropped since the batch before. Side by side they show what a quorum,
+ * over-sampling or staleness favours. The means are `*_tokens` for each trial, trained or recorded (a call that was cut has none unless it
+ * was streamed), `*_seconds` from the opening of a trial's last attempt to its end, and `*_reward`. `drifted_calls` is the share of calls
+ * after a trial's first that continue another one only by their text.
  */
 export async function batchMetrics(db: Database, config: RunConfig, collected: Collected): Promise<Record<string, number>> {
   const { samples, stale, staleness } = collected;

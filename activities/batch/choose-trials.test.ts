@@ -22,7 +22,7 @@ beforeEach(async () => {
   await store.db.insert(runs).values({ id: runId, config });
 });
 
-/** A group with such trials; null: one that runs. */
+/** Adds a group with these outcomes of its trials; null is a running trial. */
 async function group(iteration: number, ordinal: number, ends: (Outcome | null)[], { dropped }: { dropped?: Dropped } = {}): Promise<string> {
   const id = `${runId}/${iteration}.1/${ordinal}`;
   await store.db.insert(groups).values({ id, runId, kind: 'train', iteration, take: 1, ordinal, task: 't', agent: 'a', size: ends.length, policyVersion: iteration, dropped, endedAt: new Date() });
@@ -41,7 +41,7 @@ const sample = (trialId: string, attempt: number, policyVersion: number) =>
 const end = (trialId: string, outcome: Outcome, attempt?: number) =>
   sealTrial(store.db, { trialId, attempt, outcome, final: outcome === 'cancelled', rewards: outcome === 'scored' ? { reward: 1 } : undefined });
 
-/** Makes the batch of an iteration's take, from the version of the same number, and counts. */
+/** Makes the batch of an iteration's take, from the version of the same number, and returns its counts. */
 async function batch(iteration: number, take = 1): Promise<{ used?: number; lost?: number }> {
   const parent = iteration === 0 ? null : iteration - 1;
   await store.db.insert(policyVersions).values({ runId, version: iteration, parentVersion: parent, stepKey: `${iteration}`, checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } }).onConflictDoNothing();
@@ -97,7 +97,7 @@ test.each(['no_spread', 'stale'] as const)('the trials of a group that was dropp
   await store.db.update(groups).set({ endedAt: new Date(), dropped }).where(eq(groups.id, late));
   await group(1, 0, ['scored', 'scored']);
   expect(await batch(1)).toEqual({ used: 2, lost: 2 });
-  // Its straggler came to its end after that.
+  // Its straggler ends after that.
   await end(`${late}-2`, 'scored');
   await group(2, 0, ['scored', 'scored']);
   expect(await batch(2)).toEqual({ used: 2, lost: 1 });

@@ -8,8 +8,9 @@ import { batchOf, isLive, ofTake, type TakeKey } from '../rollout/takes.ts';
 import type { RunConfig } from '../run-config.ts';
 
 /**
- * Marks what a take's batch is made of, once: stragglers that earlier batches did not wait for, then the oldest groups, so that no slow
- * task is overtaken for ever, until there are enough trials. What was lost since the batch before is marked with it, so that one batch counts it.
+ * Marks the trials of a take's batch, once: first stragglers that earlier batches did not wait for, then the oldest groups, so that no
+ * slow task is overtaken for ever, until there are enough trials. It also marks what was dropped since the batch before, so that exactly
+ * one batch counts it.
  */
 export async function chooseTrials(db: Database, config: RunConfig, take: TakeKey): Promise<void> {
   const { runId, iteration, take: number } = take;
@@ -17,7 +18,7 @@ export async function chooseTrials(db: Database, config: RunConfig, take: TakeKe
   await db.transaction(async (tx) => {
     const [row] = await tx.select().from(iterations).where(ofTake(iterations, take)).for('update');
     const { policyVersion } = requireOpenTake(row, `${iteration}.${number}`);
-    // One of stragglers alone has no group of its own.
+    // A batch that has only stragglers has no group of its own.
     const [ofOwn] = await tx.select({ id: groups.id }).from(groups).where(ofTake(batchOf(groups), take)).limit(1);
     const [straggler] = await tx.select({ id: trials.id }).from(trials).where(ofTake(batchOf(trials), take)).limit(1);
     if (ofOwn || straggler) return;
@@ -28,7 +29,7 @@ export async function chooseTrials(db: Database, config: RunConfig, take: TakeKe
     if (chosen.length === 0) return;
     const isNew = and(eq(trials.runId, runId), sql`not ${isLive(batchOf(trials))}`);
     await tx.update(trials).set(mark).where(and(isNew, inArray(trials.groupId, chosen), isNotNull(trials.outcome)));
-    // Of stragglers: cut, too old, or without a reward.
+    // The stragglers that were dropped: cut, too old, or without a reward.
     const lost = candidates.filter(({ isTaken }) => isTaken).flatMap(({ members }) => members.filter(({ isFinal, isUsable }) => isFinal && !isUsable));
     if (lost.length > 0) await tx.update(trials).set(mark).where(inArray(trials.id, lost.map(({ id }) => id)));
     const dropped = tx.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNotNull(groups.dropped), isLive(groups)));

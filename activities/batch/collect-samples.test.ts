@@ -23,7 +23,7 @@ const take = { runId: 'run', iteration: 3, take: 1 };
 
 type Sampled = { version: number; tokens?: number; /** Its first tokens are of this version. */ from?: number };
 
-/** A trial that was sampled by such versions, and whether the batch has it. */
+/** Adds a trial sampled by these versions, and marks it for a batch. */
 async function trial(group: string, member: number, { version, tokens = 4, from }: Sampled, end: { outcome?: Outcome; reward?: number; turns?: number[]; batch?: number | null }): Promise<void> {
   const { outcome = 'scored', reward = 1, turns, batch = 3 } = end;
   const trialId = `${group}-${member}`;
@@ -35,7 +35,7 @@ async function trial(group: string, member: number, { version, tokens = 4, from 
   if (batch !== null) await store.db.update(trials).set({ batchIteration: batch, batchTake: 1 }).where(eq(trials.id, trialId));
 }
 
-/** Versions 0 → 1 → 3 → 4; 2 was made by a take that was superseded. The step starts from 4. */
+/** The versions are 0 → 1 → 3 → 4; a superseded take made version 2. The step starts from 4. */
 beforeAll(async () => {
   await store.db.insert(runs).values({ id: 'run', config });
   for (const [version, parentVersion] of [[0, null], [1, 0], [2, 1], [3, 1], [4, 3]] as const) {
@@ -77,7 +77,7 @@ test('the metrics tell what a batch dropped beside what it used', async () => {
   expect(metrics).toMatchObject({ groups: 2, samples_per_trial: 1, stale_samples: 2, staleness_max: 1, used_trials: 3, used_tokens: 5, used_reward: 0.5, dropped_trials: 4, dropped_reward: 1 });
   expect(metrics['staleness_mean']).toBeCloseTo(2 / 3);
   expect(metrics['dropped_tokens']).toBe((4 + 40 + 4 + 20) / 4);
-  // Of those that were sealed: as long as the test took.
+  // The sealed trials took as long as this test.
   expect([metrics['used_seconds'], metrics['dropped_seconds']].every((seconds) => seconds !== undefined && seconds > 0 && seconds < 60)).toBe(true);
 });
 
@@ -94,7 +94,7 @@ test('a batch waits for its teacher, holds the teacher’s answer for each sampl
     const { step } = await assemble();
     expect(step.trainer).toMatchObject({ distillation_loss_coef: 0.5, loss_max_clamp: 10 });
     const rows = tableFromIPC(await readFile(step.batch_path)).toArray().map((row) => [...row.teacher_logprobs]);
-    // The fixtures' completions are of id 0.
+    // The completions of the fixtures have only the id 0.
     expect(rows).toEqual([7, 2, 6].map((tokens) => [null, null, ...new Array<number>(tokens).fill(Math.fround(-0.1))]));
     await teacher.stop();
     expect((await assemble()).step).toEqual(step);

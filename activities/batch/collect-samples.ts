@@ -12,15 +12,15 @@ import type { Sample } from './sample.ts';
 export type Trial = typeof trials.$inferSelect;
 export type Collected = {
   samples: Sample[];
-  /** Of trials that are trained on otherwise: too old, or sampled by a version that is no ancestor. */
+  /** Samples that are left out although their trials are used: too old, or sampled by a version that is no ancestor. */
   stale: Sample[];
-  /** Steps that each sample lags behind. */
+  /** The staleness of each sample, in steps. */
   staleness: number[];
-  /** Also those that were lost since the batch before. */
+  /** The trials of the batch, and those that were dropped since the batch before. */
   trials: Trial[];
 };
 
-/** The samples of the trials that a take's batch is made of, in an order that does not depend on who finished first. */
+/** Returns the samples of a take's batch, in an order that does not depend on who finished first. */
 export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<Collected> {
   const members = await db
     .select({ trial: trials, dropped: groups.dropped })
@@ -54,7 +54,7 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
   return collected;
 }
 
-/** Steps between the step's starting version and the oldest that sampled a trained token; null: more than the run allows. */
+/** Returns the steps between the starting version and the oldest version that sampled a trained token; null when that is more than the run allows. */
 function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number>): number | null {
   let oldest = 0;
   for (const version of new Set(policyVersions)) {
@@ -66,7 +66,7 @@ function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number
   return oldest;
 }
 
-/** Returns what trials earned that an earlier batch has and that belong to the same groups, because a group has one baseline. */
+/** Returns the rewards of trials of the same groups that an earlier batch has, because a group has one baseline. */
 async function readEarlier(db: Database, config: RunConfig, members: Trial[]): Promise<Map<string, Earned[]>> {
   const ids = [...new Set(members.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
   const earlier = new Map<string, Earned[]>();

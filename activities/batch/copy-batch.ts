@@ -4,9 +4,12 @@ import { dirname } from 'node:path';
 import { TrialgateError } from '../../store/errors.ts';
 import { storeBatch } from './store-batch.ts';
 
-export type BatchFile = { path: string; table: Table; /** Names of the rewards that its trials have. */ rewards: string[] };
+export type BatchFile = { path: string; table: Table; /** The names of its trials' rewards. */ rewards: string[] };
 
-/** @throws TrialgateError `bad_input` when the file is no longer there */
+/**
+ * Opens a batch file.
+ * @throws TrialgateError `bad_input` when the file no longer exists
+ */
 export async function openBatch(path: string): Promise<BatchFile> {
   const bytes = await readFile(path).catch((cause: unknown) => {
     throw new TrialgateError('bad_input', `the batch ${path} is no longer there`, { cause });
@@ -18,8 +21,8 @@ export async function openBatch(path: string): Promise<BatchFile> {
 }
 
 /**
- * The same samples as a batch of another run, which its file names: a step is keyed by its batch, and a step of one run must
- * not be found done in a checkpoint that another may prune.
+ * Copies a batch for another run, whose name the file has. A step is keyed by its batch, and a step of one run must not be found done in a
+ * checkpoint that another run may prune.
  */
 export function copyBatch({ path, table }: BatchFile, runId: string): Promise<{ sha256: string; path: string }> {
   const schema = new Schema(table.schema.fields, new Map([...table.schema.metadata, ['run', runId]]));

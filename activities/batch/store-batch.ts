@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 
-/** Puts a batch's bytes into a file named by their SHA-256, whole or not at all. */
+/** Writes a batch's bytes to a file named by their SHA-256, whole or not at all. */
 export async function storeBatch(folder: string, bytes: Uint8Array): Promise<{ sha256: string; path: string }> {
   const sha256 = createHash('sha256').update(bytes).digest('hex');
   const path = join(folder, `${sha256}.arrow`);

@@ -48,7 +48,7 @@ export const trainerShape = {
   seed: z.int().default(0),
 };
 
-/** A model that says how probable it finds each sampled token (`gpu-workers/trialgate_gpu/teacher.py`). Names as in verl's `distillation`. */
+/** A model that gives each sampled token a probability (`gpu-workers/trialgate_gpu/teacher.py`). The names are those of verl's `distillation`. */
 export const teacher = z.strictObject({
   /** The base URL of its API, as OpenAI's clients take it. */
   url: z.string().regex(/^https?:\/\/[^\s?#]+$/, 'the base URL of an OpenAI-compatible API, such as http://host:8000/v1'),

@@ -20,7 +20,7 @@ import { storeBatch } from './store-batch.ts';
 
 const list = <T extends DataType>(type: T) => new List(new Field('item', type, true));
 
-/** Writes an immutable Arrow IPC file named by its own SHA-256, a row a sample. The same samples give the same file. */
+/** Writes an immutable Arrow IPC file named by its own SHA-256, with a row for each sample. The same samples give the same file. */
 export async function writeBatch(folder: string, samples: Sample[]): Promise<{ sha256: string; path: string }> {
   return storeBatch(folder, encode(samples));
 }
@@ -47,7 +47,7 @@ function encode(samples: Sample[]): Uint8Array {
     temperature: column(new Float32(), samples.map((s) => s.temperature)),
     rewards: column(rewards, samples.map((s) => entries(s.rewards))),
     companions: column(list(rewards), samples.map((s) => s.companions.map((c) => entries(c.rewards)))),
-    // A batch without rewards of turns is the same file as before there were any.
+    // These columns are absent without rewards of turns, so that such a batch is the same file as in earlier releases.
     ...(hasTurns
       ? {
           turns: column(list(new Int32()), samples.map((s) => s.turns)),

@@ -9,22 +9,22 @@ export type Member = {
   id: string;
   member: number;
   isRunning: boolean;
-  /** It has an outcome, and is not tried again. */
+  /** True when the trial has an outcome and is not tried again. */
   isFinal: boolean;
-  /** Ended, with a reward, and no older than the run allows. */
+  /** True when the trial has ended with a reward and is no older than the run allows. */
   isUsable: boolean;
-  /** Steps since its first token was sampled; null: none yet, or more than the run allows. */
+  /** The steps since its first token was sampled; null when there is no token yet, or when it is older than the run allows. */
   age: number | null;
   isTooOld: boolean;
 };
 export type Candidate = {
   group: typeof groups.$inferSelect;
-  /** In a batch already: only its stragglers are left. */
+  /** True when a batch has the group, so that only its stragglers are left. */
   isTaken: boolean;
   members: Member[];
 };
 
-/** What steps to come may be made of: groups that no batch has, and stragglers that their group's batch did not wait for. Oldest first. */
+/** Returns what later steps may use, the oldest first: groups that no batch has, and stragglers that their group's batch did not wait for. */
 export async function readCandidates(db: Executor, config: RunConfig, runId: string, ages: ReadonlyMap<number, number>): Promise<Candidate[]> {
   const isTaken = isLive(batchOf(groups));
   const isUsed = isLive(batchOf(trials));
@@ -43,7 +43,7 @@ export async function readCandidates(db: Executor, config: RunConfig, runId: str
     if (!trial || trial.member === null) continue;
     const age = firstVersion === null ? null : (ages.get(firstVersion) ?? null);
     const isTooOld = firstVersion !== null && age === null;
-    // One whose workflow was ended from outside has nobody to end it.
+    // A trial whose workflow was ended from outside never gets an outcome.
     const isOrphan = openedAt !== null && Date.now() - openedAt.getTime() > 2000 * config.deadlines.group + 3_600_000;
     const isRunning = trial.outcome === null && endedAt === null && !isOrphan;
     candidate.members.push({ id: trial.id, member: trial.member, isRunning, isFinal: trial.outcome !== null, isUsable: rewardsOf(trial, config) !== null && !isTooOld, age, isTooOld });
@@ -51,7 +51,10 @@ export async function readCandidates(db: Executor, config: RunConfig, runId: str
   return [...candidates.values()];
 }
 
-/** How many of a group's trials wait for a sandbox, run, and have ended; and its deadline in milliseconds since the epoch, once it has one. Small: a run's history has it of every group each time. */
+/**
+ * The numbers of a group's trials that wait for a sandbox, run and have ended, and its deadline in milliseconds since the epoch once it
+ * has one. A tuple, because every poll adds that of every group to the run's history.
+ */
 export type Standing = [waiting: number, running: number, ended: number, deadline: number | null];
 
 export function standing({ group, members }: Pick<Candidate, 'group' | 'members'>): Standing {
@@ -63,19 +66,19 @@ export function standing({ group, members }: Pick<Candidate, 'group' | 'members'
 
 export const usable = (candidate: Candidate): number => candidate.members.filter(({ isUsable }) => isUsable).length;
 
-/** Trials that may still become usable: what is missing of a group that runs, then its stragglers. */
+/** Returns the number of trials that may still become usable: what an open group lacks, or the stragglers of an ended one. */
 export function running(candidate: Candidate, config: RunConfig): number {
   const all = unfinished(candidate);
   return candidate.group.endedAt === null ? Math.min(all, Math.max(0, groupTrials(config) - usable(candidate))) : all;
 }
 
-/** Trials that have a place or wait for one, also those that are to be cut. */
+/** Returns the number of trials that have a place or wait for one, including those that will be cut. */
 export const unfinished = ({ group, members }: Candidate): number =>
   group.endedAt === null ? group.size - members.filter(({ isFinal }) => isFinal).length : members.filter(({ isRunning }) => isRunning).length;
 
 /**
- * Whether a batch may have it: it has ended; or some of it has, and would be too old for the next step, and its others may be carried
- * over. A group of one trial has no baseline.
+ * Returns true when a batch may use the group: when it has ended, or when some of its trials would be too old for the next step and the
+ * others may be carried over. A group of one trial has no baseline.
  */
 export function isOffered(candidate: Candidate, { stragglers, max_staleness: limit }: RunConfig): boolean {
   if (candidate.isTaken) return usable(candidate) > 0;
@@ -83,10 +86,10 @@ export function isOffered(candidate: Candidate, { stragglers, max_staleness: lim
   return stragglers === 'carry_over' && usable(candidate) >= 2 && candidate.members.some(({ isUsable, age }) => isUsable && age === limit);
 }
 
-/** Trials that a batch is made of: those that a group ends with, times the groups of an iteration. */
+/** Returns the number of trials of a batch: the trials that a group ends with, times the groups of an iteration. */
 export const batchTrials = (config: RunConfig): number => config.groups_per_iteration * groupTrials(config);
 
-/** Trials that a group starts with. */
+/** Returns the number of trials that a group starts with. */
 export const startedTrials = ({ group_size: size, over_sampling: more }: RunConfig): number => size + more;
 
 export const groupTrials = ({ group_size: size, group_quorum: quorum, stragglers }: RunConfig): number => (stragglers === 'cancel' ? (quorum ?? size) : size);

@@ -4,7 +4,7 @@ import { attempts, groups, trials, type Outcome } from '../../store/schema.ts';
 
 export type GroupTrial = { outcome: Outcome | null; rewards: Record<string, number> | null; reason: string | null };
 
-/** The trials of some groups. One that no attempt finished has the outcome of its last one. */
+/** Returns the trials of some groups. A trial that no attempt finished has the outcome of its last attempt. */
 export async function readGroupTrials(db: Executor, which: SQL | undefined): Promise<GroupTrial[]> {
   const rows = await db
     .select({ outcome: trials.outcome, rewards: trials.rewards, last: attempts.outcome, reason: attempts.reason })
@@ -16,10 +16,10 @@ export async function readGroupTrials(db: Executor, which: SQL | undefined): Pro
   return rows.map(({ last, ...row }) => ({ ...row, outcome: row.outcome ?? last }));
 }
 
-/** Failed for a reason that is not the agent's. */
+/** True for a trial that failed through no fault of its agent. */
 export const isFailure = ({ outcome }: GroupTrial): boolean => outcome === 'infra_error' || outcome === 'verifier_error';
 
-/** What most of them said, numbers apart. */
+/** Returns the most frequent reason, where reasons that differ only in numbers count as the same. */
 export function commonReason(rows: readonly GroupTrial[]): string {
   const counts = new Map<string, { times: number; reason: string }>();
   for (const { reason, outcome } of rows) {

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { policyVersions } from '../../store/schema.ts';
 
-/** How many steps each version lies before `version`, as far as `limit` steps back. What is not in it belongs to no ancestor, or is too old. */
+/** Returns the ancestors of `version` up to `limit` steps back, each with its number of steps. A version that is missing is too old or is no ancestor. */
 export async function readLineage(db: Executor, input: { runId: string; version: number; limit: number }): Promise<Map<number, number>> {
   const { runId, version, limit } = input;
   const { rows } = await db.execute<{ version: number; distance: number }>(sql`

@@ -42,7 +42,7 @@ test('a group that is too old is not trained on, and its places go to new groups
   await step(1);
   const { open, stale } = await plan(2);
   expect(stale).toEqual([{ id: `${runId}/0.1/0`, members: [0, 1] }]);
-  // One that waited for a place has sampled nothing yet: it is as fresh as the first token it will sample.
+  // A group that waited for a place has sampled nothing yet: its age counts from its first token.
   expect(names(open)).toEqual(['0.1/0', '0.1/3', '2.1/0', '2.1/1']);
   await end(`${runId}/0.1/0`, 'scored', 'scored');
   expect(await plan(2)).toMatchObject({ stale: [], eligible: 0 });
@@ -57,7 +57,7 @@ test('a group that only this step can still use is waited for, although enough f
   await step(0);
   await plan(1);
   for (const id of ['0.1/3', '1.1/0']) await end(`${runId}/${id}`, 'scored', 'scored');
-  // Only this step can still use it.
+  // Only this step can still use group 0.1/0.
   expect((await plan(1)).isReady).toBe(false);
   await end(`${runId}/0.1/0`, 'scored', 'scored');
   expect((await plan(1)).isReady).toBe(true);
@@ -108,7 +108,7 @@ test('a task whose groups fail quarantine_after times in a row is sampled no mor
       else await end(id, 'scored', 'scored');
     }
     failures++;
-    // The others make room, so that the task's next group comes.
+    // The other groups make room for the task's next group.
     await db.update(groups).set({ dropped: 'stale' }).where(and(eq(groups.runId, runId), inArray(groups.id, open.filter(({ task }) => task !== tasks[0]).map(({ id }) => id))));
   }
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toMatchObject([{ task: tasks[0], reason: expect.stringContaining('verifier_error') }]);
@@ -169,7 +169,7 @@ test('a group’s progress counts its waiting, running and scored trials, with i
   const id = `${runId}/0.1/0`;
   await sample(id, 0);
   await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-1`));
-  // One that is between two attempts waits.
+  // A trial between two attempts counts as waiting.
   await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
   await db.update(attempts).set({ outcome: 'infra_error', endedAt: new Date() }).where(eq(attempts.trialId, `${id}-2`));
   await db.update(groups).set({ deadlineAt: new Date(1_800_000_000_400) }).where(eq(groups.id, id));
@@ -226,7 +226,7 @@ test('a retry of a batch takes the same trials', async () => {
   }
   expect(await step(0)).toEqual(['0.1/0', '0.1/1']);
   await plan(1);
-  // All of this batch are stragglers: none of its groups is its own.
+  // This batch has only stragglers: none of its groups is its own.
   for (const id of [first, second]) await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-1`));
   const choose = async () => chooseTrials(db, await readRun(db, runId), { runId, iteration: 1, take: 1 });
   await choose();

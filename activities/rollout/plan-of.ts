@@ -1,7 +1,7 @@
 import type { groups } from '../../store/schema.ts';
 import type { GroupPlan } from '../group-plan.ts';
 
-/** What a group's workflow is started with, from its row. */
+/** Returns the input of a group's workflow from the group's row. */
 export const planOf = (row: typeof groups.$inferSelect): GroupPlan => {
   const { id, runId, kind, iteration, take, ordinal, size, task, agent, policyVersion, openedAt } = row;
   return { id, trialPrefix: id.replace(/[/]/g, '-').replace('@', '.'), runId, kind, iteration, take, ordinal, size, task, agent, policyVersion, openedAt: openedAt.toISOString() };

@@ -79,7 +79,7 @@ test('a step waits until it makes at most max_stale_stragglers running trials st
   await step(0);
   await plan(1);
   await end(`${runId}/1.1/0`, 'scored', 'scored', 'scored');
-  // Its group may have ended: nothing else says what is waited for.
+  // The group may have ended, so only this number says what is waited for.
   expect(await plan(1)).toMatchObject({ eligible: 3, isReady: false, waitsForLast: 2 });
   expect(await planGroups({ db })({ runId, iteration: 1, take: 1, policyVersion: 1, isOver: true })).toMatchObject({ isReady: true });
   await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-0`));
@@ -113,6 +113,6 @@ test('a step does not wait when waiting would leave places idle', async () => {
   await plan(1);
   expect(await plan(1)).toMatchObject({ eligible: 0, isReady: false });
   await end(`${runId}/1.1/0`, 'scored', 'scored');
-  // Two run that only this step could use, and two places are idle, as no more may start.
+  // Two running trials can be used only by this step, and two places are idle because no more groups may start.
   expect(await plan(1)).toMatchObject({ eligible: 2, isReady: true });
 });

@@ -5,7 +5,7 @@ import { groups, runs } from '../../store/schema.ts';
 import { commonReason, isFailure, readGroupTrials } from './group-trials.ts';
 import { ofTake, type TakeKey } from './takes.ts';
 
-/** A run most of whose trials fail for reasons that are not theirs waits for a person, rather than burn its tasks. */
+/** Blocks a run when most of its trials fail through no fault of their own, so that it does not use up its tasks. */
 export async function refuseMostFailed(tx: Transaction, take: TakeKey, groupSize: number): Promise<void> {
   const { runId } = take;
   const sinceResumed = sql`${groups.endedAt} > coalesce((select ${runs.resumedAt} from ${runs} where ${runs.id} = ${runId}), '-infinity')`;
@@ -13,7 +13,7 @@ export async function refuseMostFailed(tx: Transaction, take: TakeKey, groupSize
   const all = await readGroupTrials(tx, ended);
   const failed = all.filter(isFailure);
   const [size] = await tx.select({ trials: sql<number>`coalesce(sum(${groups.size}), 0)::int`, cut: sql<number>`count(*) filter (where ${groups.dropped} is distinct from 'failed')::int` }).from(groups).where(ended);
-  // A trial that no host opened has no row; one of a group that was good enough without it may have none either.
+  // A trial that no host opened has no row. A trial of a group that ended well without it may have none either.
   const unopened = size && size.cut === 0 ? size.trials - all.length : 0;
   const [bad, tried] = [failed.length + unopened, all.length + unopened];
   if (tried < 2 * groupSize || bad * 2 <= tried) return;

@@ -6,7 +6,10 @@ export type Earned = { rewards: Record<string, number>; turnRewards: Record<stri
 
 type Judged = { outcome: Outcome | null; rewards: Record<string, number> | null };
 
-/** Null: this trial is not trained on. Only the verifier's numbers count; a run may choose 0 for trials that were cut. */
+/**
+ * Returns the rewards that a trial is trained with; null when it is not trained on. Only the verifier's numbers count; a run can choose 0
+ * for trials that were cut.
+ */
 export function rewardsOf(trial: Judged, config: Pick<RunConfig, 'truncated' | 'agent_error'>): Record<string, number> | null {
   if (trial.outcome === 'scored') return trial.rewards;
   if (trial.outcome !== 'truncated' && trial.outcome !== 'agent_error') return null;
@@ -15,7 +18,7 @@ export function rewardsOf(trial: Judged, config: Pick<RunConfig, 'truncated' | '
   return treatment === 'zero' ? { reward: 0 } : trial.rewards;
 }
 
-/** Like `rewardsOf`, with the turns in which the rewards were earned. */
+/** Like `rewardsOf`, with the part of each turn. */
 export function earnedBy(trial: Judged & { turnRewards: Record<string, number[]> | null }, config: Pick<RunConfig, 'truncated' | 'agent_error'>): Earned | null {
   const rewards = rewardsOf(trial, config);
   return rewards && { rewards, turnRewards: rewards === trial.rewards ? (trial.turnRewards ?? {}) : {} };

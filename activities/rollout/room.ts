@@ -1,19 +1,19 @@
 /**
- * How many more groups may start (invariant 10), counted in trials: one that runs on after its group was taken holds its place,
- * and one that came to nothing gives it back. Never more than the run will train on.
+ * Returns the number of groups that may start (invariant 10). It counts trials: a trial that still runs after its group was taken keeps
+ * its place, and a trial that came to nothing frees it. No more start than the run will train on.
  */
 export function room(input: {
-  /** Trials that run, or may still be trained on. */
+  /** The trials that run or may still be trained on. */
   live: number;
   runningGroups: number;
-  /** Trials that a group ends with, and that a batch is made of. */
+  /** The trials that a group ends with, and those of a batch. */
   groupTrials: number;
   batchTrials: number;
-  /** Steps still to be made, this one included. */
+  /** The steps that are left, including this one. */
   stepsLeft: number;
   maxStaleness: number;
   maxConcurrent: number | null;
-  /** Trials that a group starts with; those that run or are to start, and how many may. */
+  /** The trials that a group starts with, those that run or are to start, and the most that may. */
   startedTrials: number;
   runningTrials: number;
   maxConcurrentTrials: number | null;

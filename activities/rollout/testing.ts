@@ -19,7 +19,7 @@ export let tasks: string[];
 let serial = 0;
 export let runId: string;
 
-/** A store and three tasks for a test file, and a run of its own for each test. */
+/** Sets up a store and three tasks for a test file, and a new run for each test. */
 export function usePlanning(): void {
   const store = useDatabase();
   beforeAll(async () => {
@@ -54,7 +54,7 @@ export async function openTake(iteration: number, take: number, version: number)
   await db.insert(iterations).values({ runId, iteration, take, policyVersion: version });
 }
 
-/** Ends a group with such trials. */
+/** Ends a group with the given outcomes of its trials. */
 export async function end(id: string, ...outcomes: (Outcome | [Outcome, number])[]): Promise<void> {
   const values = outcomes.map((each, member) => {
     const [outcome, reward] = typeof each === 'string' ? [each, each === 'scored' ? member : null] : each;
@@ -68,7 +68,7 @@ export async function end(id: string, ...outcomes: (Outcome | [Outcome, number])
   await endGroup({ db })({ id });
 }
 
-/** Two trials of a group that run, and have sampled their first tokens from `version`. */
+/** Starts two trials of a group, with first tokens sampled from `version`. */
 export async function sample(id: string, version: number): Promise<void> {
   for (const member of [0, 1]) {
     const trialId = `${id}-${member}`;
@@ -77,7 +77,7 @@ export async function sample(id: string, version: number): Promise<void> {
   }
 }
 
-/** A step on what is there: its batch, its version, the next iteration's take. */
+/** Makes a step of what is there: its batch, its version and the next iteration's take. */
 export async function step(iteration: number, version = iteration + 1): Promise<string[]> {
   await chooseTrials(db, await readRun(db, runId), { runId, iteration, take: 1 });
   await record(version, iteration);

@@ -5,8 +5,8 @@ import { isTask, loadTask } from './load-task.ts';
 import { locate } from './locate.ts';
 
 /**
- * The tasks that the folders name, in the form the folders were given (so they can be stored and loaded elsewhere).
- * A folder is a task, or holds tasks; those come sorted. Every task is loaded, so that a broken one is refused early.
+ * Returns the tasks in the folders, in the form in which the folders were given, so that they can be stored and loaded elsewhere. A folder
+ * is a task, or has tasks, which are sorted. Every task is loaded, so that an invalid one is refused early.
  * @throws TrialgateError `bad_input`
  */
 export async function listTasks(folders: string[]): Promise<string[]> {

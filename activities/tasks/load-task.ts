@@ -18,7 +18,10 @@ export type Task = {
   environment: { cpus: number; memoryMb: number; storageMb: number; env: Record<string, string> };
 };
 
-/** @throws TrialgateError `bad_input` that names the file, and the line or field. */
+/**
+ * Loads a task.
+ * @throws TrialgateError `bad_input` that names the file, and the line or field
+ */
 export async function loadTask(folder: string): Promise<Task> {
   const root = await realpath(await locate(folder));
   if (await isInsideSandbox(root)) throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
@@ -47,7 +50,7 @@ export async function loadTask(folder: string): Promise<Task> {
   };
 }
 
-/** Whether the folder is meant as a task, broken or not. */
+/** Returns true when the folder is meant to be a task, valid or not. */
 export async function isTask(folder: string): Promise<boolean> {
   for (const file of ['task.toml', 'instruction.md']) {
     if ((await stat(join(folder, file)).catch(() => null))?.isFile()) return true;

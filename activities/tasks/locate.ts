@@ -5,7 +5,7 @@ import { TrialgateError } from '../../store/errors.ts';
 
 const repository = fileURLToPath(new URL('../..', import.meta.url));
 
-/** A relative folder is looked for where the process runs, then in the repository, so `tasks/train` always works. */
+/** Finds a folder. A relative one is searched in the working directory and then in the repository, so that `tasks/train` always works. */
 export async function locate(folder: string): Promise<string> {
   const places = isAbsolute(folder) ? [folder] : [resolve(folder), resolve(repository, folder)];
   for (const place of places) {

@@ -4,7 +4,7 @@ const seconds = z.number().positive();
 const count = z.number().positive();
 const texts = z.record(z.string(), z.string());
 
-/** `task.toml` as Harbor writes it. Keys that Trialgate has no use for are left alone, as Harbor leaves them. */
+/** `task.toml` as Harbor writes it. Other keys are ignored, as Harbor ignores them. */
 export const taskFile = z.looseObject({
   task: z.looseObject({ name: z.string().min(1).optional(), description: z.string().optional() }).prefault({}),
   agent: z.looseObject({ timeout_sec: seconds.default(600) }).prefault({}),

@@ -5,7 +5,7 @@ import { EngineServer, json } from '../../../gateway/testing/engine-server.ts';
 
 const question = z.looseObject({ prompt: z.array(z.number()) });
 
-/** Answers `prompt_logprobs` as vLLM does: -(id + 1) / 10 for each id. What a real vLLM answers: gateway/token-in/real-engine.real.test.ts. */
+/** Answers `prompt_logprobs` as vLLM does: -(id + 1) / 10 for each id. gateway/token-in/real-engine.real.test.ts shows the answers of a real vLLM. */
 export class ScriptedTeacher extends EngineServer {
   status = 200;
   body: string | null = null;
