@@ -19,7 +19,7 @@ const task = await loadTask('tasks/train/add');
 const block = (code: string): string => `Sure!\n\`\`\`python\n${code}\n\`\`\`\nBye.`;
 const right = block('def add(a, b):\n    return a + b');
 
-/** The files that docs/agents.md shows, by their path in the folder `agents/`. */
+/** The files in docs/agents.md, by their path in the folder `agents/`. */
 const document = await readFile(new URL('../docs/agents.md', import.meta.url), 'utf8');
 const EXAMPLES = Object.fromEntries([...document.matchAll(/^`agents\/([\w./-]+)`:\n\n```\w+\n([^]*?)```$/gm)].map(([, path = '', text = '']) => [path, text]));
 
@@ -34,7 +34,7 @@ test('every agent file that the documents show is valid', async () => {
 describe.each(await isolations())('$kind', (isolation) => {
   const run = (name: string, ...replies: Reply[]): Promise<Run> => runIn(agentsFolder, name, ...replies);
 
-  /** Runs an agent of this folder against a gateway that gives one reply after the other to its requests, and then the last one again. */
+  /** Runs an agent of this folder against a gateway that answers its requests with one reply after the other, and from then on with the last one. */
   async function runIn(agents: string, name: string, ...replies: Reply[]): Promise<Run> {
     await using folder = await temporaryHome();
     const asked: Asked[] = [];

@@ -1,4 +1,4 @@
-/** A right solution for each bundled task; the tests prove with them that the tasks can be solved. */
+/** A correct solution for each bundled task. The tests show with them that the tasks can be solved. */
 export const SOLUTIONS: Record<string, string> = {
   'absolute-value': 'def absolute_value(n): return -n if n < 0 else n',
   add: 'def add(a, b): return a + b',

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { NETWORKS } from './network.ts';
 
-/** An agent as data. `command` and `env` may hold {python} {agents} {work} {model} {base_url} {api_key}. */
+/** An agent as data. `command` and `env` may contain {python} {agents} {work} {model} {base_url} {api_key}. */
 export const agentFile = z.strictObject({
   name: z.string().regex(/^[a-z0-9][a-z0-9-]*$/, 'lower-case letters, digits and dashes'),
   description: z.string().min(1),
@@ -12,11 +12,11 @@ export const agentFile = z.strictObject({
   network: z.enum(NETWORKS).default('gateway'),
   limits: z
     .strictObject({
-      /** At most the task's own. */
+      /** At most the task's own limit. */
       seconds: z.number().positive().optional(),
       memory_mb: z.number().positive().optional(),
       processes: z.int().min(1).default(64),
-      /** stdout and stderr together. */
+      /** The most bytes of stdout and stderr together. */
       output_bytes: z.int().min(1).default(1_048_576),
     })
     .prefault({}),

@@ -1,7 +1,7 @@
 import { dirname } from 'node:path';
 import type { Python } from './find-python.ts';
 
-/** All that a sandboxed process gets of an environment, before its own; nothing of the host's is passed on. */
+/** The environment of every sandboxed process, before its own variables. Nothing of the host's environment is passed on. */
 export function baseEnvironment(python: Python, folders: { home: string; tmp: string }): Record<string, string> {
   const path = [dirname(python.executable), '/usr/local/bin', '/usr/bin', '/bin'];
   return {

@@ -1,6 +1,6 @@
 import type { Readable } from 'node:stream';
 
-/** Keeps the first `limit` bytes of all streams together, and says once when there is more. */
+/** Keeps the first `limit` bytes of all streams together, and reports once that there are more. */
 export class BoundedOutput {
   #left: number;
   readonly #onExcess: () => void;

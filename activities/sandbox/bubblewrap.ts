@@ -2,12 +2,12 @@ import { existsSync, lstatSync, readlinkSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Python } from './find-python.ts';
 
-/** What a process sees at `inside`; without bubblewrap it sees `host` under its own name. */
+/** A mount: the process sees the host's path `host` at `inside`; without bubblewrap it sees it under its own name. */
 export type Mount = { host: string; inside: string; writable: boolean };
 
 export type BubblewrapOptions = {
   bwrap: string;
-  /** Root gives the sandbox a user of its own; anyone else needs a user namespace. */
+  /** True when root starts the sandbox and gives it a user of its own. Other users need a user namespace. */
   uid: number | null;
   python: Python | null;
   mounts: Mount[];
@@ -33,7 +33,7 @@ const ETC = [
   'ssl/openssl.cnf',
 ].map((name) => `/etc/${name}`);
 
-/** The command line, up to and including what comes before the process's own. */
+/** Returns the command line that comes before the process's own. */
 export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, statusFd, seccompFd }: BubblewrapOptions): string[] {
   const user =
     uid === null

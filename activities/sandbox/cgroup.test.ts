@@ -7,7 +7,7 @@ import { findCgroupParents, openCgroup, sweepCgroups } from './cgroup.ts';
 
 const LIMITS = { memoryMb: 100, processes: 20, cpus: 0.5 };
 
-/** Many machines have only version 1. This test shows where version 2 is read and written, not that a kernel applies it. */
+/** Many machines have only version 1. This test shows which files of version 2 are read and written, not that a kernel applies them. */
 test('version 2: limits are written to the files that the kernel reads, and kills are read from its counters', () => {
   const all = mkdtempSync(join(tmpdir(), 'trialgate-cgroup-'));
   onTestFinished(() => rmSync(all, { recursive: true }));
@@ -43,7 +43,7 @@ test("a sweep removes old groups of dead workers, keeps those of living ones, an
   rmSync(join(all, living), { recursive: true });
   for (const name of [living, dead, young]) mkdirSync(join(all, name));
   for (const name of [living, dead]) utimesSync(join(all, name), 0, 0);
-  // A name that is listed and cannot be looked at any more, as that of a group that has just ended.
+  // This entry is listed and cannot be read any more, like a group that has just ended.
   symlinkSync('nowhere', join(all, 'trialgate-ended'));
   sweepCgroups({ version: 2, all });
   expect(readdirSync(all).toSorted()).toEqual([living, 'trialgate-ended', young].toSorted());

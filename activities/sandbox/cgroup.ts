@@ -17,7 +17,7 @@ export type CgroupLimits = { memoryMb: number; processes: number; cpus: number }
 export type MemoryKills = {
   /** The number of the sandbox's processes that the kernel killed. It is null if no cgroup reports it. */
   oomKills: number | null;
-  /** Whether the sandbox was at its own limit. If not, the machine had no memory left. */
+  /** True when the sandbox was at its own limit. If not, the machine had no memory left. */
   hitMemoryLimit: boolean;
 };
 
@@ -55,7 +55,10 @@ export async function findCgroupParents(): Promise<CgroupParents | null> {
   return null;
 }
 
-/** @throws where the kernel refuses the group or a limit */
+/**
+ * Opens a control group with these limits.
+ * @throws when the kernel refuses the group or a limit
+ */
 export function openCgroup(parents: CgroupParents, limits: CgroupLimits): Cgroup {
   const name = `${PREFIX}${process.pid}-${startOf(process.pid) ?? 0}-${randomUUID()}`;
   const folders = foldersOf(parents).map((parent) => join(parent, name));
@@ -163,7 +166,7 @@ function isLeft(parent: string, name: string): boolean {
 }
 
 /**
- * The candidates in order of preference. Below the worker's own group, the limits of the worker apply to its sandboxes too. With
+ * Returns the candidates in order of preference. Below the worker's own group, the limits of the worker apply to its sandboxes too. With
  * version 2 the kernel allows that only where the group has no processes of its own, which is so in a container but not under systemd:
  * there, root's sandboxes get groups at the top, outside of the unit's limits.
  */

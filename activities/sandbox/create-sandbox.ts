@@ -12,13 +12,13 @@ import { openSandboxesFolder } from './sandboxes-folder.ts';
 import { discard } from './trash.ts';
 import { walkFiles } from './walk-files.ts';
 
-/** A trial attempt's place on this host. Plain data: it may travel between activities of the same host. */
+/** The sandbox of an attempt on this host. It is plain data, so that it can travel between activities of the same host. */
 export type Sandbox = {
   name: string;
   /** The deployment's folder. */
   home: string;
   root: string;
-  /** The agent's cwd. */
+  /** The agent's working directory. */
   work: string;
   /** The agent's HOME. */
   agentHome: string;
@@ -26,21 +26,21 @@ export type Sandbox = {
   /** The folder that is /dev/shm under bubblewrap. */
   shm: string;
   logs: string;
-  /** Its own user, where root runs the worker. */
+  /** Its own user when root runs the worker; otherwise null. */
   uid: number | null;
-  /** Names its processes on this machine. */
+  /** The marker by which its processes are found on this machine. */
   marker: string;
 };
 
 export type SandboxRequest = { home: string; trialId: string; attempt: number; task: Task; signal?: AbortSignal };
 
-/** What building an image would use; it is not the task's content. */
+/** Files that only build an image and are not the task's content. */
 const IMAGE_FILES = ['Dockerfile', 'docker-compose.yaml', 'docker-compose.yml', '.dockerignore'];
 
 /**
- * Makes the folder of one attempt: the task's environment files and its instruction. What an earlier call left is
- * removed first, its processes too.
- * @throws SandboxError when this host cannot give one (disk full, no permission)
+ * Makes the folder of one attempt, with the task's environment files and its instruction. It first removes the files and the processes of
+ * an earlier call.
+ * @throws SandboxError when this host cannot make one (disk full, no permission)
  */
 export async function createSandbox({ home, trialId, attempt, task, signal }: SandboxRequest): Promise<Sandbox> {
   const name = sandboxName(trialId, attempt);
@@ -67,7 +67,7 @@ export async function createSandbox({ home, trialId, attempt, task, signal }: Sa
   });
 }
 
-/** Folders without content, and a user to own them. */
+/** Makes the empty folders and the user that owns them. */
 export async function emptySandbox(home: string, name: string): Promise<Sandbox> {
   const parent = await openSandboxesFolder(home);
   const uid = await claimUid(home, name);
@@ -87,7 +87,7 @@ export async function emptySandbox(home: string, name: string): Promise<Sandbox>
   return { name, home, root, uid, marker: markerOf(home, name), ...inside };
 }
 
-/** Makes the sandbox's user the owner of all in it. */
+/** Makes the sandbox's user the owner of all files in the sandbox. */
 export async function handOver(folder: string, uid: number | null): Promise<void> {
   if (uid === null) return;
   for await (const { path } of walkFiles(folder)) await lchown(path, uid, uid);

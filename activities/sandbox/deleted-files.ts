@@ -1,6 +1,6 @@
 import { opendirSync, readlinkSync, statSync } from 'node:fs';
 
-/** The most descriptors of one sandbox that are looked at. More than this is an attack: the look would stop this process for others. */
+/** The most descriptors of one sandbox that are read. A sandbox with more attacks its host: reading them would stop this process for all others. */
 export const MAX_DESCRIPTORS = 8192;
 
 /** The space that deleted files take while processes hold them open. A memfd is such a file too. */
@@ -34,7 +34,7 @@ function* descriptorsOf(pid: number): Generator<string> {
   }
 }
 
-/** The process may close the descriptor at any time. */
+/** Returns null when the process has closed the descriptor since. */
 function statIfThere(descriptor: string) {
   try {
     return statSync(descriptor);

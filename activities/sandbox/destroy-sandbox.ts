@@ -6,7 +6,7 @@ import { readOwner, removeOwner } from './owner.ts';
 import { releaseUid } from './own-uid.ts';
 import { discard, moveToTrash } from './trash.ts';
 
-/** Ends whatever still runs in an attempt's sandbox and removes it; nothing happens when there is none. */
+/** Ends all processes of an attempt's sandbox and removes it. Does nothing when there is no sandbox. */
 export async function destroySandbox({
   home,
   trialId,

@@ -16,7 +16,7 @@ export class VerifierError extends TrialgateError {
   }
 }
 
-/** The host could not give a sandbox (disk full, no permission): the outcome is `infra_error`; run it again. */
+/** The host could not make a sandbox (disk full, no permission). The outcome is `infra_error`, and the trial runs again. */
 export class SandboxError extends TrialgateError {
   constructor(message: string, options?: ErrorOptions) {
     super('missing_prerequisite', message, options);
@@ -24,7 +24,7 @@ export class SandboxError extends TrialgateError {
   }
 }
 
-/** Runs file work of the host itself; its failure is the host's, never the agent's. */
+/** Runs file work of the host. Its failure is the host's fault, never the agent's. */
 export async function hostWork<T>(what: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 
 export type Python = {
   executable: string;
-  /** Where its library lives, to be mounted; null when that is /usr. */
+  /** The folder of its library, to be mounted; null when that is /usr. */
   prefix: string | null;
 };
 
@@ -11,7 +11,7 @@ const run = promisify(execFile);
 const ASK =
   'import os,sys;print(sys.version_info>=(3,9),os.path.realpath(sys._base_executable),sys.base_prefix,sep="\\n")';
 
-/** The interpreter itself, behind version managers' shims (which cost 50 ms a start) and virtual environments. */
+/** Returns the interpreter itself, not a version manager's shim (which costs 50 ms for each start) and not a virtual environment. */
 export async function findPython(candidate: string): Promise<Python | null> {
   try {
     const { stdout } = await run(candidate, ['-I', '-S', '-c', ASK], { timeout: 20_000 });
@@ -23,7 +23,7 @@ export async function findPython(candidate: string): Promise<Python | null> {
   }
 }
 
-/** In order of preference. */
+/** The candidates in order of preference. */
 export function pythonCandidates(env: NodeJS.ProcessEnv = process.env): string[] {
   return [env.TRIALGATE_PYTHON, 'python3', '/usr/bin/python3', '/usr/local/bin/python3'].filter(
     (path) => path !== undefined,

@@ -16,7 +16,7 @@ export type Forwarder = {
   socket: string;
   /** The sandbox's own /etc/hosts. It is null where no name is needed. */
   hosts: string | null;
-  /** Returns whether the relay inside the sandbox has reported that it works. */
+  /** Returns true when the relay inside the sandbox has reported that it works. */
   relayStarted: () => boolean;
   /**
    * Ends all connections. Returns the number of connections that the gateway's side refused or broke off. This is evidence from the

@@ -12,7 +12,7 @@ export type Guarantee = {
 };
 
 type Form = Pick<Isolation, 'kind' | 'seccomp' | 'cgroup'>;
-/** Returns whether the deployment's folder is closed to other users (mode 0700). */
+/** True when the deployment's folder is closed to other users (mode 0700). */
 type Home = { isClosed: boolean };
 
 /**
@@ -131,7 +131,7 @@ function isHeld(name: GuaranteeName, form: Form, home: Home): boolean {
   return heldBy.includes(form.kind) && (!needs || form[needs] !== null);
 }
 
-/** A true sentence, and whether it states a guarantee that holds. */
+/** A true sentence. `held` is true when it states a guarantee that holds. */
 export type Statement = { name: GuaranteeName; held: boolean; sentence: string };
 
 /** Returns the sentences that are true for this form of isolation. */

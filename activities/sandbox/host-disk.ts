@@ -2,13 +2,13 @@ import { lstat, statfs } from 'node:fs/promises';
 import type { Sandbox } from './create-sandbox.ts';
 import { walkFiles } from './walk-files.ts';
 
-/** Below this, what writes fails sooner or later. */
+/** With less free space than this, writes sooner or later fail. */
 const LEAST_FREE_BYTES = 2 ** 20;
 const MAX_FILES = 10_000;
 
 /**
- * Whether the host's disk is full though this sandbox takes no more of it than `allowedMb`: what fails in it then fails for our
- * reasons. One that filled the disk itself has nobody else to blame.
+ * Returns true when the host's disk is full although this sandbox takes at most `allowedMb` of it. Its failures are then the host's fault.
+ * A sandbox that filled the disk itself is at fault itself.
  */
 export async function isDiskFullForOthers({ root }: Pick<Sandbox, 'root'>, allowedMb: number): Promise<boolean> {
   const { bavail, bsize, ffree, files } = await statfs(root);

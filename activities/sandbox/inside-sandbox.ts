@@ -3,8 +3,8 @@ import { dirname, join } from 'node:path';
 import { OWNERS } from './owner.ts';
 
 /**
- * Returns whether a path lies in a sandbox of any deployment, or in the remains of one, where an agent may have written it. All of
- * them are in a folder that has the list of their owners.
+ * Returns true when a path lies in a sandbox of any deployment, or in the remains of one, where an agent may have written it. All of them
+ * are in a folder that has the list of their owners.
  */
 export async function isInsideSandbox(path: string): Promise<boolean> {
   for (let folder = await realpath(path); folder !== dirname(folder); folder = dirname(folder)) {

@@ -9,13 +9,13 @@ import { findCgroupParents, type CgroupParents } from './cgroup.ts';
 import { findPython, pythonCandidates, type Python } from './find-python.ts';
 
 /**
- * How far a sandbox is apart from its host. `bubblewrap`: its own files and processes. `user`: a user of its own (as
- * root). `none`: limits and an environment of its own, no more.
+ * How a sandbox is kept apart from its host. `bubblewrap`: it has files and processes of its own. `user`: it has a user of its own (under
+ * root). `none`: it has only limits and an environment of its own.
  */
 export type Isolation = {
   kind: 'bubblewrap' | 'user' | 'none';
   bwrap: string | null;
-  /** Whether each sandbox gets its own user id. */
+  /** True when each sandbox gets a user id of its own. */
   ownUser: boolean;
   python: Python;
   /** The compiled filter of system calls. It is null where there is none. */
@@ -24,7 +24,7 @@ export type Isolation = {
   cgroup: CgroupParents | null;
   /** The reason why bubblewrap is not used. It is null when bubblewrap is used. */
   trouble: string | null;
-  /** What to log once, for people. */
+  /** The sentence that a worker logs once, for people. */
   statement: string;
 };
 
@@ -34,12 +34,15 @@ const tools = fileURLToPath(new URL('../../.trialgate/tools/', import.meta.url))
 
 let detected: Promise<Isolation> | null = null;
 
-/** The strongest isolation that works here; tried once a process. */
+/** Returns the strongest isolation that works here. It is tried once for each process. */
 export function isolation(): Promise<Isolation> {
   return (detected ??= detectIsolation());
 }
 
-/** @throws TrialgateError `missing_prerequisite` when no Python can be run in a sandbox */
+/**
+ * Finds the isolation that works here.
+ * @throws TrialgateError `missing_prerequisite` when no Python can be run in a sandbox
+ */
 export async function detectIsolation(options: { bwrap?: string | null; seccomp?: string | null; cgroup?: null } = {}): Promise<Isolation> {
   const bwrap = options.bwrap === undefined ? findBubblewrap() : options.bwrap;
   const filter = options.seccomp === undefined ? findSeccompFilter() : options.seccomp;
@@ -99,7 +102,10 @@ function reasonOf(error: unknown, program: string): string {
   return said || ('code' in error ? `${program} ended with ${String(error.code)}` : error.message);
 }
 
-/** @throws TrialgateError `missing_prerequisite` where agents would run without bubblewrap and the user did not allow that */
+/**
+ * Requires bubblewrap, unless the user allowed to run without.
+ * @throws TrialgateError `missing_prerequisite`
+ */
 export function requireBubblewrap({ kind, trouble }: Pick<Isolation, 'kind' | 'trouble'>, unsandboxed: boolean): void {
   if (kind === 'bubblewrap' || unsandboxed) return;
   throw new TrialgateError(

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import type { Isolation } from './isolation.ts';
 import { isDead, userHasProcesses, processTable, processesWith, treeOf } from './process-table.ts';
 
-/** Every process of a sandbox carries it, and passes it on to what it starts. */
+/** An environment variable that every process of a sandbox has and passes on to its children. */
 export const MARKER = 'TRIALGATE_SANDBOX';
 
 export type Tree = {
@@ -14,11 +14,11 @@ export type Tree = {
   uid: number | null;
   /** The marker's value. */
   marker: string;
-  /** A pid namespace takes everything in it along. */
+  /** True when the process has a pid namespace, whose end ends every process in it. */
   namespaced: boolean;
 };
 
-/** Kills a process, its group, its descendants, and those that left the group; returns when none is left. */
+/** Kills a process, its group, its descendants, and processes that left the group. Returns when none is left. */
 export async function killTree({ pid, uid, marker, namespaced }: Tree): Promise<void> {
   const descendants = namespaced || uid !== null ? [] : treeOf(processTable(), pid, null).map((row) => row.pid);
   kill(-pid);
@@ -26,7 +26,7 @@ export async function killTree({ pid, uid, marker, namespaced }: Tree): Promise<
   if (!namespaced) await killMarked(uid, marker);
 }
 
-/** After bubblewrap has ended: waits until the first process of its pid namespace, and so every one, is dead. */
+/** After bubblewrap has ended, waits until the first process of its pid namespace is dead, and with it every other one. */
 export async function namespaceGone(bubblewrapStatus: string): Promise<void> {
   const first = /"child-pid":\s*(\d+)/.exec(bubblewrapStatus)?.[1];
   if (first) await gone(() => isDead(Number(first)));
@@ -35,7 +35,7 @@ export async function namespaceGone(bubblewrapStatus: string): Promise<void> {
 type Stop = () => Promise<void>;
 const running = new Map<string, Set<Stop>>();
 
-/** Notes how to end a process that this worker runs, so that its sandbox can be ended from elsewhere. */
+/** Stores how to end a process of this worker, so that its sandbox can be ended from elsewhere. */
 export function noteRunning(marker: string, stop: Stop): () => void {
   const stops = running.get(marker) ?? new Set();
   running.set(marker, stops.add(stop));
@@ -45,10 +45,10 @@ export function noteRunning(marker: string, stop: Stop): () => void {
   };
 }
 
-/** Kills what this worker still runs in a sandbox, and what a dead worker may have left there. */
+/** Kills the processes that this worker runs in a sandbox, and those that a dead worker may have left there. */
 export async function killSandbox(marker: string, uid: number | null, { kind }: Isolation): Promise<void> {
   await Promise.all([...(running.get(marker) ?? [])].map((stop) => stop()));
-  // A worker's death takes bubblewrap's processes along.
+  // The death of a worker also ends its bubblewrap's processes.
   if (kind !== 'bubblewrap') await killMarked(kind === 'user' ? uid : null, marker);
 }
 
@@ -58,14 +58,14 @@ export async function killMarked(uid: number | null, marker: string): Promise<vo
   for (let round = 0; round < 50; round += 1) {
     const left = processesWith(`${MARKER}=${marker}`);
     if (left.length === 0) return;
-    // Stopped first, so that none starts another while the rest is looked for.
+    // Processes are stopped first, so that none starts another one during the search.
     if (round < 5) left.forEach((pid) => kill(pid, 'SIGSTOP'));
     if (round >= 2) left.forEach((pid) => kill(pid));
     await sleep(2);
   }
 }
 
-/** `kill -1` as that user is atomic: a process that forks cannot outrun it. */
+/** Kills all processes of the user. `kill -1` as that user is atomic, so a process cannot escape by forking. */
 async function killUser(uid: number): Promise<void> {
   if (process.getuid?.() !== 0) return;
   const killer = spawn('/bin/sh', ['-c', 'kill -KILL -1'], { uid, gid: uid, stdio: 'ignore', env: {} });
@@ -73,7 +73,7 @@ async function killUser(uid: number): Promise<void> {
   await gone(() => !userHasProcesses(uid));
 }
 
-/** A killed process is there for some moments more. */
+/** Waits until none is left: a killed process exists for a few more moments. */
 async function gone(isGone: () => boolean): Promise<void> {
   for (let round = 0; round < 200 && !isGone(); round += 1) await sleep(2);
 }
@@ -83,6 +83,6 @@ function kill(pid: number, signal: NodeJS.Signals = 'SIGKILL'): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It is gone already.
+    // The process is gone already.
   }
 }

@@ -31,11 +31,11 @@ process.on('message', (message: ToLauncher) => {
   else if ('abort' in message) running.get(message.id)?.abort();
   else void run(message.id, message.spec);
 });
-// A reply that the worker was not there to read any more.
+// The worker may have ended before it read a reply.
 process.on('error', () => {});
-// Its worker decides what a signal to both of them means.
+// The worker decides how to handle a signal that both get.
 for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => {});
-// The worker is gone, however it ended: nothing that it started outlives it.
+// The worker has ended: nothing that it started may outlive it.
 process.once('disconnect', () => {
   if (running.size === 0) process.exit();
   for (const controller of running.values()) controller.abort();

@@ -10,7 +10,7 @@ import { sandboxWith, specOf, temporaryHome } from './testing/fixtures.ts';
 
 const isolation = await detectIsolation();
 
-/** A worker of its own that launches `script` and waits for it; ended by the test. */
+/** Starts a worker that launches `script` and waits for it. The test ends the worker. */
 async function workerThatLaunches(script: string) {
   const folder = await temporaryHome();
   onTestFinished(() => folder[Symbol.asyncDispose]());
@@ -34,7 +34,7 @@ async function workerThatLaunches(script: string) {
   return { worker, started, living: () => processesWith(`${MARKER}=${spec.marker}`).length };
 }
 
-/** The kernel takes a moment to end what was in a sandbox. */
+/** Waits until all processes are dead: the kernel takes a moment to end a sandbox. */
 async function dead(living: () => number): Promise<void> {
   for (let round = 0; living() > 0 && round < 500; round++) await sleep(10);
   expect(living()).toBe(0);

@@ -24,8 +24,8 @@ let current: Launcher | null = null;
 let lastId = 0;
 
 /**
- * `runProcess` in a small process of this worker's. To start a process Linux copies the starter's page tables: 20 ms and
- * a stopped event loop for a worker of 300 MB, 1 ms for this one.
+ * Runs `runProcess` in a small process of this worker. To start a process Linux copies the starter's page tables, which stops the event
+ * loop of a worker of 300 MB for 20 ms, and this small process for 1 ms.
  */
 export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessResult> {
   if (signal.aborted) return { reason: 'cancelled', exitCode: null, signal: null, stdout: '', stderr: '', seconds: 0, ...NO_GATEWAY_FAILURES, ...NO_MEMORY_KILLS };
@@ -84,7 +84,7 @@ function start(): Launcher {
   return launcher;
 }
 
-/** An idle launcher keeps no process alive; it ends with its worker. */
+/** Lets the process end while the launcher is idle. The launcher ends with its worker. */
 function release({ child }: Launcher): void {
   child.unref();
   child.channel?.unref();

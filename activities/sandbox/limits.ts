@@ -3,9 +3,9 @@ import { processTable } from './process-table.ts';
 
 export type Limits = {
   seconds: number;
-  /** Of the whole tree; also what one process may allocate. */
+  /** The most memory of all its processes, and of one allocation. */
   memoryMb: number;
-  /** stdout and stderr together. */
+  /** The most bytes of stdout and stderr together. */
   outputBytes: number;
   processes: number;
   /** The processor time, in cores. */
@@ -18,8 +18,8 @@ export type Limits = {
 const DESCRIPTORS = 4096;
 
 /**
- * The command behind a shell that sets resource limits. Data, not address space, is limited: Node and Go reserve far
- * more of that than they use. POSIX shells call the limit on processes -u or -p.
+ * Returns the command with a shell before it that sets resource limits. It limits data, not address space, because Node and Go reserve far
+ * more address space than they use. POSIX shells call the limit on processes -u or -p.
  */
 export function limited(argv: string[], { memoryMb, processes, storageMb }: Limits, isolation: Isolation, uid: number | null): string[] {
   const tasks = processes + (isolation.kind === 'none' ? othersOfThisUser() : 0);
@@ -41,7 +41,7 @@ function asUser({ kind }: Isolation, uid: number | null): string[] {
   return ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--no-new-privs', '--'];
 }
 
-/** Without a user or namespace of its own, a sandbox's processes are counted together with all of the user's. */
+/** Without a user or a namespace of its own, the sandbox's processes are counted together with all others of the user. */
 function othersOfThisUser(): number {
   const uid = process.getuid?.();
   const threads = processTable()

@@ -6,7 +6,10 @@ import { agentFile, type Agent } from './agent-file.ts';
 
 const PLACEHOLDERS = new Set(['python', 'agents', 'work', 'model', 'base_url', 'api_key']);
 
-/** @throws TrialgateError `bad_input` that names the file and field, or the agents there are */
+/**
+ * Loads an agent.
+ * @throws TrialgateError `bad_input` that names the file and the field, or the known agents
+ */
 export async function loadAgent(folder: string, name: string): Promise<Agent> {
   const file = join(folder, `${name}.yaml`);
   if (!/^[a-z0-9][a-z0-9-]*$/.test(name))

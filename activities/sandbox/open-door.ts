@@ -15,7 +15,7 @@ export type Door = AsyncDisposable & {
   mounts: Mount[];
   /** The prefix of the command. It opens the relay's port and then becomes the command. */
   relay: string[];
-  /** Returns whether the relay has started; true where no relay is needed. */
+  /** Returns true when the relay has started, or where no relay is needed. */
   relayStarted: () => Promise<boolean>;
   /** Closes the connection and returns the failures of the gateway's side. */
   close: () => Promise<GatewayFailures>;

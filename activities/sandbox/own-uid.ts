@@ -6,20 +6,20 @@ import { isolation } from './isolation.ts';
 import { processTable } from './process-table.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
 
-/** systemd's range for dynamic users: below 65536, so that it is mapped in containers too. */
+/** The range of systemd's dynamic users. It is below 65536, so that containers map it too. */
 const FIRST = 61184;
 const COUNT = 4336;
 
 /**
- * A user id that no other sandbox of this deployment has: root gives each sandbox its own,
- * so that the limit on processes counts it alone, its folder is closed to the others, and what it left behind is found.
+ * Returns a user id that no other sandbox of this deployment has. Root gives each sandbox its own id, so that the limit on processes
+ * counts only this sandbox, its folder is closed to other sandboxes, and its remaining files are found.
  */
 export async function claimUid(home: string, name: string): Promise<number | null> {
   if (process.getuid?.() !== 0) return null;
   const folder = await claims(home);
   await mkdir(folder, { recursive: true, mode: 0o700 });
   const start = createHash('sha256').update(`${home}/${name}`).digest().readUInt32BE() % COUNT;
-  // Without bubblewrap a sandbox is ended by its user: it must not be one that another deployment has given out too.
+  // Without bubblewrap a sandbox is ended by its user id, so another deployment must not use the same id.
   const plain = (await isolation()).kind !== 'bubblewrap';
   const busy = new Set(plain ? processTable().map((row) => row.uid) : []);
   for (let step = 0; step < COUNT; step += 1) {
@@ -41,7 +41,7 @@ async function claim(file: string, name: string): Promise<boolean> {
     return true;
   } catch (error) {
     if (!(error instanceof Error) || !('code' in error) || error.code !== 'EEXIST') {
-      // A disk that is full lets a file be made and nothing be written to it: nobody's claim, for ever.
+      // On a full disk the file is created but stays empty. It is removed, because otherwise its id would never be free again.
       await rm(file, { force: true });
       throw error;
     }

@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { isRunning, startOf } from './process-start.ts';
 import { sandboxesFolder } from './sandboxes-folder.ts';
 
-/** Which worker made a sandbox: another worker's are removed only when that one is dead. */
+/** The worker that made a sandbox. Another worker removes the sandbox only when this one is dead. */
 const owner = z.object({ host: z.string(), pid: z.int(), started: z.string(), uid: z.int().nullable() });
 export type Owner = z.output<typeof owner>;
 
@@ -37,7 +37,7 @@ export async function ownedNames(home: string): Promise<string[]> {
   return readdir(await owners(home)).catch(() => []);
 }
 
-/** A worker on another host is taken to live. */
+/** Returns true when the worker is alive. A worker on another host counts as alive. */
 export function isAlive({ host, pid, started }: Owner): boolean {
   return host !== hostname() || isRunning(pid, started);
 }

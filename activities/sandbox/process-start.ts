@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 
-/** Returns the kernel's start time of a process, or null where there is no such process. It tells a process id that was given out again apart. */
+/** Returns the kernel's start time of a process, or null when there is no such process. The start time tells two processes with the same id apart. */
 export function startOf(pid: number): string | null {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -10,5 +10,5 @@ export function startOf(pid: number): string | null {
   }
 }
 
-/** Returns whether the process with this id and start time runs. */
+/** Returns true when the process with this id and start time runs. */
 export const isRunning = (pid: number, started: string): boolean => startOf(pid) === started;

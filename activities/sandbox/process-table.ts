@@ -4,7 +4,7 @@ export type ProcessRow = { pid: number; parent: number; uid: number; threads: nu
 
 const PAGE = 4096;
 
-/** Every process of the host, from /proc; empty where there is none. Synchronous: 300 take a few milliseconds. */
+/** Returns every process of the host, from /proc; empty where there is none. It is synchronous, because 300 processes take a few milliseconds. */
 export function processTable(): ProcessRow[] {
   const rows: ProcessRow[] = [];
   for (const pid of pids()) {
@@ -26,7 +26,7 @@ export function processTable(): ProcessRow[] {
   return rows;
 }
 
-/** `root`, its descendants, and every process of `uid`. */
+/** Returns `root`, its descendants, and every process of `uid`. */
 export function treeOf(rows: ProcessRow[], root: number, uid: number | null): ProcessRow[] {
   const children = Map.groupBy(rows, (row) => row.parent);
   const tree = new Map(rows.filter((row) => row.pid === root || row.uid === uid).map((row) => [row.pid, row]));
@@ -34,7 +34,7 @@ export function treeOf(rows: ProcessRow[], root: number, uid: number | null): Pr
   return [...tree.values()];
 }
 
-/** Whether a process is gone, or dead and only not yet collected by its parent. */
+/** Returns true when a process is gone, or is dead and its parent has not collected it yet. */
 export function isDead(pid: number): boolean {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
@@ -44,12 +44,12 @@ export function isDead(pid: number): boolean {
   }
 }
 
-/** Whether any process is the user's. */
+/** Returns true when the user has a process. */
 export function userHasProcesses(uid: number): boolean {
   return pids().some((pid) => statSync(`/proc/${pid}`, { throwIfNoEntry: false })?.uid === uid && !isDead(pid));
 }
 
-/** Processes whose environment carries the exact entry `name=value`. */
+/** Returns the processes whose environment has the exact entry `name=value`. */
 export function processesWith(entry: string): number[] {
   return pids().filter((pid) => {
     try {

@@ -10,7 +10,7 @@ const MAX_BYTES = 65_536;
 export type VerifierRewards = {
   /** Named rewards between 0 and 1. */
   rewards: Record<string, number>;
-  /** For the names whose reward was given turn by turn: the part that each turn earned. `rewards` has the sums. */
+  /** The part that each turn earned, for rewards that were given turn by turn. `rewards` has the sums. */
   turnRewards?: Record<string, number[]>;
 };
 
@@ -61,7 +61,7 @@ function parseObject(json: string, context: string): object {
     const value: unknown = JSON.parse(json);
     if (value !== null && typeof value === 'object' && !Array.isArray(value)) return value;
   } catch {
-    // Said below: text that is no JSON is as wrong as JSON that is no object.
+    // Text that is not JSON gets the same error below as JSON that is not an object.
   }
   throw new VerifierError(
     `reward.json is not an object of numbers, found ${JSON.stringify(json.slice(0, 100))}. ${context}`,

@@ -64,7 +64,7 @@ def serve(accepting: _socket.socket, path: str) -> None:
     open_connections = 0
 
     class Pipe:
-        """One direction of a connection, with at most one waiting chunk."""
+        """Copies one direction of a connection and holds at most one chunk."""
 
         def __init__(self, source: socket.socket, target: socket.socket) -> None:
             self.source = source

@@ -14,7 +14,7 @@ import type { EndReason, ProcessResult } from './run-process.ts';
 
 export type AgentRun = {
   agent: Agent;
-  /** Where agents' own files are; read-only for the agent. */
+  /** The folder of the agents' own files. The agent can only read it. */
   agentsFolder: string;
   task: Task;
   sandbox: Sandbox;
@@ -32,14 +32,14 @@ export type AgentRun = {
 export type AgentResult = {
   /** The way in which the process ended: by itself (`done`), or by a crash or a limit (`agent_error`). `judgeAgentEnd` decides who is at fault. */
   ending: 'done' | 'agent_error' | 'cancelled';
-  /** For people; null when done. */
+  /** An explanation for people; null when the agent is done. */
   reason: string | null;
-  /** Whether the host's disk is full through no fault of this sandbox. */
+  /** True when the host's disk is full through no fault of this sandbox. */
   isDiskFull: boolean;
   process: ProcessResult;
 };
 
-/** Runs the agent in its sandbox until it ends; afterwards nothing of it runs any more. */
+/** Runs the agent in its sandbox until it ends. Afterwards none of its processes runs. */
 export async function runAgent(run: AgentRun): Promise<AgentResult> {
   const { agent, task, sandbox, isolation } = run;
   const wrapped = isolation.kind === 'bubblewrap';
@@ -107,7 +107,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
   return { ...endingOf(result), isDiskFull, process: result };
 }
 
-/** The agents' folder, or a copy of it where the sandbox's user could not come to it. */
+/** Returns the agents' folder, or a copy of it when the sandbox's user cannot reach the folder. */
 async function reachable({ agentsFolder, sandbox, isolation }: AgentRun): Promise<string> {
   if (sandboxUser(isolation, sandbox) === null || passable(agentsFolder)) return agentsFolder;
   const copy = join(sandbox.root, 'agents');

@@ -89,7 +89,7 @@ for _ in range(40):
     time.sleep(0.05)
 time.sleep(600)
 '`;
-    // Without control groups, processes are counted twice a second: on a busy machine less often, so what they took they keep until they are ended.
+    // Without control groups, processes are counted twice a second, on a busy machine less often. So these keep their memory until they are ended.
     for (const form of [isolation, { ...isolation, cgroup: null }]) {
       for (const script of [`for i in 1 2 3 4; do ${eater} & done; wait`, files]) {
         const sandbox = await fresh();
@@ -100,7 +100,7 @@ time.sleep(600)
     }
   });
 
-  // Nothing counts the processes of root itself; as such, only a sandbox without a user of its own ever runs.
+  // Root's own processes are not limited, and a sandbox runs as root only without a user of its own.
   test.skipIf(isolation.kind === 'none' && process.getuid?.() === 0)('a fork bomb is ended, and none of its processes is left', async () => {
     const sandbox = await fresh();
     const result = await shell(isolation, sandbox, 'f() { sleep 20 & f | f & }; f; sleep 20', {
@@ -124,7 +124,7 @@ time.sleep(600)
     const all = 'env; cat /proc/*/environ 2>/dev/null | tr "\\0" "\\n"';
     const result = await shell(isolation, await fresh(), all, { env: { MINE: '1' }, outputBytes: 10_000_000 });
     expect(result.stdout).toContain('MINE=1');
-    // A plain process of the same user can read what the worker can: the statement in the log says so.
+    // A plain process of the same user can read the worker's environment; the statement in the log says so.
     if (isolation.kind !== 'none') expect(result.stdout).not.toContain('the-secret-of-this-test');
   });
 

@@ -18,18 +18,18 @@ import { OURS, watchTree, type Excess } from './tree-watch.ts';
 
 export type ProcessSpec = {
   argv: string[];
-  /** As the process sees it. */
+  /** The working directory, as the process sees it. */
   cwd: string;
-  /** The whole environment. */
+  /** The whole environment of the process. */
   env: Record<string, string>;
   limits: Limits;
   isolation: Isolation;
-  /** The sandbox's own user, where root runs this. */
+  /** The sandbox's own user when root runs this. */
   uid: number | null;
-  /** What it sees under bubblewrap; without it, its cwd and arguments are the host's paths. */
+  /** The mounts that the process sees under bubblewrap. Without it, `cwd` and the arguments are the host's paths. */
   mounts: Mount[];
   network: Network;
-  /** Names its processes, so that they are found again. */
+  /** The marker by which its processes are found. */
   marker: string;
   /** The sandbox's folder on the host. Its files count as the sandbox's disk space. */
   root: string;
@@ -48,8 +48,8 @@ export type ProcessResult = GatewayFailures & MemoryKills & {
 };
 
 /**
- * Runs one process to its end within its limits. When it returns, the process and all that it started are dead,
- * whatever ended it; an abort takes effect at once.
+ * Runs one process to its end within its limits. When it returns, the process and all that it started are dead, whatever ended it. An
+ * abort takes effect at once.
  * @throws SandboxError when the sandbox itself could not be started
  */
 export async function runProcess(spec: ProcessSpec): Promise<ProcessResult> {
@@ -107,7 +107,7 @@ async function runBehind(spec: ProcessSpec, door: Door, cgroup: Cgroup | null): 
   const wasKilled = result.signal === 'SIGKILL' || result.exitCode === SIGKILL_EXIT || (namespaced && !status.includes('exit-code'));
   if (result.reason === 'exited' && wasKilled && memory.oomKills && memory.hitMemoryLimit)
     return { ...result, ...memory, reason: 'out_of_memory', seconds: elapsed() };
-  // bubblewrap reports the exit code of a command that it got to run; nothing else can write there.
+  // bubblewrap reports the exit code of a command that it started; nothing else can write there.
   if (namespaced && result.reason === 'exited' && !status.includes('exit-code')) {
     throw new SandboxError(`bubblewrap could not start the sandbox: ${result.stderr.trim().slice(-500)}`);
   }
@@ -155,7 +155,7 @@ function begin({ argv, cwd, env, limits, isolation, uid, mounts, marker, network
   };
 }
 
-/** What was written before the end is read; a pipe that something outside still holds open does not keep us. */
+/** Reads what was written before the end. It does not wait for a pipe that another process still holds open. */
 async function drained(streams: Readable[]): Promise<void> {
   const closed = streams.map(
     (stream) => new Promise<void>((resolve) => void (stream.closed ? resolve() : stream.once('close', resolve))),

@@ -13,7 +13,7 @@ export function sandboxUser(isolation: Isolation, { uid, root }: { uid: number |
   throw new SandboxError(`the sandboxes' users cannot reach ${dirname(root)}: set TMPDIR to a folder that every user can reach, or install bubblewrap`);
 }
 
-/** Whether every user may come to what is in the folder; one that does not exist yet is made so. */
+/** Returns true when every user can reach the folder's content. A folder that does not exist yet is made so. */
 export function passable(folder: string): boolean {
   const mode = statSync(folder, { throwIfNoEntry: false })?.mode ?? 0o001;
   return (mode & 0o001) !== 0 && (folder === dirname(folder) || passable(dirname(folder)));

@@ -7,8 +7,8 @@ import { isolation } from './isolation.ts';
 import { passable } from './sandbox-user.ts';
 
 /**
- * Where sandboxes are. `HOME/sandboxes`, unless root has no bubblewrap and sandbox users could not come there (a HOME
- * in /root): then a folder below the system's temporary one.
+ * Returns the folder of the sandboxes: `HOME/sandboxes`, or a folder below the system's temporary one when root has no bubblewrap and
+ * sandbox users cannot reach HOME (one in /root).
  */
 export async function sandboxesFolder(home: string): Promise<string> {
   const { kind } = await isolation();
@@ -18,7 +18,7 @@ export async function sandboxesFolder(home: string): Promise<string> {
   return join(temporary, `trialgate-${createHash('sha256').update(home).digest('hex').slice(0, 12)}`, 'sandboxes');
 }
 
-/** Makes it: sandbox users may pass, not look around. */
+/** Makes the folder. Sandbox users can pass through it, but cannot list it. */
 export async function openSandboxesFolder(home: string): Promise<string> {
   const folder = await sandboxesFolder(home);
   await mkdir(folder, { recursive: true });

@@ -3,8 +3,8 @@ import { emptyTrash } from './trash.ts';
 import { isAlive, ownedNames, readOwner } from './owner.ts';
 
 /**
- * Ends the processes that dead workers of this host left and moves their sandboxes to the trash, which is emptied in the background:
- * a worker waits for this before it starts, and removing many large sandboxes takes minutes. Returns the sandboxes' names. It never fails.
+ * Ends the processes that dead workers of this host left and moves their sandboxes to the trash, which is emptied in the background: a
+ * worker waits for this before it starts, and removing many large sandboxes takes minutes. Returns the sandboxes' names. It never fails.
  */
 export async function sweepSandboxes(home: string): Promise<string[]> {
   const swept: string[] = [];

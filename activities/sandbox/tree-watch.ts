@@ -14,9 +14,9 @@ type Watched = {
 };
 
 const INTERVAL_MS = 500;
-/** The sandboxes' network connections also pass through this process. If looks take long, there are fewer of them. */
+/** The sandboxes' network connections also pass through this process. When a check takes long, checks become less frequent. */
 const LOOKING_SHARE = 0.1;
-/** bubblewrap's own processes, and some room for one that is just ending. */
+/** Room for bubblewrap's own processes, and for one that is just ending. */
 export const OURS = 8;
 const watched = new Set<Watched>();
 let timer: NodeJS.Timeout | null = null;
@@ -39,7 +39,7 @@ export function watchTree(entry: Watched): () => void {
 function lookIn(ms: number): NodeJS.Timeout {
   return setTimeout(async () => {
     const busyMs = await look();
-    // A watch that began meanwhile may have set a timer of its own.
+    // A watch that began in the meantime may have set a timer of its own.
     if (watched.size > 0) {
       if (timer) clearTimeout(timer);
       timer = lookIn(Math.max(INTERVAL_MS, busyMs / LOOKING_SHARE));

@@ -18,7 +18,7 @@ import type { ProcessResult } from './run-process.ts';
 
 export type Verification = {
   task: Task;
-  /** Whose work is judged; its agent has ended. */
+  /** The sandbox with the work. Its agent has ended. */
   sandbox: Sandbox;
   isolation: Isolation;
   signal: AbortSignal;
@@ -27,10 +27,10 @@ export type Verification = {
 export type Verdict = VerifierRewards & {
   /** An explanation for people. It is set where the rewards do not come from the verifier itself. */
   reason?: string;
-  /** Whether the machine ran out of memory during the run. The reward may then come from a process that was killed. */
+  /** True when the machine ran out of memory during the run. The reward may then come from a process that was killed. */
   isInDoubt: boolean;
   stdoutTail: string;
-  /** Of the agent's work: links, devices and the like, which are not judged. */
+  /** Entries of the agent's work that are not judged: links, devices and the like. */
   skipped: string[];
   seconds: number;
 };
@@ -41,8 +41,8 @@ const COPY_MS = 120_000;
 const LIMITS = { outputBytes: 4 * 2 ** 20, processes: 128 };
 
 /**
- * Judges the agent's work in a clean place: a copy of its regular files, the task's tests, empty logs, none of them
- * ever within the agent's reach. Only what the tests write as reward counts.
+ * Verifies the agent's work in a clean sandbox, which has a copy of the work's regular files, the task's tests and empty logs, and which
+ * the agent could never reach. Only what the tests write as reward counts.
  * @throws VerifierError when there is no valid reward; SandboxError when the host failed; the signal's reason on abort
  */
 export async function verify({ task, sandbox, isolation, signal }: Verification): Promise<Verdict> {
@@ -131,7 +131,7 @@ async function runTests(
       { host: clean.tmp, inside: place.tmp, writable: true },
       { host: clean.shm, inside: '/dev/shm', writable: true },
       { host: clean.logs, inside: place.logs, writable: true },
-      // Writable, since it is a copy for this run alone: tests may hide their answers before they run foreign code.
+      // The tests are a copy for this run alone, and writable: they may hide their answers before they run foreign code.
       { host: clean.tests, inside: place.tests, writable: true },
     ],
     network: { kind: 'none' },

@@ -1,4 +1,4 @@
-"""A chat completion over plain HTTP: all that the bundled agents know of a model."""
+"""Asks for a chat completion over plain HTTP. The bundled agents know no more of a model."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Message = dict[str, str]
 
 
 class Exhausted(Exception):
-    """A budget or the context window is used up: what there is, is the answer."""
+    """Raised when a budget or the context window is used up, so that the files written so far are the answer."""
 
 
 def ask(messages: list[Message]) -> str:
-    """Returns the reply's text. Leaves the process when the gateway fails, or refuses what no retry can mend."""
+    """Returns the reply's text. Ends the process when the gateway keeps failing or refuses the request for good."""
     failure = ""
     for attempt in range(TRIES):
         if attempt:

@@ -1,4 +1,4 @@
-"""From a task to a prompt, and from a reply to solution.py."""
+"""Makes a prompt from a task, and solution.py from a reply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def first_prompt() -> str:
 
 
 def first_block(reply: str) -> str | None:
-    """The first closed code block, without its language; None when there is none."""
+    """Returns the first closed code block without its language; None when there is none."""
     parts = reply.split(FENCE, 2)
     if len(parts) < 3:
         return None

@@ -1,4 +1,4 @@
-"""One call; the first code block of the answer is the solution."""
+"""Calls the model once. The first code block of the reply is the solution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Up to three turns of one conversation: answer, visible test, its failure, answer again."""
+"""Makes up to three turns of one conversation: a reply, the visible test, its failure, and another reply."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def visible_failure() -> str | None:
-    """The last lines that the visible test printed; None when it passed."""
+    """Returns the last lines that the visible test printed; None when it passed."""
     command = [sys.executable, "-B", "-s", "-S", "-E", "test_visible.py"]
     try:
         result = subprocess.run(

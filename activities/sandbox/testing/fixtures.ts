@@ -14,14 +14,14 @@ import { sandboxUser } from '../sandbox-user.ts';
 
 export const limits: Limits = { seconds: 10, memoryMb: 512, outputBytes: 100_000, processes: 32, cpus: 2, storageMb: 10 };
 
-/** Every isolation that this machine and user can give. */
+/** Returns every form of isolation that works on this machine for this user. */
 export async function isolations(): Promise<Isolation[]> {
   const [best, plain] = [await detectIsolation(), await detectIsolation({ bwrap: null })];
   const none: Isolation = { ...plain, kind: 'none', ownUser: false, cgroup: null };
   return [...new Map([best, plain, none].map((one) => [one.kind, one])).values()];
 }
 
-/** A deployment's folder that sandbox users can reach; removed on disposal. */
+/** Makes a deployment's folder that sandbox users can reach. Disposal removes it. */
 export async function temporaryHome(): Promise<{ home: string } & AsyncDisposable> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-sandbox-'));
   chmodSync(home, 0o755);
@@ -35,7 +35,7 @@ export async function writeFiles(folder: string, files: Record<string, string>):
   }
 }
 
-/** A task whose tests are the given shell script. */
+/** Makes a task whose tests are the given shell script. */
 export async function taskWith(home: string, testScript: string, files: Record<string, string> = {}): Promise<Task> {
   const folder = join(home, 'task');
   await mkdir(folder, { recursive: true });

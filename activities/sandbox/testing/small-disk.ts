@@ -8,10 +8,10 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 const MIB = 2 ** 20;
-/** What others delete meanwhile is taken too. */
+/** Also takes the space that other processes free in the meantime. */
 const AGAIN_MS = 200;
 
-/** A file system of its own size below a folder, which can be filled to its last byte: what writes to it gets a real ENOSPC. */
+/** A small file system below a folder, which can be filled to its last byte, so that writes to it get a real ENOSPC. */
 export class SmallDisk {
   readonly folder: string;
   readonly #ballast: string;
@@ -27,7 +27,7 @@ export class SmallDisk {
     return new SmallDisk(folder);
   }
 
-  /** Null where this machine lets us mount; else why it does not. */
+  /** Returns null when this machine allows a mount, otherwise the reason why it does not. */
   static async refusal(): Promise<string | null> {
     const folder = await mkdtemp(join(tmpdir(), 'trialgate-mount-'));
     try {
@@ -41,7 +41,7 @@ export class SmallDisk {
     }
   }
 
-  /** Is full while `body` runs, and has its room again when this returns or rejects. */
+  /** Fills the disk while `body` runs, and frees the space again when this returns or rejects. */
   async whileFull<T>(body: () => Promise<T>, signal: AbortSignal): Promise<T> {
     const file = await open(this.#ballast, 'w');
     const over = new AbortController();

@@ -1,7 +1,7 @@
-"""Scores solution.py: the share of cases that it gets right. The same file in every bundled task.
+"""Scores solution.py by the share of cases that it gets right. Every bundled task has the same file.
 
-The solution runs in a child, which is told arguments and nothing else; what it should return is read, after the child
-was made, by the parent, which compares, ends the child, and writes the reward last.
+The solution runs in a child process, which gets only the arguments. The parent reads the expected results after the
+child was made, compares, ends the child, and writes the reward last.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import sys
 import time
 from typing import Any
 
-# What a call may take: of processor time, or asleep. Not by the clock: a busy machine must not cost a good solution its
-# reward. The clock ends it all only far beyond that.
+# A call may take so much processor time, and may sleep so long. The clock does not count, because a busy machine must
+# not cost a good solution its reward. It ends the run only far beyond these limits.
 CASE_CPU_SECONDS = 0.3
 CASE_ASLEEP_SECONDS = 0.5
 TOTAL_SECONDS = 20.0
 LOOK_SECONDS = 0.1
-PROCESSOR_SECONDS = 5  # Of one child, should it escape the limit of a call.
+PROCESSOR_SECONDS = 5  # The limit of one child, in case it escapes the limit of a call.
 MEMORY_BYTES = 256 * 2**20
 RESULT_BYTES = 65_536
 
@@ -57,7 +57,7 @@ def main() -> None:
 
 
 class Child:
-    """Calls the solution, in a process group of its own. A fresh one is executed anew: it knows nothing of this one."""
+    """Calls the solution in a process group of its own. A fresh child is a new interpreter without this one's memory."""
 
     def __init__(self, *, fresh: bool) -> None:
         self.loaded = False
@@ -88,7 +88,7 @@ class Child:
         self.loaded = self.line(deadline) == b"loaded"
 
     def next_answer(self, deadline: float) -> bytes | None:
-        """The next result as JSON, empty when the call raised; None when no more will come."""
+        """Returns the next result as JSON, empty when the call raised; None when there are no more."""
         return self.line(deadline) if self.loaded else None
 
     def line(self, deadline: float) -> bytes | None:
@@ -127,7 +127,7 @@ class Child:
 
 
 def solve(requests: int, answers: int) -> None:
-    """In the child: calls the solution with each of the arguments and writes a line for each. Does not return."""
+    """Runs in the child: calls the solution with each of the arguments and writes a line for each. Does not return."""
     try:
         quiet = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
@@ -151,7 +151,7 @@ def solve(requests: int, answers: int) -> None:
 
 
 def load(path: str) -> dict[str, Any]:
-    """What the solution defines, also when its last lines fail (a demonstration that reads input, say)."""
+    """Returns what the solution defines, also when its last lines fail, such as a demonstration that reads input."""
     names: dict[str, Any] = {"__name__": "solution"}
     try:
         with open(path, encoding="utf-8") as file:
@@ -162,7 +162,7 @@ def load(path: str) -> dict[str, Any]:
 
 
 def confine() -> None:
-    """Where the kernel has Landlock: changes no file, opens no connection, cannot touch the verifier."""
+    """Forbids this process to change files, open connections or touch the verifier, where the kernel has Landlock."""
     libc = ctypes.CDLL(None)
     version = libc.syscall(444, None, 0, 1)
     if version < 1:
@@ -176,7 +176,7 @@ def confine() -> None:
 
 
 def limit() -> None:
-    """No files written, no processes, little memory, and no more processor time than the cases may take."""
+    """Forbids files and processes, and limits memory and processor time to what the cases may take."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     for what, most in (
         (resource.RLIMIT_AS, MEMORY_BYTES),
@@ -189,7 +189,7 @@ def limit() -> None:
 
 
 def read_cases() -> tuple[str, list[dict[str, Any]]]:
-    """Reads the cases and hides them: no solution runs before."""
+    """Reads the cases and removes their file. It must run before any solution."""
     path = os.path.join(TESTS, "cases.json")
     with open(path, encoding="utf-8") as file:
         data = json.load(file)
