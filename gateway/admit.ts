@@ -5,7 +5,7 @@ import { Failure } from './failure.ts';
 export type Place = {
   /** Counts bytes of the body until the call leaves. Throws when there are too many. */
   hold: (bytes: number) => void;
-  leave: () => void;
+  release: () => void;
 };
 
 /** Counts a trial's request as open before its body is read, until its reply has ended. */
@@ -14,12 +14,12 @@ export function admit({ openCalls, openBodies, settings: { maxCallsInFlight, max
     throw new Failure(429, 'too_many_calls', `the trial has ${maxCallsInFlight} calls open, which is all it may have at once`, { headers: { 'retry-after': '1' } });
   }
   const body = openBodies.enter(trialId, { announced: Number(headers.get('content-length') ?? 0), maxBytes: maxBodyBytesInFlight });
-  const leave = openCalls.enter(trialId);
+  const release = openCalls.enter(trialId);
   return {
     hold: body.hold,
-    leave: () => {
-      body.leave();
-      leave();
+    release: () => {
+      body.release();
+      release();
     },
   };
 }

@@ -6,7 +6,7 @@ import { tokenLimit } from './chat/sampling.ts';
 import type { GatewayDeps } from './deps.ts';
 import { clientGone, Failure, shuttingDown } from './failure.ts';
 import { withStoreRetry } from './with-store-retry.ts';
-import { giveBack, type Reservation } from './reservation.ts';
+import { releaseReservation, type Reservation } from './reservation.ts';
 import { sleep } from './sleep.ts';
 import { BytesUsedUp, hasBytesLeft } from './stored-bytes.ts';
 import { raceAbort } from './race-abort.ts';
@@ -58,7 +58,7 @@ async function reserve(deps: Deps, wish: Reserving): Promise<{ tokens: number | 
     });
   } catch (error) {
     // The store may still grant a reservation whose answer came too late for us.
-    void giveBack(deps, wish, asked);
+    void releaseReservation(deps, wish, asked);
     throw error;
   }
 }

@@ -93,7 +93,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const recorder = new GroupCommit({
     commit: (calls) => recordCalls(db, calls),
-    disown: (ids) => disownCalls(db, ids),
+    retract: (ids) => disownCalls(db, ids),
     waitMs: settings.storeWaitMs,
     log,
   });

@@ -9,8 +9,8 @@ test('open bodies of all trials stay within the bound, and what left is free', (
   const [a, b, c, d, e] = ['a', 'b', 'c', 'd', 'e'].map((trial) => bodies.enter(trial, LIMIT));
   for (const each of [a, b, c, d]) each?.hold(25);
   expect(() => e?.hold(1)).toThrow(refusal(503));
-  a?.leave();
-  a?.leave();
+  a?.release();
+  a?.release();
   e?.hold(25);
   expect(() => bodies.enter('f', LIMIT).hold(1)).toThrow(refusal(503));
 });
@@ -36,6 +36,6 @@ test('of concurrent bodies of one trial the first announced are read; an announc
   for (const each of [first, second]) each.hold(12);
   for (const trial of ['b', 'c', 'd', 'e']) bodies.enter(trial, { announced: 1000, maxBytes: 100 });
   bodies.enter('f', LIMIT).hold(25);
-  first.leave();
+  first.release();
   bodies.enter('a', announced);
 });

@@ -16,7 +16,7 @@ export class OpenBodies {
    * arrive together the first ones can be read whole. Only received bytes count towards the total, so that a sender that sends nothing
    * takes nothing from others.
    */
-  enter(trialId: string, { announced, maxBytes }: { announced: number; maxBytes: number }): { hold: (bytes: number) => void; leave: () => void } {
+  enter(trialId: string, { announced, maxBytes }: { announced: number; maxBytes: number }): { hold: (bytes: number) => void; release: () => void } {
     let [held, claimed] = [0, 0];
     const claim = (bytes: number): void => {
       const ofTrial = this.#byTrial.get(trialId) ?? 0;
@@ -34,7 +34,7 @@ export class OpenBodies {
         held += bytes;
         this.#total += bytes;
       },
-      leave: () => {
+      release: () => {
         claim(0);
         this.#total -= held;
         held = 0;

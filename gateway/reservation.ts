@@ -17,7 +17,7 @@ export function keepReserved({ db }: GatewayDeps, reservation: Reservation): () 
 }
 
 /** Releases the reservation of a call that will not be recorded, once `asked` is over. If the store cannot be reached, the reservation expires. */
-export async function giveBack({ db }: Pick<GatewayDeps, 'db'>, reservation: Pick<Reservation, 'trialId' | 'callId'>, asked?: Promise<unknown>): Promise<void> {
+export async function releaseReservation({ db }: Pick<GatewayDeps, 'db'>, reservation: Pick<Reservation, 'trialId' | 'callId'>, asked?: Promise<unknown>): Promise<void> {
   await asked?.catch(() => {});
   await giveBackReservation(db, reservation).catch(() => {});
 }

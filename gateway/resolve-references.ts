@@ -9,7 +9,7 @@ import { HEAVY_BYTES, HEAVY_NODES } from './heavy.ts';
 import { isObject } from './json.ts';
 import { isTooComplex, JsonBounds } from './json-bounds.ts';
 import { withStoreRetry } from './with-store-retry.ts';
-import { onlyChoice } from './protocols/said.ts';
+import { onlyChoice } from './protocols/message-parts.ts';
 import type { Hold } from './read-body.ts';
 
 /** `isLight`: leaves requests that would block this thread to the heavy thread. */

@@ -10,10 +10,10 @@ import { clientGone, engineSilent, Failure, toFailure } from '../failure.ts';
 import { faultOf } from '../fault-of.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 import { tellConstrained } from '../tell-constrained.ts';
-import { giveBack, type Reservation } from '../reservation.ts';
+import { releaseReservation, type Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
-import type { Past } from '../token-in/conversations.ts';
+import type { ConversationState } from '../token-in/conversations.ts';
 import type { Conversation } from '../token-in/messages.ts';
 import type { BindsTools } from './constraints.ts';
 import { EMPTY_RESULT, type CallResult } from './call-result.ts';
@@ -24,7 +24,7 @@ import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
 
 /** `size` is the body's number of bytes, `client` the client's `User-Agent`. */
-export type PlacedRequest = ModelRequest & { size: number; client: string | null; outline: Outline; conversation: Conversation | null; past: Past; retry: Retry };
+export type PlacedRequest = ModelRequest & { size: number; client: string | null; outline: Outline; conversation: Conversation | null; state: ConversationState; retry: Retry };
 
 type Recorded = Pick<Ended, 'result' | 'status' | 'httpStatus'> & Partial<Ended>;
 
@@ -223,7 +223,7 @@ export class Call {
     this.#idle.stop();
     // Stop what is still under way to the engine. A whole reply was read to its end.
     if (as !== 'completed') this.#controller.abort(OVER);
-    this.lease?.leave();
+    this.lease?.release();
     this.onEnd(as);
   }
 
@@ -243,7 +243,7 @@ export class Call {
   /** Returns whether the engine still has the weights of the call. A trial without a run accepts any weights. */
   async #standing(): Promise<'same' | 'published' | 'foreign'> {
     if (!this.lease || this.trial.runId === null) return 'same';
-    return this.#deps.engines.settle(this.lease);
+    return this.#deps.engines.verifyLease(this.lease);
   }
 
   /** Records the end of a call. If that fails, releases its reservation, which the record would have settled. */
@@ -251,7 +251,7 @@ export class Call {
     try {
       return await this.#record(end);
     } catch (error) {
-      if (this.#reservation) void giveBack(this.#deps, this.#reservation);
+      if (this.#reservation) void releaseReservation(this.#deps, this.#reservation);
       throw error;
     }
   }

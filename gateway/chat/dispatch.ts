@@ -43,7 +43,7 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
       const answer = await ask(deps, call, lease);
       return call.request.stream ? await begun(answer) : answer;
     } catch (error) {
-      lease.leave();
+      lease.release();
       if (call.signal.aborted) throw error;
       call.result = () => EMPTY_RESULT;
       if (error instanceof EngineFailed) {
@@ -52,7 +52,7 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
         if (error.isAnswer && (await lease.replica.isAlive())) healthyErrors += 1;
         error.fault = healthyErrors > 1 ? 'request' : 'engine';
       } else if (error instanceof Failure) throw error;
-      else lease.replica.cool();
+      else lease.replica.markUnavailable();
       deps.log(`call ${call.id}: engine ${url} failed: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
@@ -67,8 +67,8 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   call.bindsTools = traits?.bindsTools ?? 'strict';
   call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;
   const { body, leftOut } = await adaptMessages(replica, model, engineBody(call.request, call.inForce, { model, label }));
-  const { outline, past } = call.request;
-  const fresh = leftOut.filter(({ place }) => !past.known.has(outline.lists.messages?.[place]?.digest ?? ''));
+  const { outline, state } = call.request;
+  const fresh = leftOut.filter(({ place }) => !state.known.has(outline.lists.messages?.[place]?.digest ?? ''));
   tellLeftOut(deps, call.trial.id, fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })));
   return (await answerByIds(call, replica, traits, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }

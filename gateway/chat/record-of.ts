@@ -5,7 +5,7 @@ import type { Continuation, Fault } from '../../store/schema.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';
 import type { LogprobsMode } from '../engines/logprobs-mode.ts';
 import { isAdapter, type Lease } from '../engines/pool.ts';
-import type { Past } from '../token-in/conversations.ts';
+import type { ConversationState } from '../token-in/conversations.ts';
 import type { PlacedRequest } from './call.ts';
 import { sampledTokens, type ChoiceResult, type CallResult } from './call-result.ts';
 import { heldBytes } from './held-bytes.ts';
@@ -82,14 +82,14 @@ export function recordOf({ id, trial, request, sampled, lease, result, published
     // The reply to a refused call is not stored: the reason contains its message, or it is the empty reply after a used-up budget.
     response: isRefused && end.httpStatus >= 400 ? null : reply,
     promptTokenIds: isRefused || !prompt ? null : new Int32Array(prompt),
-    base: isRefused ? null : request.past.base,
-    known: request.past.known,
+    base: isRefused ? null : request.state.base,
+    known: request.state.known,
     size: heldBytes(request.size, result),
     sampling: { ...samplingOf(sampled), ...(mode ? { logprobs_mode: mode } : {}), ...(constraints.length > 0 ? { constraints, constrained_decoding: isHinted ? 'hint' : 'enforce', client: request.client } : {}), ...forcedOf(trial.sampling, sampled) },
     engine: lease?.replica.connection.url ?? null,
     policyLabel: (lease && isAdapter(lease) ? null : reportedLabel(choices)) ?? label,
-    parentId: request.past.parent?.callId ?? null,
-    continuation: continuationOf(request.past, prompt),
+    parentId: request.state.parent?.callId ?? null,
+    continuation: continuationOf(request.state, prompt),
     choices: [{ id, ...first }, ...more.map((choice) => ({ id: crypto.randomUUID(), ...choice }))],
   };
 }
@@ -109,7 +109,7 @@ function defect(choice: ChoiceResult, result: CallResult, reproducible: boolean)
   return defectOf(result.prompt, choice) ?? miscounted ?? (reproducible ? null : 'sampling_not_reproducible');
 }
 
-function continuationOf({ parent, isEdited, isFirst }: Past, prompt: readonly number[] | null): Continuation | null {
+function continuationOf({ parent, isEdited, isFirst }: ConversationState, prompt: readonly number[] | null): Continuation | null {
   if (isFirst || prompt === null) return null;
   if (!parent || isEdited) return 'forked';
   return startsWith(prompt, parent.tokenIds) ? 'clean' : 'realigned';

@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import type { Took } from '../testing/generated.ts';
 import { modeIn, type Client } from './client.ts';
-import { heardBy, isSame, saidByIds } from './said.ts';
+import { receivedContent, isSame, contentOfIds } from './reply-content.ts';
 import type { Exchange } from './tap.ts';
 
 const ids = z.array(z.number());
@@ -61,8 +61,8 @@ export function suiteFaults(sessionBody: unknown, { heard, took }: { heard: read
   const left = [...turns];
   for (const { path, body, reply, cut } of heard) {
     if (cut) continue;
-    const said = heardBy(reply);
-    const at = left.findIndex((each) => isSame(said, saidByIds(each.completion_token_ids, { hasTools: (each.tools?.length ?? 0) > 0, stop: body.stop })));
+    const said = receivedContent(reply);
+    const at = left.findIndex((each) => isSame(said, contentOfIds(each.completion_token_ids, { hasTools: (each.tools?.length ?? 0) > 0, stop: body.stop })));
     if (at < 0) faults.push(`${path} was answered ${JSON.stringify(said)}, which no turn's ids say`);
     else left.splice(at, 1);
   }

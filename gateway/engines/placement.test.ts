@@ -8,7 +8,7 @@ function place(loads: Record<string, number>) {
   const placement = new Placement((url) => loads[url] ?? 0);
   const go = (trial: string, replicas = REPLICAS): string | undefined => {
     const choice = placement.choose(trial, replicas);
-    if (choice?.leaves) placement.escape(trial, choice.leaves, choice.to);
+    if (choice?.from) placement.escape(trial, choice.from, choice.to);
     return choice?.to.url;
   };
   return { placement, go };

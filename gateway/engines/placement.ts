@@ -26,10 +26,10 @@ export class Placement {
   }
 
   /**
-   * Returns where the call goes, or null without a replica. `leaves` is the loaded replica that the trial escapes from, once `to` has
+   * Returns where the call goes, or null without a replica. `from` is the loaded replica that the trial escapes from, once `to` has
    * proved usable.
    */
-  choose<T extends Place>(trialId: string, replicas: readonly T[]): { to: T; leaves: T | null } | null {
+  choose<T extends Place>(trialId: string, replicas: readonly T[]): { to: T; from: T | null } | null {
     const order = preference(trialId, replicas);
     const own = this.#refuge(trialId, order) ?? order[0];
     if (!own) return null;
@@ -37,7 +37,7 @@ export class Placement {
     // Ties go to the replica that the trial prefers, because the first of all would draw every trial that escapes.
     const least = order.reduce((best, replica) => (load(replica) < load(best) ? replica : best));
     const isLoaded = load(own) >= load(least) + MARGIN && load(own) >= load(least) * FACTOR;
-    return isLoaded ? { to: least, leaves: own } : { to: own, leaves: null };
+    return isLoaded ? { to: least, from: own } : { to: own, from: null };
   }
 
   escape(trialId: string, from: Place, to: Place): void {

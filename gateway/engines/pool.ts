@@ -9,8 +9,8 @@ import { Replica, ReplicaMemory } from './replica.ts';
 
 export type ReplicaRow = typeof replicas.$inferSelect;
 
-/** A replica that had `label` when it got the call. It counts one call in flight until `leave` is called, which may happen more than once. */
-export type Lease = { replica: Replica; label: string | null; changes: number; model: string | null; leave: () => void };
+/** A replica that had `label` when it got the call. It counts one call in flight until `release` is called, which may happen more than once. */
+export type Lease = { replica: Replica; label: string | null; changes: number; model: string | null; release: () => void };
 
 /**
  * True when the call asks for a LoRA adapter, whose name is its pool's label. The whole reply is then the adapter's, whatever label the
@@ -32,7 +32,7 @@ type PoolOptions = {
 
 /**
  * How long rows of replicas are reused. A stale row may send a call to a replica whose weights change; this time is shorter than any
- * publication, and `settle` then sees the change.
+ * publication, and `verifyLease` then sees the change.
  */
 const ROWS_MS = 200;
 const POLL_MS = 100;
@@ -72,7 +72,7 @@ export class EnginePool {
     for (;;) {
       const finding = this.#find(trial, except);
       const lease = await raceAbort(finding, signal).catch((error: unknown) => {
-        void finding.then((late) => late?.leave(), () => {});
+        void finding.then((late) => late?.release(), () => {});
         throw error;
       });
       if (lease) return lease;
@@ -90,7 +90,7 @@ export class EnginePool {
    * Checks the replica after a call. `same`: it has the same weights. `published`: new weights came meanwhile, and nobody can tell which
    * tokens are whose. `foreign`: something else than the pool's policy may have answered.
    */
-  async settle(lease: Lease): Promise<'same' | 'published' | 'foreign'> {
+  async verifyLease(lease: Lease): Promise<'same' | 'published' | 'foreign'> {
     const { replica, label, changes } = lease;
     if (isAdapter(lease)) return replica.label().then(() => (replica.changes === changes ? 'same' : 'foreign'), () => 'foreign');
     const url = replica.connection.url;
@@ -113,27 +113,27 @@ export class EnginePool {
   async #find(trial: Caller, except: ReadonlySet<string>): Promise<Lease | null> {
     const { urls } = this.#options;
     let open = (await this.#readRows()).filter(
-      (row) => row.inRotation && (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId) && !except.has(row.url) && !this.#replica(row.url).isCool,
+      (row) => row.inRotation && (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId) && !except.has(row.url) && !this.#replica(row.url).isUnavailable,
     );
     for (;;) {
       const choice = this.#memory.placement.choose(trial.id, open);
       if (!choice) return null;
-      const { to: row, leaves } = choice;
+      const { to: row, from } = choice;
       // Counted before anything is awaited, because calls that come together would all find the same replica idle.
-      const leave = this.#memory.inFlight.enter(row.url);
+      const release = this.#memory.inFlight.enter(row.url);
       const lease = await this.#verify(row, trial.runId);
       // Reading its label may have taken a while, so it must still be in rotation.
       if (lease && (await this.#readRows()).some(({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId)) {
-        if (leaves) this.#memory.placement.escape(trial.id, leaves, row);
-        return { ...lease, leave };
+        if (from) this.#memory.placement.escape(trial.id, from, row);
+        return { ...lease, release };
       }
-      leave();
+      release();
       open = open.filter((other) => other !== row);
     }
   }
 
   /** Returns null and logs a line when the replica is away or lacks its pool's label. */
-  async #verify(row: ReplicaRow, runId: string | null): Promise<Omit<Lease, 'leave'> | null> {
+  async #verify(row: ReplicaRow, runId: string | null): Promise<Omit<Lease, 'release'> | null> {
     const replica = this.#replica(row.url);
     try {
       const { label, model } = await this.#freshPolicy(replica, runId === null ? null : row.label);
@@ -145,7 +145,7 @@ export class EnginePool {
       this.#complain(row.url, `engine ${row.url} says ${label ?? 'no label'}, its pool ${row.label ?? 'has none yet'}: left out`);
     } catch (error) {
       this.#complain(row.url, `engine ${row.url} cannot be reached: ${error instanceof Error ? error.message : String(error)}`);
-      replica.cool();
+      replica.markUnavailable();
     }
     return null;
   }

@@ -16,7 +16,7 @@ const WARM_MS = 60_000;
 /** How long the server may take to answer the health check, and how often a scheduler that does not answer is asked. */
 const ALIVE_MS = 5_000;
 const PATIENCE = 3;
-const COOL_MS = 500;
+const BACK_OFF_MS = 500;
 
 /** What a replica has reported. It holds only values, so that requests with connections of their own can share it. */
 export class ReplicaMemory {
@@ -28,7 +28,7 @@ export class ReplicaMemory {
   /** The traits that this process, or the one before it at this address, reported last. */
   lastTraits: EngineTraits | null = null;
   mode: { known: LogprobsMode | null } | null = null;
-  coolUntil = 0;
+  unavailableUntil = 0;
   /** The time at which it last completed a call, in ms since the epoch. */
   answeredAt = 0;
 
@@ -144,7 +144,7 @@ export class Replica {
       (error: unknown) => {
         if (this.#traits === traits) {
           this.#traits = null;
-          this.#traitsFailedUntil = Date.now() + COOL_MS;
+          this.#traitsFailedUntil = Date.now() + BACK_OFF_MS;
         }
         if (this.#memory.lastTraits) return this.#memory.lastTraits;
         throw error;
@@ -201,8 +201,8 @@ export class Replica {
   }
 
   /** Notes that it could not be reached: for a moment other replicas go first, and what was known of it is read again. */
-  cool(): void {
-    this.#memory.coolUntil = Date.now() + COOL_MS;
+  markUnavailable(): void {
+    this.#memory.unavailableUntil = Date.now() + BACK_OFF_MS;
     this.forget();
   }
 
@@ -215,8 +215,8 @@ export class Replica {
     this.#memory.forget();
   }
 
-  get isCool(): boolean {
-    return Date.now() < this.#memory.coolUntil;
+  get isUnavailable(): boolean {
+    return Date.now() < this.#memory.unavailableUntil;
   }
 
   async #readLabel(epoch: number): Promise<string | null> {

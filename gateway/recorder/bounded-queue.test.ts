@@ -7,7 +7,7 @@ const codeOf = (error: unknown) => (error instanceof Error && 'code' in error ? 
 
 test('calls beyond the bound of the queue are refused while a commit hangs, and are recorded again after it', async () => {
   const hanging = Promise.withResolvers<Set<string>>();
-  const group = new GroupCommit({ waitMs: 600_000, maxQueued: 8, log: () => {}, disown: async () => {}, commit: () => hanging.promise });
+  const group = new GroupCommit({ waitMs: 600_000, maxQueued: 8, log: () => {}, retract: async () => {}, commit: () => hanging.promise });
   const record = () => group.record(callRecord({})).catch(codeOf);
   const waiting = Array.from({ length: 8 }, record);
   expect(await Promise.all(Array.from({ length: 12 }, record))).toEqual(Array(12).fill('store_unavailable'));
@@ -18,7 +18,7 @@ test('calls beyond the bound of the queue are refused while a commit hangs, and 
 
 test('calls beyond the bound of bytes are refused while a commit hangs, the call being committed included, and the bytes are free after it', async () => {
   const hanging = Promise.withResolvers<Set<string>>();
-  const group = new GroupCommit({ waitMs: 600_000, maxHeldBytes: 1000, maxGroup: 1, log: () => {}, disown: async () => {}, commit: () => hanging.promise });
+  const group = new GroupCommit({ waitMs: 600_000, maxHeldBytes: 1000, maxGroup: 1, log: () => {}, retract: async () => {}, commit: () => hanging.promise });
   const record = (size: number) => group.record(callRecord({ size })).catch(codeOf);
   const committing = record(999);
   await new Promise((resolve) => setTimeout(resolve, 1));
@@ -35,7 +35,7 @@ test('large calls that wait are committed in groups of bounded size, and a call 
     groups.push(calls.map(({ size = 0 }) => size));
     return new Set<string>();
   };
-  const group = new GroupCommit({ waitMs: 600_000, maxGroupBytes: 100, log: () => {}, disown: async () => {}, commit });
+  const group = new GroupCommit({ waitMs: 600_000, maxGroupBytes: 100, log: () => {}, retract: async () => {}, commit });
   await Promise.all([60, 40, 1, 500, 30, 30].map((size) => group.record(callRecord({ size }))));
   expect(groups).toEqual([[60, 40], [1], [500], [30, 30]]);
 });

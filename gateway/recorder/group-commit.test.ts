@@ -7,20 +7,20 @@ const lost = () => Object.assign(new Error('Connection terminated'), { code: 'EC
 
 function recorder(commit: (ids: string[], round: number) => Promise<string[]> | string[], waitMs = 1_000) {
   const rounds: string[][] = [];
-  const disowned: string[] = [];
+  const retracted: string[] = [];
   const log: string[] = [];
   const group = new GroupCommit({
     waitMs,
     maxQueued: 8,
     log: (line) => log.push(line),
-    disown: async (ids) => void disowned.push(...ids),
+    retract: async (ids) => void retracted.push(...ids),
     commit: async (calls) => {
       const ids = calls.map((one) => one.id);
       rounds.push(ids);
       return new Set(await commit(ids, rounds.length));
     },
   });
-  return { group, rounds, disowned, log };
+  return { group, rounds, retracted, log };
 }
 
 test('calls that arrive during a commit share the next round trip', async () => {
@@ -55,13 +55,13 @@ test('a commit is tried again after a lost connection', async () => {
 });
 
 test('a call is retracted if its commit succeeds after its agent got an error', async () => {
-  const { group, disowned } = recorder(async () => {
+  const { group, retracted } = recorder(async () => {
     await new Promise((resolve) => setTimeout(resolve, 120));
     return [];
   }, 40);
   await expect(group.record(call('late'))).rejects.toMatchObject({ code: 'store_unavailable' });
   await group.close();
-  expect(disowned).toEqual(['late']);
+  expect(retracted).toEqual(['late']);
 });
 
 test('calls are refused once the store was away for longer than they may wait', async () => {

@@ -8,7 +8,7 @@ export type GroupCommitOptions = {
   /** Commits all calls or none. Returns the ids that it refused. Safe to repeat. */
   commit: (calls: CallRecord[]) => Promise<Set<string>>;
   /** Marks calls as failed that were committed after their agents were told of a failure. */
-  disown: (ids: string[]) => Promise<void>;
+  retract: (ids: string[]) => Promise<void>;
   waitMs: number;
   log: (line: string) => void;
   maxQueued?: number;
@@ -137,7 +137,7 @@ export class GroupCommit implements Recorder {
     const ids = this.#orphans.splice(0);
     if (ids.length === 0) return;
     try {
-      await this.#options.disown(ids);
+      await this.#options.retract(ids);
     } catch (error) {
       if (isTransient(error)) {
         this.#orphans.push(...ids);

@@ -49,7 +49,7 @@ export class SingleCommit implements Recorder {
     for (;;) {
       try {
         const verdict = (await this.#options.commit([call])).has(call.id) ? 'refused' : 'recorded';
-        if (late.aborted && verdict === 'recorded') await this.#disown(call);
+        if (late.aborted && verdict === 'recorded') await this.#retract(call);
         return verdict;
       } catch (error) {
         if (!isTransient(error)) {
@@ -58,7 +58,7 @@ export class SingleCommit implements Recorder {
         }
         // A connection lost during a commit leaves its result unknown, so a late call may have been committed.
         if (late.aborted) {
-          await this.#disown(call);
+          await this.#retract(call);
           throw error;
         }
         await sleep(PAUSE_MS);
@@ -66,10 +66,10 @@ export class SingleCommit implements Recorder {
     }
   }
 
-  async #disown(call: CallRecord): Promise<void> {
+  async #retract(call: CallRecord): Promise<void> {
     for (;;) {
       try {
-        return await this.#options.disown([call.id]);
+        return await this.#options.retract([call.id]);
       } catch (error) {
         if (!isTransient(error)) return this.#options.log(`call ${call.id} is recorded though its agent was told that it failed: ${String(error)}`);
         await sleep(PAUSE_MS);

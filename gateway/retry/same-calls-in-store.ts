@@ -25,7 +25,7 @@ export class SameCallsInStore implements SameCalls {
       this.#log(`a call could not be said to be under way: ${error instanceof Error ? error.message : String(error)}`);
     });
     let inside = true;
-    const leave = () => {
+    const release = () => {
       if (!inside) return;
       inside = false;
       clearInterval(beat);
@@ -38,7 +38,7 @@ export class SameCallsInStore implements SameCalls {
       const id = await entered;
       while (await isUnderWay(this.#db, key, id)) await sleep(POLL_MS, signal);
     };
-    return { earlier, leave };
+    return { earlier, release };
   }
 
   async close(): Promise<void> {

@@ -2,7 +2,7 @@ export type SameCall = {
   /** Resolves when all earlier calls with the same key have ended. Rejects with the signal's reason. */
   earlier: (signal: AbortSignal) => Promise<unknown>;
   /** Ends this call. */
-  leave: () => void;
+  release: () => void;
 };
 
 /** Orders equal calls by their arrival. */
@@ -18,12 +18,12 @@ export class SameCallsHere implements SameCalls {
     const before = this.#ended.get(key) ?? [];
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#ended.set(key, [...before, promise]);
-    const leave = () => {
+    const release = () => {
       resolve();
       const others = (this.#ended.get(key) ?? []).filter((other) => other !== promise);
       if (others.length > 0) this.#ended.set(key, others);
       else this.#ended.delete(key);
     };
-    return { earlier: () => Promise.all(before), leave };
+    return { earlier: () => Promise.all(before), release };
   }
 }

@@ -11,7 +11,7 @@ export async function askEngine<T>(deps: GatewayDeps, trial: TrialNow, agent: Ab
   const idle = new IdleWatch(idleMs, () => silent.abort());
   try {
     const lease = await deps.engines.lease(trial, Date.now() + holdMs, agent);
-    return await idle.while(ask(lease, AbortSignal.any([agent, silent.signal]))).finally(lease.leave);
+    return await idle.while(ask(lease, AbortSignal.any([agent, silent.signal]))).finally(lease.release);
   } catch (error) {
     if (error instanceof Failure) throw error;
     if (agent.aborted) throw clientGone();

@@ -28,7 +28,7 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     if (handOver && isHeavy(c.req.raw)) return handOver(null);
     const trial = await openTrialOf(deps, c.req.param('trial'), headers);
     c.set('trial', trial);
-    const { hold, leave } = admit(deps, trial.id, c.req.raw);
+    const { hold, release } = admit(deps, trial.id, c.req.raw);
     try {
       const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);
       if (handOver && hasManyNodes(nodes)) return await handOver(bytes);
@@ -37,7 +37,7 @@ export function countTokensRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const input_tokens = await askEngine(deps, trial, signal, (lease, until) => count(lease, { ...prompt, ...withTemplate(prompt, trial) }, until));
       return c.json({ input_tokens }, 200, requestIdHeader(messages));
     } finally {
-      leave();
+      release();
     }
   });
   return app;

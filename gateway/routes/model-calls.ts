@@ -24,7 +24,7 @@ import type { Protocol } from '../protocols/protocol.ts';
 import { hasManyNodes, isHeavy } from '../heavy.ts';
 import { checkAnnounced, isLarge, readBody } from '../read-body.ts';
 import { replay } from '../retry/replay.ts';
-import { giveBack, keepReserved } from '../reservation.ts';
+import { releaseReservation, keepReserved } from '../reservation.ts';
 import { retryOf, type Retry } from '../retry/retry.ts';
 import { conversationOf } from '../token-in/messages.ts';
 import { apiPaths } from './paths.ts';
@@ -61,49 +61,49 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         return await handOver(null);
       }
       const id = claim.attempt === null || isLarge(c.req.raw) ? (await openClaimed(deps, claim, headers)).id : claim.trialId;
-      const { hold, leave } = admit(deps, id, c.req.raw);
+      const { hold, release } = admit(deps, id, c.req.raw);
       try {
         const { bytes, nodes } = await readBody(c.req.raw, deps.settings, hold);
-        const leaveToHeavy = handOver && (() => {
-          leave();
+        const passToHeavy = handOver && (() => {
+          release();
           return handOver(bytes);
         });
-        if (leaveToHeavy && hasManyNodes(nodes)) return await leaveToHeavy();
+        if (passToHeavy && hasManyNodes(nodes)) return await passToHeavy();
         // Read again, because the trial's budgets may be used while a slow body comes.
         const trial = await openClaimed(deps, claim, headers);
         const retry = retryOf(headers, bytes);
         c.set('trial', trial);
         c.set('body', { size: bytes.byteLength, digest: retry.digest });
         const asked = { ...protocol.parse(bytes), size: bytes.byteLength, client: headers.get('user-agent')?.slice(0, LONGEST_CLIENT) ?? null, retry };
-        const request = await resolveReferences(deps, trial, asked, { hold, isLight: leaveToHeavy !== undefined });
-        if (!request) return await leaveToHeavy?.();
-        return await once(trial, request, headers, agent, leave);
+        const request = await resolveReferences(deps, trial, asked, { hold, isLight: passToHeavy !== undefined });
+        if (!request) return await passToHeavy?.();
+        return await once(trial, request, headers, agent, release);
       } catch (error) {
-        leave();
+        release();
         throw error;
       }
     });
   }
 
   /** Answers a client's second try with the reply of a first try that was not received whole (invariant 4). */
-  async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, leaveOpen: () => void): Promise<Response> {
+  async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, releasePlace: () => void): Promise<Response> {
     const { digest, key, isRetry, isPossible } = request.retry;
-    if (!isPossible) return begin(trial, request, agent, leaveOpen, null);
-    const { earlier, leave: leaveSame } = sameCalls.enter(`${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`);
-    const leave = () => {
-      leaveSame();
-      leaveOpen();
+    if (!isPossible) return begin(trial, request, agent, releasePlace, null);
+    const { earlier, release: releaseRetry } = sameCalls.enter(`${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`);
+    const release = () => {
+      releaseRetry();
+      releasePlace();
     };
-    if (!isRetry) return begin(trial, request, agent, leaveOpen, leaveSame);
+    if (!isRetry) return begin(trial, request, agent, releasePlace, releaseRetry);
     try {
       await raceAbort(earlier(agent.signal), agent.signal, clientGone);
       const same = { trialId: trial.id, attempt: trial.attempt, digest, idempotencyKey: key, withIds: request.wants.tokenIds };
       const lost = await claimLost(same, agent.signal);
-      if (!lost) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, leaveOpen, leaveSame);
-      leave();
+      if (!lost) return await begin(await openTrialOf(deps, trial.id, headers), request, agent, releasePlace, releaseRetry);
+      release();
       return replay(lost, request);
     } catch (error) {
-      leave();
+      release();
       throw error;
     }
   }
@@ -118,20 +118,20 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     }
   }
 
-  /** `leaveSame` is called when the reply was delivered or lost. It is null for a call that its client never marks as a retry. */
-  async function begin(trial: TrialNow, request: Asked, agent: Agent, leaveOpen: () => void, leaveSame: (() => void) | null): Promise<Response> {
+  /** `releaseRetry` is called when the reply was delivered or lost. It is null for a call that its client never marks as a retry. */
+  async function begin(trial: TrialNow, request: Asked, agent: Agent, releasePlace: () => void, releaseRetry: (() => void) | null): Promise<Response> {
     try {
       const { leftOut = [] } = request;
       const outline = outlineOf({ ...request.body, ...request.kept, ...(leftOut.length > 0 ? { left_out: leftOut } : {}) });
       const conversation = conversationOf(request.body, request.kept ? {} : outline.lists);
       const { now, reservation, timeLeft, refusal } = await allowance(deps, trial, request, agent.signal);
       // The calls that it waited for are recorded now.
-      const past = await withStoreRetry(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {
-        if (reservation) void giveBack(deps, reservation);
+      const state = await withStoreRetry(deps, () => deps.conversations.find({ ...now, trialId: trial.id }, conversation)).catch((error: unknown) => {
+        if (reservation) void releaseReservation(deps, reservation);
         throw error;
       });
-      tellLeftOut(deps, trial.id, leftOut.filter((_, i) => !past.known.has(outline.lists.left_out?.[i]?.digest ?? '')));
-      const placed = { ...request, outline, conversation, past };
+      tellLeftOut(deps, trial.id, leftOut.filter((_, i) => !state.known.has(outline.lists.left_out?.[i]?.digest ?? '')));
+      const placed = { ...request, outline, conversation, state };
       const place = () => new Call(deps, trial, placed, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
       if (refusal && deps.settings.budgetEnd === 'refuse') {
         if (refusal.first) await place().fail(refusal.failure);
@@ -140,25 +140,25 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
       const call = place();
       underWay.add(call);
       deps.counters.inFlight += 1;
-      const letGo = reservation && keepReserved(deps, reservation);
+      const stopRenewing = reservation && keepReserved(deps, reservation);
       const timer = timeLeft && !refusal ? endAfter(call, timeLeft) : null;
       const ended = Promise.withResolvers<CallStatus>();
-      if (leaveSame) void deps.deliveries.track(call.id, outcomeOf(ended.promise, agent.delivered())).then(leaveSame);
+      if (releaseRetry) void deps.deliveries.track(call.id, outcomeOf(ended.promise, agent.delivered())).then(releaseRetry);
       call.onEnd = (status) => {
         ended.resolve(status);
         if (timer) clearTimeout(timer);
-        letGo?.();
+        stopRenewing?.();
         underWay.delete(call);
         deps.counters.inFlight -= 1;
-        leaveOpen();
+        releasePlace();
       };
       if (deps.stopping.aborted) stop();
       if (refusal) return await budgetExhaustedReply(call, refusal.failure, { isRecorded: refusal.first || !(refusal.failure instanceof BytesUsedUp) });
       call.follow(agent.signal);
       return await answer(deps, call, agent);
     } catch (error) {
-      leaveOpen();
-      leaveSame?.();
+      releasePlace();
+      releaseRetry?.();
       throw error;
     }
   }

@@ -8,7 +8,7 @@ import type { Replica } from '../engines/replica.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { idsOf, type EngineTraits } from './engine-traits.ts';
 import { generate } from './generate.ts';
-import type { Past, Turn } from './conversations.ts';
+import type { ConversationState, Turn } from './conversations.ts';
 import { continuePrompt } from './prompt.ts';
 
 const RENDER = '/v1/chat/completions/render';
@@ -19,12 +19,12 @@ const RENDER = '/v1/chat/completions/render';
  * returns sampling masks, which its ordinary routes do not. Otherwise returns null, and the caller uses the ordinary route.
  */
 export async function answerByIds(call: Call, replica: Replica, traits: EngineTraits | null, body: JsonObject): Promise<Answer | null> {
-  const { past, route } = call.request;
-  if (route === '/v1/completions') return past.parent ? continueText(call, replica, body) : null;
+  const { state, route } = call.request;
+  if (route === '/v1/completions') return state.parent ? continueText(call, replica, body) : null;
   // Only the engine's own route knows what a parser makes of a text that a stop string cut.
   if (!traits || (traits.parses && hasStop(body.stop)) || !Array.isArray(body.messages) || hasMedia(body.messages)) return null;
   const { stream: _, stream_options: __, ...whole } = body;
-  if (past.parent) return continueChat(call, replica, { traits, parent: past.parent, body, whole, messages: body.messages });
+  if (state.parent) return continueChat(call, replica, { traits, parent: state.parent, body, whole, messages: body.messages });
   return traits.masks ? openChat(call, replica, traits, body, whole) : null;
 }
 
@@ -37,7 +37,7 @@ async function openChat(call: Call, replica: Replica, traits: EngineTraits, body
   return generate(call, replica, { body, rendered, prompt, traits });
 }
 
-type Continued = { traits: EngineTraits; parent: NonNullable<Past['parent']>; body: JsonObject; whole: JsonObject; messages: unknown[] };
+type Continued = { traits: EngineTraits; parent: NonNullable<ConversationState['parent']>; body: JsonObject; whole: JsonObject; messages: unknown[] };
 
 async function continueChat(call: Call, replica: Replica, { traits, parent, body, whole, messages }: Continued): Promise<Answer | null> {
   const [full, history] = await Promise.all([
@@ -56,12 +56,12 @@ async function continueChat(call: Call, replica: Replica, { traits, parent, body
 
 /** Sends the recorded ids followed by the ids of the added text, because a text completion accepts ids as its prompt. */
 async function continueText(call: Call, replica: Replica, body: JsonObject): Promise<Answer | null> {
-  const { past } = call.request;
-  if (!past.parent || typeof body.prompt !== 'string') return null;
-  const after = body.prompt.slice(past.parent.text.length);
+  const { state } = call.request;
+  if (!state.parent || typeof body.prompt !== 'string') return null;
+  const after = body.prompt.slice(state.parent.text.length);
   const found = await findStopped(call, replica, after);
   if (!found) return null;
-  past.parent = { ...found.turn, messages: 0 };
+  state.parent = { ...found.turn, messages: 0 };
   const added = after.slice(found.stopped.length);
   const tokenised = added === '' ? { tokens: [] } : await ask(call, replica, '/tokenize', { model: modelOf(body) ?? undefined, prompt: added, add_special_tokens: false });
   const tokens = idsIn(tokenised?.tokens);
@@ -73,8 +73,8 @@ async function continueText(call: Call, replica: Replica, body: JsonObject): Pro
 
 /** Returns, of the turns with the same text, the one whose ids continue as the agent did. */
 async function findStopped(call: Call, replica: Replica, after: string): Promise<{ turn: Turn; stopped: string } | null> {
-  const { parent, twins } = call.request.past;
-  for (const turn of parent ? [parent, ...twins] : []) {
+  const { parent, ambiguousParents } = call.request.state;
+  for (const turn of parent ? [parent, ...ambiguousParents] : []) {
     const stopped = await stoppedText(call, replica, turn);
     if (stopped !== null && after.startsWith(stopped)) return { turn, stopped };
   }

@@ -14,11 +14,11 @@ import { ofIds, ofText, PrefixIndex, RollingHash } from './prefix-index.ts';
 
 /** A recorded call that another may continue. `stopped` has its text completion, the stop string that was cut off, and their number of tokens. */
 export type Turn = Base & { stopped: { text: string; by: string; tokens: number } | null };
-export type Past = {
+export type ConversationState = {
   /** The last turn that the request continues, and how many of its messages that turn covers. */
   parent: (Turn & { messages: number }) | null;
   /** Other turns with the same prompt and reply. If a stop string cut them, their ids may differ after it. */
-  twins: Turn[];
+  ambiguousParents: Turn[];
   /** True when the history has another reply after that turn than the recorded one: it was edited there. */
   isEdited: boolean;
   isFirst: boolean;
@@ -31,7 +31,7 @@ type At = { trialId: string; attempt: number };
 /** `memory` has what earlier requests on the same store read or wrote. It holds values only. */
 type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string, known: KnownTurn | null) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
 /** The content of a call by digests. `conversation` is null when no call can continue it. */
-type Said = { callId: string; base: Remembered | null; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
+type CallContent = { callId: string; base: Remembered | null; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
 /** What a text completion adds to its base, and the hash of what the base has. */
 type OwnText = { start: RollingHash; text: string };
 
@@ -54,16 +54,16 @@ export class Conversations {
   }
 
   /** `recorded` is the store's number of rows of the attempt, which this process may not have written all. */
-  async find(at: At & { recorded: number }, conversation: Conversation | null): Promise<Past> {
+  async find(at: At & { recorded: number }, conversation: Conversation | null): Promise<ConversationState> {
     const isFirst = at.recorded === 0;
-    if (isFirst) return { parent: null, twins: [], isEdited: false, isFirst, base: null, known: NOTHING };
+    if (isFirst) return { parent: null, ambiguousParents: [], isEdited: false, isFirst, base: null, known: NOTHING };
     const trial = this.#use(at);
     await this.#catchUp(at, trial);
     const found = conversation === null ? NOWHERE : 'keys' in conversation ? findTurn(trial, conversation) : await this.#findPrompt(trial, conversation.prompt);
     const parent = found.parent && { ...(await this.#load(trial, found.parent.turn)), messages: found.parent.messages };
     const nearest = parent ? null : (found.nearest ?? trial.last);
-    const twins = await Promise.all(found.twins.map((twin) => this.#load(trial, twin)));
-    return { parent, twins, isEdited: found.isEdited, isFirst, base: parent ?? (nearest && (await this.#load(trial, nearest))), known: trial.contents };
+    const ambiguousParents = await Promise.all(found.ambiguousParents.map((turn) => this.#load(trial, turn)));
+    return { parent, ambiguousParents, isEdited: found.isEdited, isFirst, base: parent ?? (nearest && (await this.#load(trial, nearest))), known: trial.contents };
   }
 
   /** Announces a commit of this process. `recording` settles when the call is in the memory, or will not be. */
@@ -204,7 +204,7 @@ export class Conversations {
     return isObject(message) ? this.#know(trial, contentOf(message)) : null;
   }
 
-  #add(trial: Trial, { callId, base, lists, conversation, reply, replyKey, tokens }: Said): Remembered {
+  #add(trial: Trial, { callId, base, lists, conversation, reply, replyKey, tokens }: CallContent): Remembered {
     const text = typeof reply?.text === 'string' ? reply.text : null;
     const stopped = typeof reply?.stop_reason === 'string' && text !== null && tokens !== null ? { by: reply.stop_reason, characters: text.length, tokens } : null;
     const turn: Remembered = { callId, base, lists, textHash: null, stopped, held: null, heldBytes: 0, sharing: null };
@@ -272,7 +272,7 @@ export class Conversations {
         const isNew = each.loaded.text === first.loaded.text && !different.some(({ loaded: { tokenIds } }) => sameIds(tokenIds, each.loaded.tokenIds));
         if (isNew && different.length <= MOST_TWINS) different.push(each);
       }
-      return { ...NOWHERE, parent: { turn: first.turn, messages: 0 }, twins: different.slice(1).map(({ turn }) => turn) };
+      return { ...NOWHERE, parent: { turn: first.turn, messages: 0 }, ambiguousParents: different.slice(1).map(({ turn }) => turn) };
     }
     return NOWHERE;
   }
@@ -359,8 +359,8 @@ function hashAt(turn: Remembered | null, length: number, texts: ReadonlyMap<Reme
 
 const sameIds = (a: Int32Array, b: Int32Array): boolean => a.length === b.length && startsWith(a, b);
 
-type Found = { parent: { turn: Remembered; messages: number } | null; twins: Remembered[]; isEdited: boolean; nearest: Remembered | null };
-const NOWHERE: Found = { parent: null, twins: [], isEdited: false, nearest: null };
+type Found = { parent: { turn: Remembered; messages: number } | null; ambiguousParents: Remembered[]; isEdited: boolean; nearest: Remembered | null };
+const NOWHERE: Found = { parent: null, ambiguousParents: [], isEdited: false, nearest: null };
 const MOST_TWINS = 8;
 
 function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found {
@@ -374,7 +374,7 @@ function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found 
     nearest = node.through;
     if (node.turn) parent = { turn: node.turn, messages: i + 1 };
   }
-  return { parent, twins: [], nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
+  return { parent, ambiguousParents: [], nearest, isEdited: parent !== null && keys.slice(parent.messages).some(isReply) };
 }
 
 /**

@@ -43,7 +43,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
   });
   const recorder = new SingleCommit({
     commit: (calls) => recordCalls(db, calls),
-    disown: (ids) => disownCalls(db, ids),
+    retract: (ids) => disownCalls(db, ids),
     waitMs: settings.storeWaitMs,
     log,
   });

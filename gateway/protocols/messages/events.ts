@@ -3,7 +3,7 @@ import type { Failure } from '../../failure.ts';
 import { parseObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../sse.ts';
 import type { EventWriter } from '../protocol.ts';
-import { onlyChoice, saidIn, type ToolCall } from '../said.ts';
+import { onlyChoice, parseMessage, type ToolCall } from '../message-parts.ts';
 import { usageOf } from '../usage.ts';
 import { messageErrorBody } from './errors.ts';
 import { messageHead, messageUsage, signatureOf } from './from-chat.ts';
@@ -40,7 +40,7 @@ export class MessageEvents implements EventWriter {
     this.#usage = chunk.usage ?? this.#usage;
     this.#start();
     const choice = onlyChoice(chunk);
-    const { reasoning, text, tools } = saidIn(choice.delta);
+    const { reasoning, text, tools } = parseMessage(choice.delta);
     if (reasoning !== '') this.#say('thinking', { type: 'thinking_delta', thinking: reasoning });
     if (this.#open === 'tool_use') this.#waiting += text;
     else if (text !== '') this.#say('text', { type: 'text_delta', text });

@@ -1,14 +1,14 @@
 import { parseExact } from '../../../store/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
 import { asProtocolId } from '../call-ids.ts';
-import { onlyChoice, saidIn } from '../said.ts';
+import { onlyChoice, parseMessage } from '../message-parts.ts';
 import { usageOf, type Usage } from '../usage.ts';
 import { stopReasonOf } from './stop-reason.ts';
 
 /** Converts a chat reply to Anthropic's message. */
 export function messageOf(reply: JsonObject, callId: string): JsonObject {
   const choice = onlyChoice(reply);
-  const { reasoning, text, tools } = saidIn(choice.message);
+  const { reasoning, text, tools } = parseMessage(choice.message);
   const content: JsonObject[] = [];
   if (reasoning !== '') content.push({ type: 'thinking', thinking: reasoning, signature: signatureOf(callId) });
   // Clients expect a block even in an empty reply.

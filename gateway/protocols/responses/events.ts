@@ -3,7 +3,7 @@ import { errorBody, type Failure } from '../../failure.ts';
 import { isObject, type JsonObject } from '../../json.ts';
 import { asTypedEvent } from '../../sse.ts';
 import type { EventWriter } from '../protocol.ts';
-import { onlyChoice, saidIn, type ToolCall } from '../said.ts';
+import { onlyChoice, parseMessage, type ToolCall } from '../message-parts.ts';
 import { callItem, itemId, logprobsOf, messageItem, reasoningItem, textPart, type ItemType } from './items.ts';
 import { responseObject } from './response.ts';
 import { inputOf, type NamedTool } from './tools.ts';
@@ -35,7 +35,7 @@ export class ResponseEvents implements EventWriter {
     this.#usage = chunk.usage ?? this.#usage;
     this.#start(chunk);
     const choice = onlyChoice(chunk);
-    const { reasoning, text, tools } = saidIn(choice.delta);
+    const { reasoning, text, tools } = parseMessage(choice.delta);
     if (reasoning !== '') this.#think(reasoning);
     if (this.#open?.call) this.#waiting += text;
     else if (text !== '') this.#speak(text, logprobsOf(choice) ?? []);

@@ -1,6 +1,6 @@
 import { isObject, type JsonObject } from '../../json.ts';
 import { asProtocolId, callOfId } from '../call-ids.ts';
-import { saidIn, type ToolCall } from '../said.ts';
+import { parseMessage, type ToolCall } from '../message-parts.ts';
 import { inputOf, type NamedTool } from './tools.ts';
 
 const PREFIXES = { message: 'msg', reasoning: 'rs', function_call: 'fc', custom_tool_call: 'ctc' };
@@ -47,7 +47,7 @@ export function callItem({ id, call, tool, given, status }: { id: string; call: 
 
 /** Converts a whole chat choice to a response's output. */
 export function outputOf(choice: JsonObject, tools: readonly NamedTool[], callId: string): JsonObject[] {
-  const { reasoning, text, tools: calls } = saidIn(choice.message);
+  const { reasoning, text, tools: calls } = parseMessage(choice.message);
   const items: JsonObject[] = [];
   if (reasoning !== '') items.push(reasoningItem(itemId('reasoning', callId, 0), reasoning, 'completed'));
   if (text !== '') items.push(messageItem(itemId('message', callId, 0), [textPart(text, logprobsOf(choice) ?? null)], 'completed'));

@@ -1,6 +1,6 @@
 import { stringifyExact } from '../../../store/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
-import { onlyChoice } from '../said.ts';
+import { onlyChoice } from '../message-parts.ts';
 import { Failure } from '../../failure.ts';
 import type { RecordedCalls } from '../../chat/request.ts';
 import { outputOf, placeOfItem } from './items.ts';

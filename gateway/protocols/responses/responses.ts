@@ -5,7 +5,7 @@ import type { ModelRequest, RecordedCalls } from '../../chat/request.ts';
 import { callOfId } from '../call-ids.ts';
 import { parseAs } from '../parse-as.ts';
 import type { Protocol } from '../protocol.ts';
-import { onlyChoice } from '../said.ts';
+import { onlyChoice } from '../message-parts.ts';
 import { ResponseEvents } from './events.ts';
 import { outputOf } from './items.ts';
 import { withReferences } from './references.ts';

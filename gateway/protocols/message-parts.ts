@@ -5,9 +5,9 @@ import { isObject, type JsonObject } from '../json.ts';
 export type ToolCall = { index: number; id: string | null; name: string | null; arguments: string };
 
 /** The contents of a chat message or a delta. */
-export type Said = { reasoning: string; text: string; tools: ToolCall[] };
+export type MessageParts = { reasoning: string; text: string; tools: ToolCall[] };
 
-export function saidIn(message: unknown): Said {
+export function parseMessage(message: unknown): MessageParts {
   if (!isObject(message)) return { reasoning: '', text: '', tools: [] };
   const { content, reasoning, reasoning_content, tool_calls } = message;
   return {

@@ -4,19 +4,19 @@ import { stopped } from '../testing/spoken.ts';
 import { decode } from '../testing/toy-tokenizer.ts';
 
 /** The content of a reply: its text and its tool calls. */
-export type Said = { text: string; calls: { name: unknown; given: unknown }[] };
+export type ReplyContent = { text: string; calls: { name: unknown; given: unknown }[] };
 
 /** Returns the content that a client received, in a whole reply or a stream's events of any protocol. */
-export function heardBy(reply: string): Said {
+export function receivedContent(reply: string): ReplyContent {
   const events = reply.startsWith('{') ? [reply] : reply.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : []));
-  const said: Said & { parts: Map<unknown, { name: string; given: string }> } = { text: '', calls: [], parts: new Map() };
+  const said: ReplyContent & { parts: Map<unknown, { name: string; given: string }> } = { text: '', calls: [], parts: new Map() };
   for (const event of events.map(parseObject)) if (event) hear(event, said);
   return { text: said.text, calls: [...said.calls, ...[...said.parts.values()].map(({ name, given }) => ({ name, given: parsed(given) }))] };
 }
 
-type Hearing = Said & { parts: Map<unknown, { name: string; given: string }> };
+type ReplyBuilder = ReplyContent & { parts: Map<unknown, { name: string; given: string }> };
 
-function hear(event: JsonObject, said: Hearing): void {
+function hear(event: JsonObject, said: ReplyBuilder): void {
   if (Array.isArray(event.choices)) return event.choices.filter(isObject).forEach((choice) => hearChat(choice, said));
   if (event.object === 'response') return hearItems(event.output, said);
   if (event.type === 'response.completed' && isObject(event.response)) return hearItems(event.response.output, said);
@@ -30,7 +30,7 @@ function hear(event: JsonObject, said: Hearing): void {
   }
 }
 
-function hearChat({ message, delta }: JsonObject, said: Hearing): void {
+function hearChat({ message, delta }: JsonObject, said: ReplyBuilder): void {
   const { content, tool_calls } = [message, delta].find(isObject) ?? {};
   if (typeof content === 'string') said.text += content;
   for (const [at, call] of Array.isArray(tool_calls) ? tool_calls.entries() : []) {
@@ -41,14 +41,14 @@ function hearChat({ message, delta }: JsonObject, said: Hearing): void {
   }
 }
 
-function hearItems(items: unknown, said: Hearing): void {
+function hearItems(items: unknown, said: ReplyBuilder): void {
   for (const item of Array.isArray(items) ? items.filter(isObject) : []) {
     if (item.type === 'function_call') said.calls.push({ name: item.name, given: parsed(String(item.arguments)) });
     if (item.type === 'message') hearBlocks(item.content, said);
   }
 }
 
-function hearBlocks(blocks: unknown, said: Hearing): void {
+function hearBlocks(blocks: unknown, said: ReplyBuilder): void {
   for (const block of Array.isArray(blocks) ? blocks.filter(isObject) : []) {
     if (typeof block.text === 'string') said.text += block.text;
     if (block.type === 'tool_use') said.calls.push({ name: block.name, given: block.input });
@@ -59,7 +59,7 @@ function hearBlocks(blocks: unknown, said: Hearing): void {
  * Returns the content of a toy reply's ids. The text ends before the request's stop string, and tool calls are parsed only if the request
  * has tools.
  */
-export function saidByIds(ids: readonly number[], { hasTools, stop }: { hasTools: boolean; stop: unknown }): Said {
+export function contentOfIds(ids: readonly number[], { hasTools, stop }: { hasTools: boolean; stop: unknown }): ReplyContent {
   const all = decode(ids);
   const whole = stopped(all, stop)?.text ?? all;
   const found = hasTools ? [...whole.matchAll(/<tool_call>([^]*?)<\/tool_call>/g)] : [];
@@ -67,7 +67,7 @@ export function saidByIds(ids: readonly number[], { hasTools, stop }: { hasTools
   return { text: found[0] ? whole.slice(0, found[0].index) : whole, calls };
 }
 
-export const isSame = (one: Said, other: Said): boolean => isDeepStrictEqual(one, other);
+export const isSame = (one: ReplyContent, other: ReplyContent): boolean => isDeepStrictEqual(one, other);
 
 function parsed(text: string): unknown {
   try {
