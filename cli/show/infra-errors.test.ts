@@ -43,7 +43,7 @@ test('retried trials that score higher than the others of their groups get a war
   expect(warnOfRetried([...group('easy', 7, { retried: 1, other: 1 }), ...group('hard', 1, { retried: 0, other: 0 })])).toEqual([]);
 });
 
-test('infrastructure errors are counted by task and policy version, shown with their run, and warned of while it is under way', async () => {
+test('infrastructure errors are counted by task and policy version, shown with their run, and cause a warning while it is under way', async () => {
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3, group_size: 4 });
   await store.db.insert(runs).values([{ id: 'run', config }, { id: 'over', config, status: 'completed' }]);
   for (const [runId, task, policyVersion] of [['run', '/tasks/add', 0], ['run', '/tasks/square', 1], ['over', '/tasks/add', 0]] as const) {

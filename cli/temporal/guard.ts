@@ -7,7 +7,7 @@ import { rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { LOOPBACK } from '../supervisor/gateways.ts';
-import { guardOptions, join, type Door } from './doors.ts';
+import { guardOptions, forward, type ForwardedPort } from './guard-options.ts';
 import { isOwnProcess } from './peer.ts';
 
 const INSIDE = fileURLToPath(new URL('./inside.ts', import.meta.url));
@@ -17,10 +17,10 @@ const REFUSALS_LOGGED = 10;
 const { bwrap, ...what } = guardOptions.parse(JSON.parse(process.argv[2] ?? ''));
 let refusals = 0;
 
-function open({ port, socket }: Door): void {
+function open({ port, socket }: ForwardedPort): void {
   const server = createServer({ allowHalfOpen: true, pauseOnConnect: true }, async (client) => {
     client.on('error', () => {});
-    if (await isOwnProcess(client)) return join(client, { path: socket });
+    if (await isOwnProcess(client)) return forward(client, { path: socket });
     client.destroy();
     refusals += 1;
     if (refusals <= REFUSALS_LOGGED) console.warn(`refused a connection to port ${port}: it is not from a process of this deployment's user outside of sandboxes`);
@@ -32,7 +32,7 @@ function open({ port, socket }: Door): void {
   server.listen(port, LOOPBACK);
 }
 
-for (const { socket } of what.doors) rmSync(socket, { force: true });
+for (const { socket } of what.ports) rmSync(socket, { force: true });
 const namespaces = ['--unshare-net', '--unshare-pid', '--die-with-parent', '--dev-bind', '/', '/', '--proc', '/proc'];
 // The child has its own process group, because a signal to our group must not end bubblewrap before Temporal has stopped.
 const temporal = spawn(bwrap, [...namespaces, '--', process.execPath, INSIDE, JSON.stringify({ bwrap, ...what })], {
@@ -49,4 +49,4 @@ temporal.once('exit', (code, signal) => {
 });
 // The end of its input tells the other side to stop Temporal. This also works when this process is killed.
 for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => temporal.stdin.end());
-what.doors.forEach(open);
+what.ports.forEach(open);

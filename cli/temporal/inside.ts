@@ -2,9 +2,9 @@
 import { spawn } from 'node:child_process';
 import { createServer } from 'node:net';
 import { LOOPBACK } from '../supervisor/gateways.ts';
-import { guardOptions, join } from './doors.ts';
+import { guardOptions, forward } from './guard-options.ts';
 
-const { doors, file, args } = guardOptions.parse(JSON.parse(process.argv[2] ?? ''));
+const { ports, file, args } = guardOptions.parse(JSON.parse(process.argv[2] ?? ''));
 const temporal = spawn(file, args, { stdio: ['ignore', 'inherit', 'inherit'] });
 temporal.once('error', (error) => {
   console.error(error.message);
@@ -13,6 +13,6 @@ temporal.once('error', (error) => {
 temporal.once('exit', (code) => process.exit(code ?? 1));
 process.stdin.once('end', () => temporal.kill('SIGTERM')).resume();
 
-for (const { port, socket } of doors) {
-  createServer({ allowHalfOpen: true }, (client) => join(client, { host: LOOPBACK, port })).listen(socket);
+for (const { port, socket } of ports) {
+  createServer({ allowHalfOpen: true }, (client) => forward(client, { host: LOOPBACK, port })).listen(socket);
 }

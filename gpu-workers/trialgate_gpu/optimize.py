@@ -16,7 +16,7 @@ from .objectives.objective import Tokens
 from .pack import Chain, Pack, make_packs
 from .policy import Policy
 from .prefix import Prefixes
-from .prepare import Prepared
+from .prepare import PreparedBatch
 from .progress import Progress
 from .proximal import Proximal
 from .rollout_correction import correction, correction_metrics, needs_sequences
@@ -24,7 +24,7 @@ from .settings import TrainerSettings
 from .token_shares import token_shares
 
 
-def mini_batches(prepared: Prepared, settings: TrainerSettings, seed: list[int]) -> list[np.ndarray]:
+def mini_batches(prepared: PreparedBatch, settings: TrainerSettings, seed: list[int]) -> list[np.ndarray]:
     """Returns the sample indices of each update.
 
     A mini-batch has whole trials, and those of a group stay together as far as they fit. The order of the groups is
@@ -64,7 +64,12 @@ class Tally:
 
 
 def optimize(
-    state: TrainerState, prepared: Prepared, settings: TrainerSettings, pack_tokens: int, seed: int, progress: Progress
+    state: TrainerState,
+    prepared: PreparedBatch,
+    settings: TrainerSettings,
+    pack_tokens: int,
+    seed: int,
+    progress: Progress,
 ) -> dict[str, float]:
     """Trains `state` in place and returns metrics. A mini-batch whose advantages are all 0 makes no update.
 

@@ -14,7 +14,7 @@ from .teacher import teacher_advantages, teacher_metrics
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedBatch:
     """`staleness` [samples] and `chains` are in the order of `samples`.
 
     A sample's staleness is the step's starting version minus the oldest version that sampled a trained token of it.
@@ -31,7 +31,7 @@ class Prepared:
         return [c for c in self.chains if c.advantages.any()]
 
 
-def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: int) -> Prepared:
+def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: int) -> PreparedBatch:
     rewards = trial_rewards(samples, settings.reward_weights)
     companions = companion_rewards(samples, settings.reward_weights)
     adv = advantages(samples, rewards, companions, settings)
@@ -49,7 +49,7 @@ def prepare(samples: list[Sample], settings: TrainerSettings, parent_version: in
         "staleness/max": int(staleness.max()),
         "tokens/stale": stale_tokens,
     }
-    return Prepared(samples, staleness, chains, metrics)
+    return PreparedBatch(samples, staleness, chains, metrics)
 
 
 def batch_metrics(

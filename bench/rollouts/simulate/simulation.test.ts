@@ -46,7 +46,7 @@ test('a step makes at most as many running trials stale as the rules allow', () 
   }
 });
 
-test('slot-time is either useful, lost or idle', () => {
+test('useful, lost and idle slot-time add up to all slot-time', () => {
   for (const { rules, name } of all) {
     const { useful, lost, idle } = measure(rules, new Durations(8, 16), { steps: 100 });
     expect(useful + lost + idle.nothing + idle.train + idle.publish, name).toBeCloseTo(1, 1);

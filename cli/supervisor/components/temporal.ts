@@ -8,7 +8,7 @@ import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import { TEMPORAL_POLLING } from '../../temporal-polling.ts';
 import { LOOPBACK } from '../gateways.ts';
-import type { GuardOptions } from '../../temporal/doors.ts';
+import type { GuardOptions } from '../../temporal/guard-options.ts';
 import { socketFolder, type Plan } from '../plan.ts';
 import { requireFree } from '../ports.ts';
 
@@ -41,8 +41,8 @@ export function temporal(plan: Plan): Component {
         '--log-level', 'warn', '--disable-config-file', ...TEMPORAL_POLLING,
       ];
       const ports = uiPort === undefined ? [port] : [port, uiPort];
-      const doors = ports.map((each, index) => ({ port: each, socket: path.join(socketFolder(plan.config.home), `temporal-${index}`) }));
-      const guard: GuardOptions | null = bwrap === null ? null : { bwrap, doors, file: INSTALLS.temporal, args };
+      const forwarded = ports.map((each, index) => ({ port: each, socket: path.join(socketFolder(plan.config.home), `temporal-${index}`) }));
+      const guard: GuardOptions | null = bwrap === null ? null : { bwrap, ports: forwarded, file: INSTALLS.temporal, args };
       return {
         ...(guard ? { file: INSTALLS.node, args: [GUARD, JSON.stringify(guard)] } : { file: INSTALLS.temporal, args }),
         env: environment({ XDG_CONFIG_HOME: plan.folders.cache }),
