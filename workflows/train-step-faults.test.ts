@@ -52,7 +52,7 @@ test('steps with numbers that are not finite publish their parent’s weights; o
   };
   // A step that is tried again would take the next step's fault.
   const blocked = {
-    loss: 'neither did the 5 before it: look at these trials',
+    loss: 'neither did the 5 before it: check these trials',
     memory: 'the device\'s memory is full (',
     result: 'its result has a number that is not finite',
   };
