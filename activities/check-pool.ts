@@ -34,7 +34,7 @@ export async function standingOf(deps: Pick<Deps, 'db'>, runId: string, patience
 }
 
 /** Returns the replicas to repair: the lost ones that answer, or all lost ones when too few are whole. */
-export const toMend = ({ whole, lost, needed }: PoolStanding): Row[] => (whole.length >= needed ? lost.filter(({ answers }) => answers) : lost);
+export const replicasToRepair = ({ whole, lost, needed }: PoolStanding): Row[] => (whole.length >= needed ? lost.filter(({ answers }) => answers) : lost);
 
 const isEnough = ({ whole, needed }: PoolStanding): boolean => whole.length > 0 && whole.length >= needed;
 
@@ -46,7 +46,7 @@ export const poolHas = (deps: Deps) => async ({ runId, version }: { runId: strin
 
 /** Returns the version that the replicas to repair should have; null when there is none. */
 export const missingVersion = (deps: Deps) => async (input: { runId: string }): Promise<number | null> => {
-  const label = toMend(await standingOf(deps, input.runId)).find((row) => row.label !== null)?.label;
+  const label = replicasToRepair(await standingOf(deps, input.runId)).find((row) => row.label !== null)?.label;
   const prefix = `${input.runId}@`;
   return label?.startsWith(prefix) ? Number(label.slice(prefix.length)) : null;
 };

@@ -2,7 +2,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray } from 'drizzle-orm';
 import { policyVersions, publications, replicas } from '../store/schema.ts';
 import type { Database } from '../store/database.ts';
-import { standingOf, toMend, type PoolStanding } from './check-pool.ts';
+import { standingOf, replicasToRepair, type PoolStanding } from './check-pool.ts';
 import type { Deps } from './deps.ts';
 import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
 import { versionLabel } from './label.ts';
@@ -21,19 +21,19 @@ type Publishing = { runId: string; version: number; isMend?: boolean };
 export const beginPublication = (deps: Deps) => async (input: Publishing): Promise<PublishInput & { needed: number }> => {
   const { db } = deps;
   const standing = await standingOf(deps, input.runId, PATIENCE_MS);
-  const mended = input.isMend ? toMend(standing) : null;
+  const toRepair = input.isMend ? replicasToRepair(standing) : null;
   const [target, base] = await Promise.all([readVersion(db, input.runId, input.version), readVersion(db, input.runId, 0)]);
   const label = versionLabel(input.runId, input.version);
   const rows = await db
     .update(replicas)
     .set({ inRotation: false, label, updatedAt: new Date() })
-    .where(and(eq(replicas.runId, input.runId), mended ? inArray(replicas.url, mended.map(({ url }) => url)) : undefined))
+    .where(and(eq(replicas.runId, input.runId), toRepair ? inArray(replicas.url, toRepair.map(({ url }) => url)) : undefined))
     .returning({ url: replicas.url });
   if (standing.whole.length + standing.lost.length === 0) {
     throw ApplicationFailure.create({ type: 'engine_unavailable', message: `run ${input.runId} owns no engine`, nonRetryable: true });
   }
   const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
-  const urls = rows.map((row) => row.url).filter((url) => mended || !isAway(standing, url)).toSorted();
+  const urls = rows.map((row) => row.url).filter((url) => toRepair || !isAway(standing, url)).toSorted();
   const { head_dtype } = await readRun(db, input.runId);
   const common = {
     label,
@@ -43,7 +43,7 @@ export const beginPublication = (deps: Deps) => async (input: Publishing): Promi
     replicas: urls,
     canary: target.canary,
   };
-  if (mended) {
+  if (toRepair) {
     const needed = Math.max(0, standing.needed - standing.whole.length);
     return { ...common, needed, min_replicas: 0, canary_tolerance: base.canaryTolerance, checksum: await readChecksum(db, input), previous: null };
   }

@@ -42,11 +42,11 @@ export function reopening(world: FakeWorld, planGroups: ReturnType<FakeWorld['ge
  * Two groups of the run `id`. The second one closes during the poll that the end of the first one causes: the poll has read it as open and
  * answers only after the run has learned that its workflow has closed. `started` has the groups whose workflows began.
  */
-export function closingDuringLook(world: FakeWorld, client: Client, id: string) {
+export function closingDuringPoll(world: FakeWorld, client: Client, id: string) {
   const general = world.general();
   const [first, second] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const started: string[] = [];
-  let looks = 0;
+  let polls = 0;
   world.runAgent = async ({ trialId }) => {
     const beat = setInterval(() => Context.current().heartbeat(), 200);
     await (trialId.startsWith(`${id}-0.1-0-`) ? first : second).promise.finally(() => clearInterval(beat));
@@ -59,7 +59,7 @@ export function closingDuringLook(world: FakeWorld, client: Client, id: string) 
     },
     planGroups: async (input: Parameters<typeof general.planGroups>[0]) => {
       const rollout = await general.planGroups(input);
-      if (++looks !== 2) return rollout;
+      if (++polls !== 2) return rollout;
       second.resolve();
       await until(() => knowsOfClosed(client, id, `${id}/0.1/1`));
       return rollout;

@@ -22,7 +22,7 @@ export type Publication = {
 /** Reports what a publication waits for and for how many seconds at most: first its turn, which has no limit of its own, then its engines. */
 type Tell = (waitsFor: string, seconds?: number) => Promise<void>;
 export const enginesOf = (version: number) => [`engines to confirm version ${version}`, PUBLICATION_SECONDS] as const;
-const TURN = 'its turn at the engines: an evaluation on demand, a mend or an earlier publication has them';
+const TURN = 'its turn at the engines: an evaluation on demand, a repair or an earlier publication has them';
 
 /**
  * Publishes in a workflow of its own, one at a time for a run. That workflow completes even if the run is terminated, so that the engines

@@ -2,12 +2,12 @@ import { CancellationScope, condition, getExternalWorkflowHandle, patched, sleep
 import type { GroupPlan } from '../activities/group-plan.ts';
 import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
 import { store, waiting } from './activities.ts';
-import { betweenLooks } from './between-looks.ts';
+import { pollInterval } from './poll-interval.ts';
 import { cutSignal, staleSignal } from './messages.ts';
 import { runGroup } from './run-groups.ts';
 
 /** A signal is lost when a group's workflow is lost, but the store's rows are not, so they are polled at least this often. */
-const LOOK_AGAIN_MS = 60_000;
+const POLL_AGAIN_MS = 60_000;
 /** The number of times that a group whose workflow fails is started. */
 const TRIES = 3;
 /** The time after the deadline in which cut trials are still verified. */
@@ -33,10 +33,10 @@ export class Rollouts {
   readonly #failures = new Map<string, number>();
   readonly #outlived = new Set<string>();
   /** The groups whose workflow has closed since the last poll began. That poll may have read them as open. */
-  readonly #closedSinceLook = new Set<string>();
+  readonly #closedSincePoll = new Set<string>();
   #isDirty = true;
-  #looks = 0;
-  #hasLooked = false;
+  #polls = 0;
+  #hasPolled = false;
 
   constructor(take: TakeInput) {
     this.#take = take;
@@ -44,11 +44,11 @@ export class Rollouts {
 
   ended(id: string): void {
     this.#running.delete(id);
-    this.lookAgain();
+    this.pollSoon();
   }
 
   /** Polls again soon, because other groups may start now. */
-  lookAgain(): void {
+  pollSoon(): void {
     this.#isDirty = true;
   }
 
@@ -64,8 +64,8 @@ export class Rollouts {
     const isMovable = patched('iteration-moves');
     for (let again = reopen; ; again = false) {
       deadline += await whilePaused();
-      const looked = Date.now();
-      const rollout = await this.#look(again, isOver);
+      const polledAt = Date.now();
+      const rollout = await this.#poll(again, isOver);
       if (isMovable && !isOver) deadline = Math.max(deadline, extendedUntil());
       onChange(rollout, deadline);
       if (rollout.isReady) return;
@@ -76,20 +76,20 @@ export class Rollouts {
         await Promise.all(cut.map((id) => getExternalWorkflowHandle(id).signal(cutSignal).catch(() => {})));
       }
       if (now >= deadline + AFTERMATH_MS) return;
-      await condition(() => this.#isDirty, isOver ? LOOK_AGAIN_MS : Math.min(LOOK_AGAIN_MS, Math.max(1000, deadline - now)));
+      await condition(() => this.#isDirty, isOver ? POLL_AGAIN_MS : Math.min(POLL_AGAIN_MS, Math.max(1000, deadline - now)));
       // Many trials may end at about the same time: one poll finds them together.
-      const next = isPaced ? Math.min(looked + betweenLooks(this.#looks), isOver ? Infinity : deadline) : looked + 1000;
+      const next = isPaced ? Math.min(polledAt + pollInterval(this.#polls), isOver ? Infinity : deadline) : polledAt + 1000;
       const early = next - Date.now();
       if (early > 0) await sleep(early);
     }
   }
 
-  async #look(reopen: boolean, isOver: boolean): Promise<Rollout> {
+  async #poll(reopen: boolean, isOver: boolean): Promise<Rollout> {
     this.#isDirty = false;
-    this.#closedSinceLook.clear();
-    this.#looks++;
-    const rollout = await store.planGroups({ ...this.#take, reopen, isOver, known: this.#hasLooked && !reopen });
-    this.#hasLooked = true;
+    this.#closedSincePoll.clear();
+    this.#polls++;
+    const rollout = await store.planGroups({ ...this.#take, reopen, isOver, known: this.#hasPolled && !reopen });
+    this.#hasPolled = true;
     if (reopen) for (const known of [this.#failures, this.#plans]) known.clear();
     this.#running = new Set(rollout.open);
     for (const id of rollout.outlived) this.#outlived.add(id);
@@ -105,11 +105,11 @@ export class Rollouts {
     // A group whose workflow keeps failing leaves its row open; the iteration's deadline ends the wait for it.
     if (!plan || this.#followed.has(id) || (this.#failures.get(id) ?? 0) >= TRIES) return;
     // The next poll, which is due at once, tells whether the store still holds the group open.
-    if (this.#closedSinceLook.has(id) && patched('closed-during-a-look')) return;
+    if (this.#closedSincePoll.has(id) && patched('closed-during-a-look')) return;
     const failed = (): void => void this.#failures.set(id, (this.#failures.get(id) ?? 0) + 1);
     const following = runGroup(plan).catch(failed).finally(() => {
       this.#followed.delete(id);
-      this.#closedSinceLook.add(id);
+      this.#closedSincePoll.add(id);
       this.ended(id);
     });
     this.#followed.set(id, following);
@@ -122,7 +122,7 @@ export class Rollouts {
 
   /** Returns groups that earlier executions started, of which a poll lists only those that the step may need. */
   async #others(): Promise<string[]> {
-    if (this.#hasLooked && !patched('cancel-what-no-look-tells')) return [];
+    if (this.#hasPolled && !patched('cancel-what-no-look-tells')) return [];
     return waiting('60s').listRunningGroups({ runId: this.#take.runId }).catch(() => []);
   }
 

@@ -5,7 +5,7 @@ import { closing, store, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';
 import { groupMovedSignal } from './messages.ts';
-import { careForPool } from './mend-pool.ts';
+import { poolRepairs } from './repair-pool.ts';
 import { rolloutGroup } from './rollout-group.ts';
 
 /**
@@ -13,7 +13,7 @@ import { rolloutGroup } from './rollout-group.ts';
  * which moves with a group's. Fails when most trials failed for infrastructure reasons.
  */
 export async function runGroups(runId: string, plans: GroupPlan[], deadlineSeconds: number): Promise<void> {
-  const pool = careForPool(runId);
+  const pool = poolRepairs(runId);
   try {
     const groups = plans.map((plan) => () => runEvaluated(plan));
     if (patched('evaluation-moves')) await withinDeadline(deadlineSeconds, () => allOrNone(groups));

@@ -110,9 +110,9 @@ test('status counts groups that run again after a block as running', async () =>
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 1, max_attempts: 1 });
   const freed = Promise.withResolvers<void>();
-  let isMended = false;
+  let isRepaired = false;
   world.runAgent = async () => {
-    if (!isMended) return { outcome: 'infra_error', reason: 'the disk is full', seconds: {} };
+    if (!isRepaired) return { outcome: 'infra_error', reason: 'the disk is full', seconds: {} };
     await freed.promise;
     return { outcome: null, seconds: {} };
   };
@@ -120,14 +120,14 @@ test('status counts groups that run again after a block as running', async () =>
   const reopened = reopening(world, general.planGroups);
   const planGroups: typeof reopened = async (input) => {
     const rollout = await reopened(input);
-    if (rollout.isReady && !isMended) throw ApplicationFailure.nonRetryable('most trials failed');
+    if (rollout.isReady && !isRepaired) throw ApplicationFailure.nonRetryable('most trials failed');
     return rollout;
   };
   await during(world, { planGroups }, async () => {
     const run = await start();
     await until(() => world.count('blocked') === 1);
     expect(await statusOf(run.workflowId)).toMatchObject({ groups: 2, groups_ended: 2 });
-    isMended = true;
+    isRepaired = true;
     await run.executeUpdate('resume');
     await until(async () => (await statusOf(run.workflowId)).groups_ended === 0).finally(freed.resolve);
     expect(await run.result()).toMatchObject({ groups: 2, groups_ended: 2, trials: { scored: 4 } });

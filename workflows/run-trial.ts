@@ -58,7 +58,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
         const outcome = opened ? await runAttempt(trial, { trialId, attempt, host: opened.host }) : 'infra_error';
         if (outcome !== 'infra_error' || tries >= limits.maxAttempts) return outcome;
         trial.state = 'waiting';
-        await mendPool(getExternalWorkflowHandle(trial.owner), group.runId);
+        await requestRepair(getExternalWorkflowHandle(trial.owner), group.runId);
         await sleep(1000 * 2 ** Math.min(tries, 5));
       }
     });
@@ -156,7 +156,7 @@ async function abandon(attempt: Opened, ending: Ending): Promise<Outcome> {
 }
 
 /** Asks the pool's owner for a repair and waits a while until the pool is whole. If it is not, the next attempt finds out. */
-async function mendPool(owner: ExternalWorkflowHandle, runId: string): Promise<void> {
+async function requestRepair(owner: ExternalWorkflowHandle, runId: string): Promise<void> {
   try {
     await owner.signal(engineTroubleSignal);
     await waiting('3m').awaitPool({ runId });

@@ -14,7 +14,7 @@ import { runWithVersion } from '../store/testing/run-with-version.ts';
 import { until } from '../store/testing/until.ts';
 import { useDatabase } from '../store/testing/use-database.ts';
 import { FakeWorld } from './fake-activities.ts';
-import { closingDuringLook, reopening, TirelessAgents } from './fake-faults.ts';
+import { closingDuringPoll, reopening, TirelessAgents } from './fake-faults.ts';
 import type { RunProgress } from './train-run.ts';
 import { withWorkers } from './testing.ts';
 import { useTemporal } from './use-temporal.ts';
@@ -198,7 +198,7 @@ test('a group that closes while a poll still lists it as open is not started aga
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
-  const { started, own } = closingDuringLook(world, environment.client, id);
+  const { started, own } = closingDuringPoll(world, environment.client, id);
   await during(world, own, async () => void (await (await start(id)).result()));
   expect(started.toSorted()).toEqual([`${id}/0.1/0`, `${id}/0.1/1`]);
 });

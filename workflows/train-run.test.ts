@@ -66,8 +66,8 @@ test('a repair is tried again until as many replicas confirm as the run needs', 
   const world = new FakeWorld();
   world.poolWhole = false;
   world.publish = () => ({ ok: world.log.length > 0 });
-  const mended = await workers(world, async () => environment.client.workflow.execute('restorePool', { workflowId: newId(), taskQueue: 'trialgate', args: ['run'] }));
-  expect(mended).toBe(true);
+  const repaired = await workers(world, async () => environment.client.workflow.execute('restorePool', { workflowId: newId(), taskQueue: 'trialgate', args: ['run'] }));
+  expect(repaired).toBe(true);
   expect(world.log).toEqual(['publish 0 0', 'publish 0 1']);
 });
 
@@ -240,22 +240,22 @@ test('a repair under way completes although its run is cancelled', async () => {
   const world = new FakeWorld();
   const agents = new TirelessAgents();
   world.runAgent = agents.run;
-  const mending = Promise.withResolvers<void>();
+  const repairing = Promise.withResolvers<void>();
   const cancelled = Promise.withResolvers<void>();
   await workers(world, async () => {
     const run = await start(newId());
     await until(() => agents.started >= 4);
     world.poolWhole = false;
     world.publish = async () => {
-      mending.resolve();
+      repairing.resolve();
       await cancelled.promise;
       return {};
     };
     await run.signal('engineTrouble');
-    await mending.promise;
+    await repairing.promise;
     await run.cancel();
-    const mend = environment.client.workflow.getHandle(`${run.workflowId}/publish`);
-    await until(async () => (await mend.fetchHistory()).events?.some((event) => event.workflowExecutionCancelRequestedEventAttributes) === true).finally(cancelled.resolve);
+    const repair = environment.client.workflow.getHandle(`${run.workflowId}/publish`);
+    await until(async () => (await repair.fetchHistory()).events?.some((event) => event.workflowExecutionCancelRequestedEventAttributes) === true).finally(cancelled.resolve);
     await expect(run.result()).rejects.toThrow();
   });
   expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual(['publish 0 1', 'publish 0 1', 'releasePool']);

@@ -19,7 +19,7 @@ import { attributesOf } from './attributes.ts';
 import { describe } from './describe.ts';
 import { evaluatePolicy } from './evaluate-policy.ts';
 import { grpoIteration } from './grpo-iteration.ts';
-import { careForPool } from './mend-pool.ts';
+import { poolRepairs } from './repair-pool.ts';
 import type { RunStatusReport } from './messages.ts';
 import { Operator } from './operator.ts';
 import { enginesOf, inTurn, publish } from './publish-version.ts';
@@ -52,11 +52,11 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   let { extendedUntil = 0 } = progress;
   const status = new RunStatus(runId, (id) => rollouts?.ended(id), (until) => void (extendedUntil = Math.max(extendedUntil, until)));
   const { report } = status;
-  const operator = new Operator(runId, status, progress.pausedUntil ?? 0, () => rollouts?.lookAgain());
+  const operator = new Operator(runId, status, progress.pausedUntil ?? 0, () => rollouts?.pollSoon());
   // A reset replays this execution's arguments, but its take is another one.
   const { runId: executionId, firstExecutionRunId } = workflowInfo();
   const isResumed = progress.resume === true && executionId === firstExecutionRunId;
-  const pool = careForPool(runId);
+  const pool = poolRepairs(runId);
 
   try {
     const prepare = () => store.prepareRun({ runId, runFile });
@@ -207,7 +207,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         report.reason = describe(error);
         operator.block();
         status.enter('blocked');
-        status.waitFor('a person: mend that, then resume');
+        status.waitFor('a person: repair the cause, then resume');
         await say('blocked', report.reason);
         await operator.untilResumed();
         await say('running');

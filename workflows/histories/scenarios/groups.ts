@@ -2,7 +2,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { recordCalls } from '../../../store/queries/record-calls.ts';
 import { callRecord } from '../../../store/testing/call-record.ts';
 import { FakeWorld } from '../../fake-activities.ts';
-import { closingDuringLook } from '../../fake-faults.ts';
+import { closingDuringPoll } from '../../fake-faults.ts';
 import { hold, until, type Stage } from '../stage.ts';
 
 const carryOver = { group_size: 3, max_staleness: 1, group_quorum: 2, stragglers: 'carry_over' };
@@ -129,11 +129,11 @@ export async function operated(stage: Stage): Promise<void> {
 }
 
 /** A group that closes while the run polls its groups. */
-export async function closedDuringLook(stage: Stage): Promise<void> {
+export async function closedDuringPoll(stage: Stage): Promise<void> {
   const world = new FakeWorld();
   world.config.iterations = 1;
   await stage.inMemory(world, async () => {
     await stage.start('closed-during-look');
     await stage.ended('closed-during-look');
-  }, closingDuringLook(world, stage.client, 'closed-during-look').own);
+  }, closingDuringPoll(world, stage.client, 'closed-during-look').own);
 }

@@ -1,5 +1,5 @@
 import { blocked, cancelled, failed, finished, reset, terminated } from './ends.ts';
-import { carriedOver, closedDuringLook, late, operated, quorum, retried, toldOfStragglers } from './groups.ts';
+import { carriedOver, closedDuringPoll, late, operated, quorum, retried, toldOfStragglers } from './groups.ts';
 import { changedLast, evaluated, rescored, waited } from './on-demand.ts';
 import type { Scenario } from '../stage.ts';
 
@@ -7,5 +7,5 @@ import type { Scenario } from '../stage.ts';
 export const scenarios: Record<string, Scenario> = {
   finished, failed, cancelled, blocked, reset, terminated, 'carried-over': carriedOver, quorum, late, retried, operated, evaluated, rescored,
   'told-of-stragglers': toldOfStragglers, 'changed-last': changedLast, waited,
-  'closed-during-look': closedDuringLook,
+  'closed-during-look': closedDuringPoll,
 };

@@ -2,10 +2,10 @@ import { CancellationScope, condition, executeChild, isCancellation, ParentClose
 import { store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 import { engineTroubleSignal } from './messages.ts';
-import { FIRST_LOOK_MS, nextLook, type Look } from './next-look.ts';
+import { FIRST_POLL_MS, backoff, type PollResult } from './backoff.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';
 
-export type PoolCare = {
+export type PoolRepairs = {
   /** Waits for a repair under way, so that its pool is not released before. */
   settled: () => Promise<void>;
   /**
@@ -16,15 +16,15 @@ export type PoolCare = {
 };
 
 /** Publishes the pool's version again to engines that trials lost. */
-export function careForPool(runId: string): PoolCare {
-  let mending: Promise<boolean> | undefined;
-  const mendOnce = () => (mending ??= mend(runId).finally(() => (mending = undefined)));
-  setHandler(engineTroubleSignal, () => void mendOnce());
+export function poolRepairs(runId: string): PoolRepairs {
+  let repairing: Promise<boolean> | undefined;
+  const repairOnce = () => (repairing ??= repair(runId).finally(() => (repairing = undefined)));
+  setHandler(engineTroubleSignal, () => void repairOnce());
   return {
-    settled: () => CancellationScope.nonCancellable(async () => void (await mending)),
+    settled: () => CancellationScope.nonCancellable(async () => void (await repairing)),
     during: async (work, isPaused) => {
       const watch = new CancellationScope();
-      void watch.run(() => keepLooking(look, isPaused)).catch(() => {});
+      void watch.run(() => keepPolling(poll, isPaused)).catch(() => {});
       try {
         return await work();
       } finally {
@@ -33,14 +33,14 @@ export function careForPool(runId: string): PoolCare {
     },
   };
 
-  async function look(): Promise<Look> {
+  async function poll(): Promise<PollResult> {
     if (!(await isOneBack(runId))) return 'nothing';
-    return (await mendOnce()) ? 'mended' : 'in vain';
+    return (await repairOnce()) ? 'repaired' : 'failed';
   }
 }
 
-async function keepLooking(look: () => Promise<Look>, isPaused: () => boolean): Promise<never> {
-  for (let pause = FIRST_LOOK_MS; ; pause = nextLook(pause, await look())) {
+async function keepPolling(poll: () => Promise<PollResult>, isPaused: () => boolean): Promise<never> {
+  for (let pause = FIRST_POLL_MS; ; pause = backoff(pause, await poll())) {
     await condition(() => !isPaused());
     await sleep(pause);
   }
@@ -56,7 +56,7 @@ async function isOneBack(runId: string): Promise<boolean> {
 }
 
 /** Returns true when a replica got its version again. */
-async function mend(runId: string): Promise<boolean> {
+async function repair(runId: string): Promise<boolean> {
   const workflowId = poolHolder(runId);
   try {
     if (workflowInfo().workflowId === workflowId) return await restorePool(runId);

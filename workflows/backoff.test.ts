@@ -1,0 +1,22 @@
+import { expect, test } from 'vitest';
+import { FIRST_POLL_MS, backoff, type PollResult } from './backoff.ts';
+
+/** Returns the pauses in seconds, including the first one. */
+function pausesAfter(results: PollResult[]): number[] {
+  const pauses = [FIRST_POLL_MS];
+  for (const result of results) pauses.push(backoff(pauses.at(-1) ?? 0, result));
+  return pauses.map((milliseconds) => milliseconds / 1000);
+}
+
+test('the interval doubles after each failed repair, up to 15 minutes', () => {
+  expect(pausesAfter(Array.from({ length: 8 }, () => 'failed'))).toEqual([10, 20, 40, 80, 160, 320, 640, 900, 900]);
+});
+
+test('a poll with nothing to repair between failed repairs keeps the longer interval', () => {
+  expect(pausesAfter(['failed', 'failed', 'failed', 'nothing', 'failed'])).toEqual([10, 20, 40, 80, 80, 160]);
+});
+
+test('after a successful repair and with a whole pool the interval is a minute', () => {
+  expect(pausesAfter(['failed', 'failed', 'failed', 'failed', 'repaired', 'nothing'])).toEqual([10, 20, 40, 80, 160, 60, 60]);
+  expect(pausesAfter(['nothing', 'nothing', 'nothing', 'nothing'])).toEqual([10, 20, 40, 60, 60]);
+});
