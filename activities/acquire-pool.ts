@@ -11,25 +11,25 @@ export const acquirePool = (deps: Deps) => async (input: { runId: string }): Pro
   const config = await readRun(deps.db, runId);
   const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
   await releaseDeadOwners(deps, runId, pool);
-  return telling(deps, runId, () => deps.db.transaction(async (tx) => {
+  return withRunReason(deps, runId, () => deps.db.transaction(async (tx) => {
     if (config.engines.length > 0) {
       await tx.insert(replicas).values(config.engines.map((url) => ({ url, pool, inRotation: false }))).onConflictDoNothing();
     }
-    const members = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
-    const rows = await tx.select().from(replicas).where(members).for('update');
+    const inPool = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
+    const rows = await tx.select().from(replicas).where(inPool).for('update');
     const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
     if (busy) throw ApplicationFailure.create({ type: 'pool_busy', message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends` });
     if (rows.length === 0) {
       const message = 'no engine is registered: start the gateway with --engine URL, or name engines in the run file';
       throw ApplicationFailure.create({ type: 'engine_unavailable', message });
     }
-    await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(members);
+    await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(inPool);
     return rows.map((row) => row.url).toSorted();
   }));
 };
 
 /** Writes the reason for a wait to `runs.reason`, where people look. */
-async function telling<T>(deps: Deps, runId: string, work: () => Promise<T>): Promise<T> {
+async function withRunReason<T>(deps: Deps, runId: string, work: () => Promise<T>): Promise<T> {
   const say = (reason: string | null) => deps.db.update(runs).set({ reason }).where(eq(runs.id, runId));
   try {
     const done = await work();
@@ -43,16 +43,16 @@ async function telling<T>(deps: Deps, runId: string, work: () => Promise<T>): Pr
 
 /** Releases the pool at the end of a run. When an evaluation on demand still uses the pool, that evaluation releases it at its own end. */
 export const releasePool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
-  if (!(await isRunning(deps, `${input.runId}/publish`))) await letGo(deps, input.runId);
+  if (!(await isRunning(deps, `${input.runId}/publish`))) await release(deps, input.runId);
 };
 
 /** Releases the pool at the end of an evaluation on demand, unless its run is under way and keeps it. */
 export const returnPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
-  if (!(await isRunning(deps, input.runId))) await letGo(deps, input.runId);
+  if (!(await isRunning(deps, input.runId))) await release(deps, input.runId);
 };
 
 /** Makes the pool free for others. Engines that only this run's file named are removed. */
-async function letGo({ db }: Deps, runId: string): Promise<void> {
+async function release({ db }: Deps, runId: string): Promise<void> {
   await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
   await db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, runId));
 }
@@ -62,6 +62,6 @@ async function releaseDeadOwners(deps: Deps, runId: string, pool: string): Promi
   const owned = and(eq(replicas.pool, pool), isNotNull(replicas.runId), ne(replicas.runId, runId));
   for (const { owner } of await deps.db.selectDistinct({ owner: replicas.runId }).from(replicas).where(owned)) {
     if (owner === null || (await isRunning(deps, owner)) || (await isRunning(deps, `${owner}/publish`))) continue;
-    await letGo(deps, owner);
+    await release(deps, owner);
   }
 }

@@ -5,7 +5,7 @@ import { policyVersions, replicas } from '../store/schema.ts';
 import { acquirePool } from './acquire-pool.ts';
 import type { Deps } from './deps.ts';
 import { isRunning } from './is-running.ts';
-import { refusing } from './refusal.ts';
+import { nonRetryable } from './non-retryable.ts';
 
 export type BorrowedPool = { version: number; /** True when the pool has the version already. */ published: boolean };
 
@@ -15,7 +15,7 @@ export type BorrowedPool = { version: number; /** True when the pool has the ver
  * engines are busy.
  */
 export const borrowPool = (deps: Deps) => (input: { runId: string; version?: number }): Promise<BorrowedPool> =>
-  refusing(async () => {
+  nonRetryable(async () => {
     const { runId, version } = input;
     if (await isRunning(deps, runId)) return { version: await sharedVersion(deps, runId, version), published: true };
     const versions = and(eq(policyVersions.runId, runId), version === undefined ? undefined : eq(policyVersions.version, version));

@@ -8,7 +8,7 @@ import { versionLabel } from './label.ts';
 import { readRun } from './read-run.ts';
 
 type Row = typeof replicas.$inferSelect;
-export type PoolStanding = {
+export type PoolState = {
   /** The replicas in rotation that report the label that they should have. */
   whole: Row[];
   /**
@@ -21,7 +21,7 @@ export type PoolStanding = {
 };
 
 /** Reads the state of the run's replicas from their own reports. */
-export async function standingOf(deps: Pick<Deps, 'db'>, runId: string, patienceMs?: number): Promise<PoolStanding> {
+export async function readPoolState(deps: Pick<Deps, 'db'>, runId: string, patienceMs?: number): Promise<PoolState> {
   const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, runId));
   const { min_replicas } = await readRun(deps.db, runId);
   const asked = await Promise.all(rows.map(async (row) => ({ row, said: await readEngineLabel(row.url, patienceMs) })));
@@ -34,9 +34,9 @@ export async function standingOf(deps: Pick<Deps, 'db'>, runId: string, patience
 }
 
 /** Returns the replicas to repair: the lost ones that answer, or all lost ones when too few are whole. */
-export const replicasToRepair = ({ whole, lost, needed }: PoolStanding): Row[] => (whole.length >= needed ? lost.filter(({ answers }) => answers) : lost);
+export const replicasToRepair = ({ whole, lost, needed }: PoolState): Row[] => (whole.length >= needed ? lost.filter(({ answers }) => answers) : lost);
 
-const isEnough = ({ whole, needed }: PoolStanding): boolean => whole.length > 0 && whole.length >= needed;
+const isEnough = ({ whole, needed }: PoolState): boolean => whole.length > 0 && whole.length >= needed;
 
 /** Returns true when the run owns its pool and the pool has this version. A run that ended has released its pool. */
 export const poolHas = (deps: Deps) => async ({ runId, version }: { runId: string; version: number }): Promise<boolean> => {
@@ -46,14 +46,14 @@ export const poolHas = (deps: Deps) => async ({ runId, version }: { runId: strin
 
 /** Returns the version that the replicas to repair should have; null when there is none. */
 export const missingVersion = (deps: Deps) => async (input: { runId: string }): Promise<number | null> => {
-  const label = replicasToRepair(await standingOf(deps, input.runId)).find((row) => row.label !== null)?.label;
+  const label = replicasToRepair(await readPoolState(deps, input.runId)).find((row) => row.label !== null)?.label;
   const prefix = `${input.runId}@`;
   return label?.startsWith(prefix) ? Number(label.slice(prefix.length)) : null;
 };
 
 /** Waits until the pool has enough whole replicas. The activity's timeout bounds the wait. */
 export const awaitPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
-  while (!isEnough(await standingOf(deps, input.runId))) {
+  while (!isEnough(await readPoolState(deps, input.runId))) {
     heartbeat();
     await sleep('2s');
   }
@@ -61,7 +61,7 @@ export const awaitPool = (deps: Deps) => async (input: { runId: string }): Promi
 
 /** Returns true when a replica answers without its version and no publication is under way. */
 export const hasLostReplica = (deps: Deps) => async ({ runId }: { runId: string }): Promise<boolean> => {
-  const isLost = async () => (await standingOf(deps, runId)).lost.some(({ answers }) => answers);
+  const isLost = async () => (await readPoolState(deps, runId)).lost.some(({ answers }) => answers);
   // This asks twice, because a publication that has just ended had its replicas out of rotation.
   return (await isLost()) && !(await isRunning(deps, `${runId}/publish`)) && (await isLost());
 };

@@ -5,7 +5,7 @@ import { checkRun } from './check-run.ts';
 import type { Deps } from './deps.ts';
 import { mergeSettings } from './merge-settings.ts';
 import { parseRunConfig } from './parse-run-config.ts';
-import { refusing } from './refusal.ts';
+import { nonRetryable } from './non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import { runConfig, type RunConfig } from './run-config.ts';
 
@@ -14,7 +14,7 @@ const FIXED = ['model', 'tasks', 'agents', 'network', 'engines', 'head_dtype', '
 
 /** Changes settings of a run and returns all of them. With one invalid value nothing changes, and the failure (`bad_input`) names it. */
 export const configureRun = (deps: Deps) => (input: { runId: string; changes: Record<string, unknown> }): Promise<RunConfig> =>
-  refusing(() =>
+  nonRetryable(() =>
     deps.db.transaction(async (tx) => {
       const { runId, changes } = input;
       refuse(runId, changes);

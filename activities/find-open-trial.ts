@@ -3,12 +3,12 @@ import { TrialgateError } from '../store/errors.ts';
 import { groups, trials } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import { mayRun } from './list-running-groups.ts';
-import { refusing } from './refusal.ts';
+import { nonRetryable } from './non-retryable.ts';
 import { planOf } from './rollout/plan-of.ts';
 
 /** Returns the group of a trial that runs, or that waits for a host and has no row yet. */
 export const findOpenTrial = (deps: Pick<Deps, 'db'>) => (input: { runId: string; trialId: string }): Promise<{ groupId: string; member: number }> =>
-  refusing(async () => {
+  nonRetryable(async () => {
     const { runId, trialId } = input;
     const [row] = await deps.db.select().from(trials).where(and(eq(trials.id, trialId), eq(trials.runId, runId)));
     if (row?.outcome) throw new TrialgateError('bad_input', `trial ${trialId} has ended: ${row.outcome}`);

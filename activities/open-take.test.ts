@@ -84,8 +84,8 @@ test('a seal without an attempt’s number closes the open attempt', async () =>
 test('a run that is started again keeps its changed settings and goes on after its last finished iteration', async () => {
   await store.db.update(runs).set({ config: { ...config, group_size: 5 }, status: 'blocked', reason: 'the disk is full' });
   await store.db.insert(iterations).values({ runId: 'run', iteration: 0, take: 1, policyVersion: 0, trainedVersion: 1, status: 'done' });
-  const standing = await prepareRun(deps())({ runId: 'run', runFile: config });
-  expect(standing).toMatchObject({ iteration: 1, policyVersion: 1, config: { group_size: 5 } });
+  const position = await prepareRun(deps())({ runId: 'run', runFile: config });
+  expect(position).toMatchObject({ iteration: 1, policyVersion: 1, config: { group_size: 5 } });
   expect(await store.db.select().from(runs)).toMatchObject([{ status: 'running', reason: null, config: { group_size: 5 } }]);
 });
 

@@ -4,7 +4,7 @@ import { openAttempt } from '../store/queries/open-attempt.ts';
 import { trials, type Outcome, type Sampling } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
-import { refusing } from './refusal.ts';
+import { nonRetryable } from './non-retryable.ts';
 import { readRun } from './read-run.ts';
 import type { RunConfig } from './run-config.ts';
 import { loadTask } from './tasks/load-task.ts';
@@ -19,7 +19,7 @@ export const openTrial =
   (deps: Deps) =>
   async (input: OpenTrial): Promise<OpenedTrial> =>
     whileHeartbeating((signal) =>
-      refusing(async () => {
+      nonRetryable(async () => {
         const config = await readRun(deps.db, input.group.runId);
         const opened = await openAttemptOf(deps, input, config);
         if (opened.finished) return opened;

@@ -4,7 +4,7 @@ import { groups } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
-import { refusing } from './refusal.ts';
+import { nonRetryable } from './non-retryable.ts';
 import { listTasks } from './tasks/list-tasks.ts';
 
 export type EvaluationRequest = {
@@ -21,7 +21,7 @@ export type PlannedEvaluation = { /** `eval@{version}.{n}` */ id: string; plans:
 
 /** Plans the groups of an evaluation on demand. It is the n-th of its version, beside the run's own evaluation (`eval@{version}`). */
 export const planEvaluationOnDemand = (deps: Deps) => (input: EvaluationRequest & { version: number }): Promise<PlannedEvaluation> =>
-  refusing(async () => {
+  nonRetryable(async () => {
     const { runId, version: policyVersion } = input;
     const { evaluation, agents, deadlines } = await readRun(deps.db, runId);
     const folders = input.tasks ?? evaluation.tasks;

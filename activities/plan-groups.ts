@@ -6,14 +6,14 @@ import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 import { readRun } from './read-run.ts';
 import { requireOpenTake } from './require-open-take.ts';
-import { batchTrials, groupTrials, isOffered, readCandidates, running, standing, startedTrials, unfinished, usable, type Candidate, type Standing } from './rollout/candidates.ts';
+import { batchTrials, groupTrials, isOffered, readCandidates, running, groupProgress, startedTrials, unfinished, usable, type Candidate, type GroupProgress } from './rollout/candidates.ts';
 import { readLineage } from './rollout/lineage.ts';
 import { isLive, ofTake, type TakeKey } from './rollout/takes.ts';
 import { planOf } from './rollout/plan-of.ts';
 import { refuseMostFailed } from './rollout/refuse-most-failed.ts';
 import { hasBatch, reopenUnfinished } from './rollout/reopen-unfinished.ts';
-import { room } from './rollout/room.ts';
-import { taskAt } from './rollout/walk.ts';
+import { startableGroups } from './rollout/startable-groups.ts';
+import { taskAt } from './rollout/task-order.ts';
 import type { RunConfig } from './run-config.ts';
 import { listTasks } from './tasks/list-tasks.ts';
 
@@ -22,7 +22,7 @@ export type Rollout = {
   /** The groups that should run now, whichever iteration began them. */
   open: string[];
   /** The progress of each group of `open`. */
-  standings?: Standing[];
+  standings?: GroupProgress[];
   /** The plans of the open groups; when the caller knows the others, only of those that began just now. */
   plans: GroupPlan[];
   /** The open groups that no later step can use. */
@@ -68,7 +68,7 @@ export const planGroups =
       const stepsLeft = config.iterations - iteration;
       const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: places } = config;
       const startsWith = startedTrials(config);
-      const more = isMade || input.isOver ? 0 : room({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: places });
+      const more = isMade || input.isOver ? 0 : startableGroups({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: places });
       const started = await start(tx, config, input, more);
       // A step makes all samples older by one. What only this step can use is waited for, unless all stragglers or so many of them may be lost.
       const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
@@ -80,7 +80,7 @@ export const planGroups =
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
-        standings: [...open.map(standing), ...started.map((group) => standing({ group, members: [] }))],
+        standings: [...open.map(groupProgress), ...started.map((group) => groupProgress({ group, members: [] }))],
         plans: [...(input.known ? [] : open.map(({ group }) => group)), ...started].map(planOf),
         last,
         outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0).map(({ group }) => group.id),

@@ -4,11 +4,11 @@ import { iterations, runs } from '../store/schema.ts';
 import { checkRun } from './check-run.ts';
 import type { Deps } from './deps.ts';
 import { parseRunConfig } from './parse-run-config.ts';
-import { refusing } from './refusal.ts';
+import { nonRetryable } from './non-retryable.ts';
 import { resolvePaths } from './resolve-paths.ts';
 import type { RunConfig } from './run-config.ts';
 
-export type RunStanding = {
+export type RunPosition = {
   config: RunConfig;
   /** The next iteration, and the policy version that it samples from. */
   iteration: number;
@@ -16,7 +16,7 @@ export type RunStanding = {
 };
 
 /** Validates the run file, checks what it names, and opens the run or finds it. Returns where the run goes on. */
-export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile: unknown }): Promise<RunStanding> => {
+export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile: unknown }): Promise<RunPosition> => {
   const [known] = await deps.db.select({ config: runs.config }).from(runs).where(eq(runs.id, input.runId));
   // The stored settings have the changes that a person made since the run began.
   const config = await checked({ runId: input.runId, runFile: known?.config ?? input.runFile });
@@ -36,7 +36,7 @@ export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile
 
 /** Checks a run file. Only a person can repair it, so the workflow fails at once with the reason. */
 const checked = ({ runId, runFile }: { runId: string; runFile: unknown }): Promise<RunConfig> =>
-  refusing(async () => {
+  nonRetryable(async () => {
     if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(runId)) {
       throw new TrialgateError('bad_input', `run id ${JSON.stringify(runId)}: use letters, digits, '.', '_' and '-', at most 64`);
     }

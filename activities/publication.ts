@@ -2,7 +2,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { and, eq, inArray } from 'drizzle-orm';
 import { policyVersions, publications, replicas } from '../store/schema.ts';
 import type { Database } from '../store/database.ts';
-import { standingOf, replicasToRepair, type PoolStanding } from './check-pool.ts';
+import { readPoolState, replicasToRepair, type PoolState } from './check-pool.ts';
 import type { Deps } from './deps.ts';
 import type { PublishInput, ReplicaReport } from './gpu-contract.ts';
 import { versionLabel } from './label.ts';
@@ -20,8 +20,8 @@ type Publishing = { runId: string; version: number; isMend?: boolean };
  */
 export const beginPublication = (deps: Deps) => async (input: Publishing): Promise<PublishInput & { needed: number }> => {
   const { db } = deps;
-  const standing = await standingOf(deps, input.runId, PATIENCE_MS);
-  const toRepair = input.isMend ? replicasToRepair(standing) : null;
+  const pool = await readPoolState(deps, input.runId, PATIENCE_MS);
+  const toRepair = input.isMend ? replicasToRepair(pool) : null;
   const [target, base] = await Promise.all([readVersion(db, input.runId, input.version), readVersion(db, input.runId, 0)]);
   const label = versionLabel(input.runId, input.version);
   const rows = await db
@@ -29,11 +29,11 @@ export const beginPublication = (deps: Deps) => async (input: Publishing): Promi
     .set({ inRotation: false, label, updatedAt: new Date() })
     .where(and(eq(replicas.runId, input.runId), toRepair ? inArray(replicas.url, toRepair.map(({ url }) => url)) : undefined))
     .returning({ url: replicas.url });
-  if (standing.whole.length + standing.lost.length === 0) {
+  if (pool.whole.length + pool.lost.length === 0) {
     throw ApplicationFailure.create({ type: 'engine_unavailable', message: `run ${input.runId} owns no engine`, nonRetryable: true });
   }
   const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
-  const urls = rows.map((row) => row.url).filter((url) => toRepair || !isAway(standing, url)).toSorted();
+  const urls = rows.map((row) => row.url).filter((url) => toRepair || !isAway(pool, url)).toSorted();
   const { head_dtype } = await readRun(db, input.runId);
   const common = {
     label,
@@ -44,13 +44,13 @@ export const beginPublication = (deps: Deps) => async (input: Publishing): Promi
     canary: target.canary,
   };
   if (toRepair) {
-    const needed = Math.max(0, standing.needed - standing.whole.length);
+    const needed = Math.max(0, pool.needed - pool.whole.length);
     return { ...common, needed, min_replicas: 0, canary_tolerance: base.canaryTolerance, checksum: await readChecksum(db, input), previous: null };
   }
   return {
     ...common,
-    needed: standing.needed,
-    min_replicas: standing.needed,
+    needed: pool.needed,
+    min_replicas: pool.needed,
     canary_tolerance: input.version === 0 ? null : base.canaryTolerance,
     previous: parent && {
       label: versionLabel(input.runId, parent.version),
@@ -98,7 +98,7 @@ export const endPublication =
   };
 
 /** Returns true for a replica that is away and that the run does not need: the others do not wait for it, and it gets the version when it is back. */
-const isAway = ({ whole, lost, needed }: PoolStanding, url: string): boolean =>
+const isAway = ({ whole, lost, needed }: PoolState, url: string): boolean =>
   whole.length + lost.filter(({ answers }) => answers).length >= needed && lost.some((row) => row.url === url && !row.answers);
 
 /** Returns the checksum that any replica confirmed for the version. It is the same for all. */

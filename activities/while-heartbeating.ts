@@ -1,14 +1,14 @@
 import { Context } from '@temporalio/activity';
 
 /** The number of activities of this process that send heartbeats. */
-let telling = 0;
+let heartbeating = 0;
 
 /**
  * Returns the milliseconds between two heartbeats of an activity. All activities together send Temporal some 100 heartbeats a second, and
  * each sends three within the 20 s after which Temporal gives it up. A thousand activities with a heartbeat every two seconds kept
  * Temporal from its other work.
  */
-const pause = (): number => Math.min(Math.max(2_000, 10 * telling), 6_000);
+const pause = (): number => Math.min(Math.max(2_000, 10 * heartbeating), 6_000);
 
 /** Sends Temporal a heartbeat every few seconds while `work` runs, and aborts the signal when the activity is cancelled. */
 export async function whileHeartbeating<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
@@ -17,12 +17,12 @@ export async function whileHeartbeating<T>(work: (signal: AbortSignal) => Promis
     context.heartbeat();
     timer = next();
   }, pause());
-  telling += 1;
+  heartbeating += 1;
   let timer = next();
   try {
     return await work(context.cancellationSignal);
   } finally {
     clearTimeout(timer);
-    telling -= 1;
+    heartbeating -= 1;
   }
 }

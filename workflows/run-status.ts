@@ -50,16 +50,16 @@ export class RunStatus {
   }
 
   /** Takes over a poll's result: the iteration's groups and how far they are. */
-  sees({ open, standings, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
+  showRollout({ open, standings, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
     // A group that had ended may run again after a resume.
     for (const { id, task, size, openedAt } of plans) if (this.#train.get(id)?.state !== 'running') this.#train.set(id, newMember({ id, task, size }, openedAt));
     const running = new Map(open.map((id, i) => [id, standings?.[i]]));
     for (const member of this.#train.values()) {
       // The group's own report of its end is newer.
       if (member.state === 'ended') continue;
-      const standing = running.get(member.id);
-      if (standing) {
-        const [waiting, run, ended, deadline] = standing;
+      const progress = running.get(member.id);
+      if (progress) {
+        const [waiting, run, ended, deadline] = progress;
         Object.assign(member, { trials: { waiting, running: run, ended }, until: deadline === null ? member.until : isoOf(deadline) });
       } else if (!running.has(member.id)) {
         // The group may have reported its end before this poll listed it.

@@ -11,7 +11,7 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { RunStanding } from '../activities/prepare-run.ts';
+import type { RunPosition } from '../activities/prepare-run.ts';
 import type { RunConfig } from '../activities/run-config.ts';
 import { gpu, store, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
@@ -61,13 +61,13 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   try {
     const prepare = () => store.prepareRun({ runId, runFile });
     // An invalid run file fails the run at once. A failure in a later execution blocks the run until a person repairs the cause.
-    const standing = progress.at ? await untilDone(prepare) : await prepare();
-    const { iteration, policyVersion } = progress.at ?? standing;
-    Object.assign(report, { iteration, iterations: standing.config.iterations, policy_version: policyVersion });
+    const position = progress.at ? await untilDone(prepare) : await prepare();
+    const { iteration, policyVersion } = progress.at ?? position;
+    Object.assign(report, { iteration, iterations: position.config.iterations, policy_version: policyVersion });
     upsertSearchAttributes(attributesOf({ runId, iteration, version: policyVersion }));
 
     let take = 0;
-    if (iteration < standing.config.iterations) {
+    if (iteration < position.config.iterations) {
       const opened = await untilDone(() => store.openTake({ runId, iteration, policyVersion, resume: isResumed }));
       report.take = take = opened.take;
       await Promise.all(opened.superseded.map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
@@ -78,7 +78,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
       await untilDone(async () => {
         status.enter('waiting for engines', 'engines that no other run has', POOL_SECONDS);
         await waiting(POOL_SECONDS * 1000).acquirePool({ runId });
-        const { train } = standing.config.deadlines;
+        const { train } = position.config.deadlines;
         status.enter('publish', 'the trainer to load the model', train);
         if (policyVersion === 0) await loadBase(runId, train);
         const says = async (waitsFor: string, atMost?: number) => status.waitFor(waitsFor, atMost === undefined ? null : Date.now() + atMost * 1000);
@@ -86,15 +86,15 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         await publish({ runId, version: policyVersion }, says);
       });
     }
-    if (iteration === 0 && standing.config.evaluation.before) await untilDone(() => watched(() => evaluate(standing, policyVersion)));
-    if (iteration >= standing.config.iterations) return await finish(standing, policyVersion);
+    if (iteration === 0 && position.config.evaluation.before) await untilDone(() => watched(() => evaluate(position, policyVersion)));
+    if (iteration >= position.config.iterations) return await finish(position, policyVersion);
 
     rollouts = new Rollouts({ runId, iteration, take, policyVersion });
-    const next = await untilDone((isAgain) => iterate(standing, isAgain));
+    const next = await untilDone((isAgain) => iterate(position, isAgain));
     await pool.settled();
     await condition(allHandlersFinished);
     const { isStopping, pausedUntil, changed } = operator;
-    if (isStopping || iteration + 1 >= (changed ?? standing.config).iterations) return await finish(standing, next);
+    if (isStopping || iteration + 1 >= (changed ?? position.config).iterations) return await finish(position, next);
     return await continueAsNew<typeof trainRun>(changed ?? runFile, { at: { iteration: iteration + 1, policyVersion: next }, published: true, pausedUntil, extendedUntil });
   } catch (error) {
     if (isCancellation(error)) await end('cancelled', 'cancelled by a person');
@@ -103,19 +103,19 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   }
 
   /** Samples groups from the version before and trains on them. Returns the new version. */
-  async function iterate(standing: RunStanding, isAgain: boolean): Promise<number> {
+  async function iterate(position: RunPosition, isAgain: boolean): Promise<number> {
     const { iteration, take, policy_version: policyVersion } = report;
-    const { deadlines, evaluation } = operator.changed ?? standing.config;
+    const { deadlines, evaluation } = operator.changed ?? position.config;
     const start = Date.now();
     const isDue = evaluation.every !== null && iteration > 0 && iteration % evaluation.every === 0;
     // The evaluation is of this version: the next one is not published before its end.
-    const evaluated = () => (isDue ? evaluate(standing, policyVersion) : Promise.resolve());
+    const evaluated = () => (isDue ? evaluate(position, policyVersion) : Promise.resolve());
     status.enter('rollout');
     const ready = async () =>
       rollouts?.untilReady({
         reopen: isAgain || isResumed,
         seconds: deadlines.iteration,
-        onChange: (rollout, until) => status.sees(rollout, until),
+        onChange: (rollout, until) => status.showRollout(rollout, until),
         whilePaused: () => operator.whilePaused(),
         extendedUntil: () => extendedUntil,
       });
@@ -148,13 +148,13 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   }
 
   /** Returns the settings of an evaluation: the run file with a person's latest changes. */
-  function evaluatedBy({ config }: RunStanding): RunConfig {
+  function evaluatedBy({ config }: RunPosition): RunConfig {
     return operator.changed && patched('evaluation-as-configured') ? operator.changed : config;
   }
 
-  async function evaluate(standing: RunStanding, version: number): Promise<void> {
+  async function evaluate(position: RunPosition, version: number): Promise<void> {
     if (Date.now() < operator.pausedUntil && patched('evaluation-waits')) await operator.whilePaused();
-    const config = evaluatedBy(standing);
+    const config = evaluatedBy(position);
     if (config.evaluation.tasks.length === 0) return;
     const evaluation = () =>
       executeChild(evaluatePolicy, {
@@ -167,9 +167,9 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
     await inTurn(evaluation);
   }
 
-  async function finish(standing: RunStanding, version: number): Promise<RunStatusReport> {
+  async function finish(position: RunPosition, version: number): Promise<RunStatusReport> {
     report.policy_version = version;
-    if (evaluatedBy(standing).evaluation.after && version > 0) await untilDone(() => watched(() => evaluate(standing, version)));
+    if (evaluatedBy(position).evaluation.after && version > 0) await untilDone(() => watched(() => evaluate(position, version)));
     status.enter('completed');
     await end('completed');
     return report;

@@ -55,9 +55,9 @@ export async function readCandidates(db: Executor, config: RunConfig, runId: str
  * The numbers of a group's trials that wait for a sandbox, run and have ended, and its deadline in milliseconds since the epoch once it
  * has one. A tuple, because every poll adds that of every group to the run's history.
  */
-export type Standing = [waiting: number, running: number, ended: number, deadline: number | null];
+export type GroupProgress = [waiting: number, running: number, ended: number, deadline: number | null];
 
-export function standing({ group, members }: Pick<Candidate, 'group' | 'members'>): Standing {
+export function groupProgress({ group, members }: Pick<Candidate, 'group' | 'members'>): GroupProgress {
   const ended = members.filter(({ isFinal }) => isFinal).length;
   const run = members.filter(({ isRunning }) => isRunning).length;
   const deadline = group.deadlineAt?.getTime() ?? null;

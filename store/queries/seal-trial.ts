@@ -43,8 +43,8 @@ export async function sealTrial(db: Database, input: Sealing): Promise<Trial> {
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is unknown`);
     const attempt = input.attempt ?? trial.attempt;
     if (attempt !== trial.attempt || trial.status === 'deleted') {
-      const standing = trial.status === 'deleted' ? 'is deleted' : `is at attempt ${trial.attempt}`;
-      throw new TrialgateError('attempt_closed', `trial ${trialId} ${standing}: attempt ${attempt} cannot be sealed`);
+      const state = trial.status === 'deleted' ? 'is deleted' : `is at attempt ${trial.attempt}`;
+      throw new TrialgateError('attempt_closed', `trial ${trialId} ${state}: attempt ${attempt} cannot be sealed`);
     }
     const thisAttempt = and(eq(attempts.trialId, trialId), eq(attempts.attempt, attempt));
     const [row] = await tx.select().from(attempts).where(thisAttempt);

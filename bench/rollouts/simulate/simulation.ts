@@ -1,4 +1,4 @@
-import { room } from '../../../activities/rollout/room.ts';
+import { startableGroups } from '../../../activities/rollout/startable-groups.ts';
 import type { Durations } from './durations.ts';
 import { cloneGroups, countOf, isOpen, makeGroup, type Group, type Trial } from './group.ts';
 import { groupTrials, type Rules } from './rules.ts';
@@ -155,7 +155,7 @@ export class Simulation {
     const runningGroups = this.groups.filter(({ state }) => state === 'running').length;
     // The step under way has taken its batch, so one batch less may run ahead.
     const stale = this.isTraining ? maxStaleness - 1 : maxStaleness;
-    return room({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent, maxConcurrentTrials, startedTrials: this.rules.groupSize + this.rules.overSampling, runningTrials: this.underWay });
+    return startableGroups({ live: this.#live(), runningGroups, groupTrials: size, batchTrials: groupsPerStep * size, stepsLeft: Number.POSITIVE_INFINITY, maxStaleness: stale, maxConcurrent, maxConcurrentTrials, startedTrials: this.rules.groupSize + this.rules.overSampling, runningTrials: this.underWay });
   }
 
   /** Returns the number of trials that are neither trained on nor dropped. */

@@ -2,7 +2,7 @@ import { ApplicationFailure } from '@temporalio/common';
 import { TrialgateError } from '../store/errors.ts';
 
 /** Runs `work` and turns its TrialgateError into a failure that is not retried, with the same code and message. */
-export async function refusing<T>(work: () => Promise<T>): Promise<T> {
+export async function nonRetryable<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

@@ -2,7 +2,7 @@
  * Returns the number of groups that may start (invariant 10). It counts trials: a trial that still runs after its group was taken keeps
  * its place, and a trial that came to nothing frees it. No more start than the run will train on.
  */
-export function room(input: {
+export function startableGroups(input: {
   /** The trials that run or may still be trained on. */
   live: number;
   runningGroups: number;
