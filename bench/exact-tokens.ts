@@ -12,7 +12,7 @@ import { z } from 'zod';
 import { startGateway } from '../gateway/node.ts';
 import { exactTrial, onToy, type Place } from '../gateway/testing/exact-trial.ts';
 import { withVllm } from '../gateway/testing/own-vllm.ts';
-import { placeBefore } from '../gateway/testing/place-before.ts';
+import { gatewayBeforeVllm } from '../gateway/testing/gateway-before-vllm.ts';
 import { HALVES, TokenEngine } from '../gateway/testing/token-engine.ts';
 import { REPOSITORY } from '../cli/folders.ts';
 import { shutdownSignal } from '../cli/signals.ts';
@@ -85,9 +85,9 @@ async function overVllm(): Promise<void> {
   const signal = shutdownSignal();
   const postgres = await TestPostgres.create();
   const converseWith = async (url: string) => {
-    const place = await placeBefore(url, postgres.url, signal);
+    const place = await gatewayBeforeVllm(url, postgres.url, signal);
     await converseAll(place, 0, count);
-    mismatch(place.unheard());
+    mismatch(place.unmatched());
     await place.close();
   };
   await withVllm(converseWith, signal).finally(() => postgres.close());

@@ -2,7 +2,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { isObject, type JsonObject } from '../json.ts';
 import { protocolOf } from '../protocols/all.ts';
 import type { Protocol } from '../protocols/protocol.ts';
-import { heardOf, type Heard } from '../testing/heard.ts';
+import { normalize, type NormalizedResponse } from '../testing/normalized-response.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { modeIn, RETRY, type Client } from './client.ts';
 import { runClient, type Ran } from './run.ts';
@@ -12,7 +12,7 @@ import { isModelCall, type Played } from './toy-session.ts';
 
 type Sampling = { temperature: number; max_tokens: number };
 type Answer = { status: number; text: string };
-export type Compared = { what: string; through: Heard; direct: Heard };
+export type Compared = { what: string; through: NormalizedResponse; direct: NormalizedResponse };
 /** `ran` is the client's result, `recorded` what the gateway before vLLM has of it. */
 export type Beside = { ran: Ran; recorded: Recorded; compared: Compared[] };
 type Where = { folder: string; gateway: { url: string; adminKey: string }; vllm: string; limitMs: number; signal: AbortSignal };
@@ -29,7 +29,7 @@ export async function clientBesideVllm(client: Client, { folder, gateway, vllm, 
   try {
     const trial = await trialOverHttp(gateway, client.name, { sampling: GREEDY });
     const ran = await runClient(client, { folder, trialUrl: `${tap.url}/${client.name}`, key: trial.key, limitMs, modes: plainModes(client) });
-    const asked = tap.heard.filter(isModelCall);
+    const asked = tap.exchanges.filter(isModelCall);
     const direct = await askVllm(asked, vllm, signal);
     return { ran, recorded: recordedOf(await trial.session(), await trial.samples()), compared: compare(asked, asked.map(({ status, reply }) => ({ status, text: reply })), direct) };
   } finally {
@@ -40,7 +40,7 @@ export async function clientBesideVllm(client: Client, { folder, gateway, vllm, 
 /** Sends each request of a client's session with the toy engine to the gateway and to vLLM itself. */
 export async function sessionBesideVllm(client: Client, played: Played, { gateway, vllm, signal }: Omit<Where, 'folder' | 'limitMs'>): Promise<Omit<Beside, 'ran'>> {
   const plain = plainModes(client);
-  const asked = played.heard.filter((each) => isModelCall(each) && plain.includes(modeIn(client, JSON.stringify(each.body))?.name ?? plain[0] ?? ''));
+  const asked = played.exchanges.filter((each) => isModelCall(each) && plain.includes(modeIn(client, JSON.stringify(each.body))?.name ?? plain[0] ?? ''));
   const trial = await trialOverHttp(gateway, `${client.name}-session`, { sampling: GREEDY });
   const through = await askAgain(asked, ({ path }, body) => trial.ask(path.replace('/v1', ''), body, { signal }));
   const direct = await askVllm(asked, vllm, signal);
@@ -73,8 +73,8 @@ async function askAgain(asked: readonly Exchange[], ask: (protocol: Protocol, bo
 }
 
 function compare(asked: readonly Exchange[], through: readonly Answer[], direct: readonly Answer[]): Compared[] {
-  const heard = (answer: Answer | undefined): Heard => heardOf(answer?.status ?? 0, answer?.text ?? '', FORCED);
-  return asked.map(({ path, body }, i) => ({ what: `${protocolOf(path)?.name}${body.stream === true ? ', stream' : ''}`, through: heard(through[i]), direct: heard(direct[i]) }));
+  const normalized = (answer: Answer | undefined): NormalizedResponse => normalize(answer?.status ?? 0, answer?.text ?? '', FORCED);
+  return asked.map(({ path, body }, i) => ({ what: `${protocolOf(path)?.name}${body.stream === true ? ', stream' : ''}`, through: normalized(through[i]), direct: normalized(direct[i]) }));
 }
 
 /** Fields that a response repeats from its request: through the gateway as the client sent them, from vLLM as the trial forces them. */

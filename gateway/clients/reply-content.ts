@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
-import { stopped } from '../testing/spoken.ts';
+import { cutAtStop } from '../testing/visible-text-oracle.ts';
 import { decode } from '../testing/toy-tokenizer.ts';
 
 /** The content of a reply: its text and its tool calls. */
@@ -9,49 +9,49 @@ export type ReplyContent = { text: string; calls: { name: unknown; given: unknow
 /** Returns the content that a client received, in a whole reply or a stream's events of any protocol. */
 export function receivedContent(reply: string): ReplyContent {
   const events = reply.startsWith('{') ? [reply] : reply.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : []));
-  const said: ReplyContent & { parts: Map<unknown, { name: string; given: string }> } = { text: '', calls: [], parts: new Map() };
-  for (const event of events.map(parseObject)) if (event) hear(event, said);
-  return { text: said.text, calls: [...said.calls, ...[...said.parts.values()].map(({ name, given }) => ({ name, given: parsed(given) }))] };
+  const builder: ReplyBuilder = { text: '', calls: [], parts: new Map() };
+  for (const event of events.map(parseObject)) if (event) addEvent(event, builder);
+  return { text: builder.text, calls: [...builder.calls, ...[...builder.parts.values()].map(({ name, given }) => ({ name, given: parsed(given) }))] };
 }
 
 type ReplyBuilder = ReplyContent & { parts: Map<unknown, { name: string; given: string }> };
 
-function hear(event: JsonObject, said: ReplyBuilder): void {
-  if (Array.isArray(event.choices)) return event.choices.filter(isObject).forEach((choice) => hearChat(choice, said));
-  if (event.object === 'response') return hearItems(event.output, said);
-  if (event.type === 'response.completed' && isObject(event.response)) return hearItems(event.response.output, said);
-  if (event.type === 'message') return hearBlocks(event.content, said);
-  if (event.type === 'content_block_start' && isObject(event.content_block) && event.content_block.type === 'tool_use') said.parts.set(event.index, { name: String(event.content_block.name), given: '' });
+function addEvent(event: JsonObject, builder: ReplyBuilder): void {
+  if (Array.isArray(event.choices)) return event.choices.filter(isObject).forEach((choice) => addChat(choice, builder));
+  if (event.object === 'response') return addItems(event.output, builder);
+  if (event.type === 'response.completed' && isObject(event.response)) return addItems(event.response.output, builder);
+  if (event.type === 'message') return addBlocks(event.content, builder);
+  if (event.type === 'content_block_start' && isObject(event.content_block) && event.content_block.type === 'tool_use') builder.parts.set(event.index, { name: String(event.content_block.name), given: '' });
   if (event.type === 'content_block_delta' && isObject(event.delta)) {
     const { text, partial_json } = event.delta;
-    if (typeof text === 'string') said.text += text;
-    const part = said.parts.get(event.index);
+    if (typeof text === 'string') builder.text += text;
+    const part = builder.parts.get(event.index);
     if (part && typeof partial_json === 'string') part.given += partial_json;
   }
 }
 
-function hearChat({ message, delta }: JsonObject, said: ReplyBuilder): void {
+function addChat({ message, delta }: JsonObject, builder: ReplyBuilder): void {
   const { content, tool_calls } = [message, delta].find(isObject) ?? {};
-  if (typeof content === 'string') said.text += content;
+  if (typeof content === 'string') builder.text += content;
   for (const [at, call] of Array.isArray(tool_calls) ? tool_calls.entries() : []) {
     if (!isObject(call) || !isObject(call.function)) continue;
     const { name, arguments: given } = call.function;
-    const part = said.parts.get(call.index ?? at) ?? { name: '', given: '' };
-    said.parts.set(call.index ?? at, { name: part.name + String(name ?? ''), given: part.given + String(given ?? '') });
+    const part = builder.parts.get(call.index ?? at) ?? { name: '', given: '' };
+    builder.parts.set(call.index ?? at, { name: part.name + String(name ?? ''), given: part.given + String(given ?? '') });
   }
 }
 
-function hearItems(items: unknown, said: ReplyBuilder): void {
+function addItems(items: unknown, builder: ReplyBuilder): void {
   for (const item of Array.isArray(items) ? items.filter(isObject) : []) {
-    if (item.type === 'function_call') said.calls.push({ name: item.name, given: parsed(String(item.arguments)) });
-    if (item.type === 'message') hearBlocks(item.content, said);
+    if (item.type === 'function_call') builder.calls.push({ name: item.name, given: parsed(String(item.arguments)) });
+    if (item.type === 'message') addBlocks(item.content, builder);
   }
 }
 
-function hearBlocks(blocks: unknown, said: ReplyBuilder): void {
+function addBlocks(blocks: unknown, builder: ReplyBuilder): void {
   for (const block of Array.isArray(blocks) ? blocks.filter(isObject) : []) {
-    if (typeof block.text === 'string') said.text += block.text;
-    if (block.type === 'tool_use') said.calls.push({ name: block.name, given: block.input });
+    if (typeof block.text === 'string') builder.text += block.text;
+    if (block.type === 'tool_use') builder.calls.push({ name: block.name, given: block.input });
   }
 }
 
@@ -61,7 +61,7 @@ function hearBlocks(blocks: unknown, said: ReplyBuilder): void {
  */
 export function contentOfIds(ids: readonly number[], { hasTools, stop }: { hasTools: boolean; stop: unknown }): ReplyContent {
   const all = decode(ids);
-  const whole = stopped(all, stop)?.text ?? all;
+  const whole = cutAtStop(all, stop)?.text ?? all;
   const found = hasTools ? [...whole.matchAll(/<tool_call>([^]*?)<\/tool_call>/g)] : [];
   const calls = found.map(([, inner]) => parseObject(inner ?? '')).map((call) => ({ name: call?.name, given: call?.arguments }));
   return { text: found[0] ? whole.slice(0, found[0].index) : whole, calls };

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import type { Took } from '../testing/generated.ts';
+import type { TurnMatcher } from '../testing/generated.ts';
 import { modeIn, type Client } from './client.ts';
 import { receivedContent, isSame, contentOfIds } from './reply-content.ts';
 import type { Exchange } from './tap.ts';
@@ -53,13 +53,13 @@ export function modesOf(client: Client, sessionBody: unknown): ModeRecord[] {
  * Lists where the record differs from what the client received or the engine sampled. Each reply that a client received whole must match
  * one recorded turn with ids of the same content, and each turn must be what the engine sampled.
  */
-export function suiteFaults(sessionBody: unknown, { heard, took }: { heard: readonly Exchange[]; took: Took }): string[] {
+export function suiteFaults(sessionBody: unknown, { exchanges, matches }: { exchanges: readonly Exchange[]; matches: TurnMatcher }): string[] {
   const { turns } = session.parse(sessionBody);
   const faults = turns.flatMap(({ call_id, prompt_token_ids: prompt, completion_token_ids: completion, completion_logprobs: logprobs }, i) =>
-    took({ prompt, completion, logprobs }, i) ? [] : [`the turn ${call_id} is not what the engine was given and gave`],
+    matches({ prompt, completion, logprobs }, i) ? [] : [`the turn ${call_id} is not what the engine was given and gave`],
   );
   const left = [...turns];
-  for (const { path, body, reply, cut } of heard) {
+  for (const { path, body, reply, cut } of exchanges) {
     if (cut) continue;
     const said = receivedContent(reply);
     const at = left.findIndex((each) => isSame(said, contentOfIds(each.completion_token_ids, { hasTools: (each.tools?.length ?? 0) > 0, stop: body.stop })));

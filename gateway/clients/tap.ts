@@ -11,7 +11,7 @@ const HOP = /^(host|connection|keep-alive|transfer-encoding|content-length|accep
 
 /** Passes requests between a client and the gateway, and keeps a copy. */
 export class Tap extends EngineServer {
-  readonly heard: Exchange[] = [];
+  readonly exchanges: Exchange[] = [];
   /** True to break the client's connection when the reply to this request is ready. */
   cuts: (body: string) => boolean = () => false;
   readonly #gateway: string;
@@ -35,7 +35,7 @@ export class Tap extends EngineServer {
       said += decoder.decode(bytes, { stream: true });
       if (!cut) response.write(bytes);
     }
-    if (body) this.heard.push({ path: url, body, status: reply.status, reply: said, cut });
+    if (body) this.exchanges.push({ path: url, body, status: reply.status, reply: said, cut });
     if (cut) request.socket.destroy();
     else response.end();
   }

@@ -18,7 +18,7 @@ const ADMIN_KEY = 'the admin key';
  * `recorded` is the gateway's record, `generated` what the engine sampled. `tries` counts how often the client sent the request whose reply
  * was cut. `faults` lists the differences.
  */
-export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; generated: TokenEngine['generated']; heard: Exchange[]; tries: number; faults: string[] };
+export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; generated: TokenEngine['generated']; exchanges: Exchange[]; tries: number; faults: string[] };
 
 /**
  * `databaseUrl` is a PostgreSQL in which each session creates its own database, because gateways of one database share their engines. `run`
@@ -47,11 +47,11 @@ export async function toySession(client: Client, { folder, databaseUrl, limitMs,
     const session = await trial.session();
     const replies = new Replies();
     engine.generated.forEach((each) => replies.add(each));
-    const calls = tap.heard.filter(isModelCall);
+    const calls = tap.exchanges.filter(isModelCall);
     const tries = calls.filter(({ body }) => cut !== null && JSON.stringify(body) === JSON.stringify(JSON.parse(cut))).length;
-    const faults = suiteFaults(session, { heard: calls.filter(({ status }) => status === 200), took: replies.take });
+    const faults = suiteFaults(session, { exchanges: calls.filter(({ status }) => status === 200), matches: replies.take });
     if (replies.left > 0) faults.push(`${replies.left} of the engine's replies are in no turn`);
-    return { ran, recorded: recordedOf(session, await trial.samples()), modes: modesOf(client, session), generated: engine.generated, heard: tap.heard, tries, faults };
+    return { ran, recorded: recordedOf(session, await trial.samples()), modes: modesOf(client, session), generated: engine.generated, exchanges: tap.exchanges, tries, faults };
   } finally {
     await tap.stop();
     await gateway.close();

@@ -1,7 +1,7 @@
 import { beforeAll, expect, test } from 'vitest';
 import { startGateway } from '../node.ts';
 import type { JsonObject } from '../json.ts';
-import { hear, type Heard } from '../testing/heard.ts';
+import { normalizeResponse, type NormalizedResponse } from '../testing/normalized-response.ts';
 import { withVllm } from '../testing/own-vllm.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { openDatabase } from '../../store/database.ts';
@@ -67,7 +67,7 @@ const EACH = Object.entries(ASKED).flatMap(([what, { path, body }]) => [false, t
 const IMPOSSIBLE = 'an-impossible-grammar';
 const faults: string[] = [];
 const beyondText = new Map<string, { status: number; said: string; call: string | undefined; isKept: boolean }>();
-const heard = new Map<string, { direct: Heard; through: Heard }>();
+const normalized = new Map<string, { direct: NormalizedResponse; through: NormalizedResponse }>();
 
 beforeAll(async () => {
   const postgres = await TestPostgres.create();
@@ -76,9 +76,9 @@ beforeAll(async () => {
     await withVllm(async (vllm) => {
       const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [vllm], databaseUrl: postgres.url, adminKey: 'the admin key', secret: 'a secret of sixteen characters', settings: { tokenIn: false } });
       for (const { what, stream, path, body } of EACH) {
-        const trial = await trialOverHttp({ url: gateway.url, adminKey: 'the admin key' }, `as-${heard.size}`);
+        const trial = await trialOverHttp({ url: gateway.url, adminKey: 'the admin key' }, `as-${normalized.size}`);
         const direct = await fetch(`${vllm}/v1/${path}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body), signal: stop });
-        heard.set(`${what} ${stream}`, { direct: await hear(direct), through: await hear(await trial.ask(`/${path}`, body)) });
+        normalized.set(`${what} ${stream}`, { direct: await normalizeResponse(direct), through: await normalizeResponse(await trial.ask(`/${path}`, body)) });
       }
       const db = openDatabase(postgres.url);
       for (const [what, { path, body, keeps }] of Object.entries(BEYOND_TEXT)) {
@@ -105,7 +105,7 @@ beforeAll(async () => {
 });
 
 test.each(EACH)('$what is answered through the gateway as by vLLM itself (stream: $stream)', ({ what, stream }) => {
-  const both = heard.get(`${what} ${stream}`);
+  const both = normalized.get(`${what} ${stream}`);
   expect(both?.direct).toMatchObject({ status: 200 });
   expect(both?.through).toEqual(both?.direct);
 });

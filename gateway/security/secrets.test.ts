@@ -10,33 +10,33 @@ test('the log, errors and the store contain no secret after every kind of fault'
   const PASSWORD = 'the-database-password';
   await gateway.restart({ settings: IMPATIENT, databaseUrl: gateway.postgres.url.replace('postgres@', `postgres:${PASSWORD}@`) });
   const trial = await gateway.trial();
-  const said: string[] = [];
-  const hear = async (reply: Promise<Response>) => {
+  const replies: string[] = [];
+  const collect = async (reply: Promise<Response>) => {
     const answer = await reply;
-    said.push([...answer.headers].join(), await answer.text().catch(String));
+    replies.push([...answer.headers].join(), await answer.text().catch(String));
   };
   for (const fault of FAULTS) {
     gateway.engine.fault = fault;
     for (const stream of [false, true]) {
-      await hear(trial.chat({ ...ASK, stream }));
-      await hear(gateway.post(`/${trial.id}/v1/messages`, trial.key, { ...ASK, max_tokens: 9, stream }));
-      await hear(gateway.post(`/${trial.id}/v1/responses`, trial.key, { input: 'x', stream }));
+      await collect(trial.chat({ ...ASK, stream }));
+      await collect(gateway.post(`/${trial.id}/v1/messages`, trial.key, { ...ASK, max_tokens: 9, stream }));
+      await collect(gateway.post(`/${trial.id}/v1/responses`, trial.key, { input: 'x', stream }));
     }
   }
   gateway.engine.fault = 'none';
   for (const [path, key] of [[`/${trial.id}/v1/chat/completions`, `${trial.key}x`], ['/v1/chat/completions', `${trial.key}x`], [`/nobody/v1/completions`, trial.key], [`/sessions/${trial.id}`, trial.key]] as const) {
-    await hear(gateway.post(path, key, ASK));
+    await collect(gateway.post(path, key, ASK));
   }
-  for (const path of [`/sessions/${trial.id}`, '/sessions', '/sessions/export', `/sessions/${trial.id}/samples`, '/metrics', '/openapi.json']) await hear(gateway.admin('GET', path));
+  for (const path of [`/sessions/${trial.id}`, '/sessions', '/sessions/export', `/sessions/${trial.id}/samples`, '/metrics', '/openapi.json']) await collect(gateway.admin('GET', path));
   await gateway.postgres.stop();
   try {
-    await hear(trial.chat(ASK));
-    await hear(gateway.admin('GET', `/sessions/${trial.id}`));
+    await collect(trial.chat(ASK));
+    await collect(gateway.admin('GET', `/sessions/${trial.id}`));
   } finally {
     await gateway.postgres.start();
   }
-  const { rows } = await gateway.db.execute(sql`select query_to_xml('select *, convert_from(request, ''UTF8'') as asked, convert_from(response, ''UTF8'') as said from calls', true, true, '')::text || query_to_xml('select * from trials', true, true, '')::text || query_to_xml('select * from attempts', true, true, '')::text as dump`);
-  const places = { log: gateway.log.join('\n'), said: said.join('\n'), store: JSON.stringify(rows) };
+  const { rows } = await gateway.db.execute(sql`select query_to_xml('select *, convert_from(request, ''UTF8'') as asked, convert_from(response, ''UTF8'') as replies from calls', true, true, '')::text || query_to_xml('select * from trials', true, true, '')::text || query_to_xml('select * from attempts', true, true, '')::text as dump`);
+  const places = { log: gateway.log.join('\n'), replies: replies.join('\n'), store: JSON.stringify(rows) };
   expect(places.log).toContain('engine_');
   const secrets = { secret: SECRET, 'admin key': ADMIN_KEY, key: trial.key.slice(-43), 'key, encoded': Buffer.from(trial.key).toString('base64').slice(0, 20), database: PASSWORD };
   for (const [place, text] of Object.entries(places)) for (const [name, secret] of Object.entries(secrets)) expect([place, name, text.includes(secret)]).toEqual([place, name, false]);

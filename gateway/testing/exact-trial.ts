@@ -1,8 +1,8 @@
 import type { EngineConnection } from '../engines/connection.ts';
 import { converse, type Line, type Message } from './converse.ts';
-import { inOrder, type Took } from './generated.ts';
+import { inOrder, type TurnMatcher } from './generated.ts';
 import { readingOfSmallModel, readingOfToy, type Reading } from './readings.ts';
-import { recordFaults, type Seen } from './record-faults.ts';
+import { recordFaults, type Observation } from './record-faults.ts';
 import type { TokenEngine } from './token-engine.ts';
 import { trialOverHttp } from './trial-over-http.ts';
 
@@ -10,7 +10,7 @@ import { trialOverHttp } from './trial-over-http.ts';
 export type Place = {
   gateway: { url: string; adminKey: string };
   reading: Reading;
-  took: (trialId: string) => Took;
+  matches: (trialId: string) => TurnMatcher;
   /** Fields that each of a trial's requests has in addition. `lines` has the toy engine's answers. */
   more: (trialId: string, lines: Line[]) => Message;
   forcing?: Message;
@@ -21,7 +21,7 @@ export type Place = {
 export const onToy = (gateway: Place['gateway'], toy: TokenEngine): Place => ({
   gateway,
   reading: readingOfToy(toy.parses),
-  took: (trialId) => {
+  matches: (trialId) => {
     const generated = toy.logs.get(trialId) ?? [];
     toy.logs.delete(trialId);
     return inOrder(generated);
@@ -33,10 +33,10 @@ export const onToy = (gateway: Place['gateway'], toy: TokenEngine): Place => ({
 const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };
 
 /** `engine` is for the test's own questions. */
-export const onSmallModel = (gateway: Place['gateway'], engine: EngineConnection, took: Took, signal: AbortSignal): Place => ({
+export const onSmallModel = (gateway: Place['gateway'], engine: EngineConnection, matches: TurnMatcher, signal: AbortSignal): Place => ({
   gateway,
   reading: readingOfSmallModel(engine, signal),
-  took: () => took,
+  matches: () => matches,
   more: () => ({ max_tokens: 8, temperature: 1 }),
   forcing: FORCING,
 });
@@ -44,17 +44,17 @@ export const onSmallModel = (gateway: Place['gateway'], engine: EngineConnection
 type Options = { seed: number; steps?: number; tools?: boolean };
 
 /** Runs one random agent's trial, and returns what it saw, what was recorded, and what the engine was given and gave. */
-export async function seenIn(place: Place, trialId: string, { seed, ...options }: Options): Promise<Seen> {
+export async function observeTrial(place: Place, trialId: string, { seed, ...options }: Options): Promise<Observation> {
   const trial = await trialOverHttp(place.gateway, trialId, place.opening);
   let lines: Line[] = [];
   const chat = (body: Message) => trial.chat({ ...place.more(trialId, lines), ...body });
   const complete = (body: Message) => trial.complete({ ...place.more(trialId, lines), ...body });
   const steps = await converse(seed, { chat, complete, say: (next) => (lines = next), ...(place.forcing ? { forcing: place.forcing } : {}), ...options });
-  return { steps, session: await trial.session(), samples: await trial.samples(), reading: place.reading, took: place.took(trialId) };
+  return { steps, session: await trial.session(), samples: await trial.samples(), reading: place.reading, matches: place.matches(trialId) };
 }
 
 /** Does the same, and also returns where these differ. */
-export async function exactTrial(place: Place, trialId: string, options: Options): Promise<Seen & { faults: string[] }> {
-  const seen = await seenIn(place, trialId, options);
+export async function exactTrial(place: Place, trialId: string, options: Options): Promise<Observation & { faults: string[] }> {
+  const seen = await observeTrial(place, trialId, options);
   return { ...seen, faults: (await recordFaults(seen)).map((fault) => `seed ${options.seed}: ${fault}`) };
 }

@@ -22,7 +22,7 @@ export type Fault =
   | 'not_json'
   | 'refuse';
 
-export type Seen = { path: string; body: Record<string, unknown>; aborted: boolean };
+export type ReceivedRequest = { path: string; body: Record<string, unknown>; aborted: boolean };
 
 const PROMPT = [1, 9690, 198];
 /** The text of each token. The second has a character of four bytes. */
@@ -47,7 +47,7 @@ export class FakeEngine extends EngineServer {
   bytewise = false;
   /** Runs between the last token and the end of a reply. */
   beforeEnd: () => Promise<void> | void = () => {};
-  readonly seen: Seen[] = [];
+  readonly seen: ReceivedRequest[] = [];
   /** All requests that it got, also those for routes that it does not have, such as `POST /pause`. */
   readonly asked: string[] = [];
 
@@ -57,7 +57,7 @@ export class FakeEngine extends EngineServer {
   }
 
   /** The last chat request. */
-  get last(): Seen {
+  get last(): ReceivedRequest {
     const chat = this.seen.findLast((request) => request.path === '/v1/chat/completions');
     if (!chat) throw new Error('the engine saw no chat request');
     return chat;

@@ -31,14 +31,14 @@ export class GatewayProcess {
     this.#child = child;
     let said = '';
     const listening = Promise.withResolvers<string>();
-    const hear = (bytes: Buffer) => {
+    const onOutput = (bytes: Buffer) => {
       if (said.length > 10_000) return;
       said += bytes.toString();
       const port = /listening on http:\/\/127\.0\.0\.1:(\d+)/.exec(said)?.[1];
       if (port !== undefined) listening.resolve(port);
     };
-    child.stdout?.on('data', hear);
-    child.stderr?.on('data', hear);
+    child.stdout?.on('data', onOutput);
+    child.stderr?.on('data', onOutput);
     child.on('exit', () => listening.reject(new Error(`the gateway ended: ${said}`)));
     this.#port = await listening.promise;
     return this;

@@ -10,12 +10,12 @@ export type Generated = {
 };
 
 /** True when a record's turn, the `i`th of its trial, equals what the engine was given and gave. */
-export type Took = (turn: Generated, i: number) => boolean;
+export type TurnMatcher = (turn: Generated, i: number) => boolean;
 
 export const same = (a: readonly number[], b: readonly number[]): boolean => a.length === b.length && startsWith(a, b);
 
 /** Compares with one engine's replies to one trial, in their order. */
-export const inOrder = (generated: readonly Generated[]): Took => (turn, i) => {
+export const inOrder = (generated: readonly Generated[]): TurnMatcher => (turn, i) => {
   const { prompt, completion, logprobs, versions = [] } = generated[i] ?? { prompt: [], completion: [], logprobs: [] };
   const isVersioned = versions.every((version, at) => version === turn.versions?.[at]) && versions.length === turn.versions?.length;
   return same(prompt, turn.prompt) && same(completion, turn.completion) && same(logprobs.map(Math.fround), turn.logprobs) && isVersioned;
@@ -30,7 +30,7 @@ export class Replies {
     this.#left.set(key, (this.#left.get(key) ?? 0) + 1);
   }
 
-  readonly take: Took = (turn) => {
+  readonly take: TurnMatcher = (turn) => {
     const key = keyOf(turn);
     const left = this.#left.get(key) ?? 0;
     if (left > 1) this.#left.set(key, left - 1);

@@ -4,7 +4,7 @@ import type { Database } from '../../store/database.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { trials } from '../../store/schema.ts';
 import type { Sampled } from './engine-log.ts';
-import type { Ended } from './stubborn-agent.ts';
+import type { DeliveredReply } from './retrying-agent.ts';
 import { decode } from './toy-tokenizer.ts';
 
 export type Audit = {
@@ -23,7 +23,7 @@ const replyOf = z.object({ choices: z.tuple([z.object({ message: z.object({ cont
 const requestOf = z.object({ cue: z.object({ log: z.string() }) });
 
 /** Compares the record with what agents saw end and what engines sent. */
-export async function auditKills(db: Database, ended: readonly Ended[], sampled: readonly Sampled[]): Promise<Audit> {
+export async function auditKills(db: Database, ended: readonly DeliveredReply[], sampled: readonly Sampled[]): Promise<Audit> {
   const rows = await completedCalls(db);
   const recorded = new Map(rows.map((row) => [row.id, row]));
   const seen = new Set(ended.map(({ callId }) => callId));

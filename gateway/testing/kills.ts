@@ -5,7 +5,7 @@ import { EngineLog } from './engine-log.ts';
 import { GatewayProcess } from './gateway-process.ts';
 import { auditKills, type Audit } from './kill-audit.ts';
 import { slowCommits } from './slow-commits.ts';
-import { converseStubbornly, type Sight } from './stubborn-agent.ts';
+import { runRetryingAgent, type AgentObservation } from './retrying-agent.ts';
 import { TokenEngine } from './token-engine.ts';
 
 export type KillCounts = Audit & {
@@ -51,12 +51,12 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
     const { url } = gateway;
     const load = Promise.all(
       Array.from({ length: agents }, async (_, agent) => {
-        const sights: Sight[] = [];
+        const observations: AgentObservation[] = [];
         while (!over.signal.aborted) {
-          const trialId = `agent-${agent}.${sights.length}`;
-          sights.push(await converseStubbornly({ gateway: url, adminKey: ADMIN_KEY, trialId, turns: TURNS, keyed: agent % 2 === 0, isOver: () => over.signal.aborted, signal: end.signal }));
+          const trialId = `agent-${agent}.${observations.length}`;
+          observations.push(await runRetryingAgent({ gateway: url, adminKey: ADMIN_KEY, trialId, turns: TURNS, keyed: agent % 2 === 0, isOver: () => over.signal.aborted, signal: end.signal }));
         }
-        return sights;
+        return observations;
       }),
     );
     // Errors of agents are handled where `load` is awaited.
@@ -71,9 +71,9 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
       onKill(kill);
     }
     over.abort();
-    const sights = (await load).flat();
+    const observations = (await load).flat();
     await gateway.kill('SIGTERM');
-    return { ...countSights(sights), ...countSampled(log), ...(await auditKills(db, sights.flatMap(({ ended }) => ended), log.sampled)), kills };
+    return { ...countObservations(observations), ...countSampled(log), ...(await auditKills(db, observations.flatMap(({ ended }) => ended), log.sampled)), kills };
   } finally {
     end.abort();
     await gateway.kill();
@@ -83,15 +83,15 @@ export async function killUnderLoad({ kills, agents, signal = new AbortControlle
   }
 }
 
-function countSights(sights: readonly Sight[]) {
-  const sum = (count: (sight: Sight) => number) => sights.reduce((total, sight) => total + count(sight), 0);
+function countObservations(observations: readonly AgentObservation[]) {
+  const sum = (count: (observation: AgentObservation) => number) => observations.reduce((total, observation) => total + count(observation), 0);
   return {
-    tries: sum((sight) => sight.tries),
-    refused: sum((sight) => sight.refused),
-    cut: sum((sight) => sight.cut),
-    ended: sum((sight) => sight.ended.length),
-    replayed: sum((sight) => sight.ended.filter((reply) => reply.replayed).length),
-    odd: sights.flatMap((sight) => sight.odd),
+    tries: sum((observation) => observation.tries),
+    refused: sum((observation) => observation.refused),
+    cut: sum((observation) => observation.cut),
+    ended: sum((observation) => observation.ended.length),
+    replayed: sum((observation) => observation.ended.filter((reply) => reply.replayed).length),
+    odd: observations.flatMap((observation) => observation.odd),
   };
 }
 

@@ -14,12 +14,12 @@ const GENERATE = '/inference/v1/generate';
 /** Passes requests to an engine unchanged, and reports which ids it was given and gave for each reply. */
 export class ListeningProxy extends EngineServer {
   readonly #engine: EngineConnection;
-  readonly #hear: (generated: Generated) => void;
+  readonly #onReply: (generated: Generated) => void;
 
-  constructor(engine: EngineConnection, hear: (generated: Generated) => void) {
+  constructor(engine: EngineConnection, onReply: (generated: Generated) => void) {
     super();
     this.#engine = engine;
-    this.#hear = hear;
+    this.#onReply = onReply;
   }
 
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -29,13 +29,13 @@ export class ListeningProxy extends EngineServer {
     response.on('close', () => gone.abort());
     const method = request.method === 'GET' ? 'GET' : 'POST';
     const reply = await this.#engine.send({ method, path, ...(method === 'GET' ? {} : { body }), signal: gone.signal });
-    const isHeard = reply.status === 200 && !isMaskProbe(path, asked) && (path === GENERATE || asked.return_token_ids === true) && !/render$/.test(path);
+    const isReply = reply.status === 200 && !isMaskProbe(path, asked) && (path === GENERATE || asked.return_token_ids === true) && !/render$/.test(path);
     response.writeHead(reply.status, { 'content-type': reply.contentType });
     const decoder = new TextDecoder();
     let said = '';
-    let isTold = !isHeard;
+    let isTold = !isReply;
     const tell = () => {
-      if (!isTold) for (const generated of repliesIn(asked, said)) this.#hear(generated);
+      if (!isTold) for (const generated of repliesIn(asked, said)) this.#onReply(generated);
       isTold = true;
     };
     for await (const bytes of reply.body) {

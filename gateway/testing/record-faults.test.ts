@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { UndiciConnection } from '../node/engine-connection.ts';
-import { onToy, seenIn, exactTrial } from './exact-trial.ts';
-import { Replies, type Took } from './generated.ts';
+import { onToy, observeTrial, exactTrial } from './exact-trial.ts';
+import { Replies, type TurnMatcher } from './generated.ts';
 import { ADMIN_KEY } from './harness.ts';
 import { ListeningProxy } from './listening-proxy.ts';
-import { recordFaults, type Seen } from './record-faults.ts';
+import { recordFaults, type Observation } from './record-faults.ts';
 import { HALVES } from './token-engine.ts';
 import { useTokenGateways } from './token-gateway.ts';
 
@@ -22,7 +22,7 @@ const turn = z.looseObject({
 const recorded = z.looseObject({ turns: z.array(turn) });
 const made = z.looseObject({ samples: z.array(z.looseObject({ logprobs: numbers, policy_versions: z.array(z.number().nullable()) })) });
 /** What was observed of a trial, with its record, its samples, and the index of a turn that calls a tool after some text. */
-type Planting = { steps: Seen['steps']; turns: z.output<typeof turn>[]; samples: z.output<typeof made>['samples']; calling: number };
+type Planting = { steps: Observation['steps']; turns: z.output<typeof turn>[]; samples: z.output<typeof made>['samples']; calling: number };
 
 const call = ({ turns, steps, calling }: Planting) => [turns[calling]?.tool_calls?.[0]?.function ?? { name: '', arguments: '' }, steps[calling]?.calls[0]?.function ?? { name: '', arguments: '' }];
 const last = <T>(list: T[] | undefined, value: T): void => void list?.splice(-1, 1, value);
@@ -45,7 +45,7 @@ const FAULTS: Record<string, (planting: Planting) => void> = {
 test('each planted fault in a record and in its samples is found', async () => {
   await context.serve({ label: 'run@1', spans: HALVES });
   await context.givePool('run', 'run@1');
-  const seen = await seenIn({ ...ofToy(), opening: { run_id: 'run' } }, 'planted', { seed: 1, steps: 20 });
+  const seen = await observeTrial({ ...ofToy(), opening: { run_id: 'run' } }, 'planted', { seed: 1, steps: 20 });
   expect(await recordFaults(seen)).toEqual([]);
   const calling = seen.steps.findIndex(({ text, calls }) => text !== '' && calls.length > 0);
   expect(calling).toBeGreaterThan(0);
@@ -72,12 +72,12 @@ test.each([true, false])('a proxy between gateway and engine hears every reply a
   const replies = new Replies();
   const proxy = await new ListeningProxy(engine, (generated) => replies.add(generated)).start();
   await context.restart({ engines: [proxy.url] });
-  const place = { ...ofToy(), took: () => replies.take };
-  const conversations = Array.from({ length: 4 }, (_, i) => exactTrial(place, `heard-${parses}-${i}`, { seed: i + 1 }));
+  const place = { ...ofToy(), matches: () => replies.take };
+  const conversations = Array.from({ length: 4 }, (_, i) => exactTrial(place, `proxied-${parses}-${i}`, { seed: i + 1 }));
   expect((await Promise.all(conversations)).flatMap(({ faults }) => faults)).toEqual([]);
   expect(replies.left).toBe(0);
-  const swapped: Took = (said, i) => replies.take({ ...said, completion: said.completion.with(0, 77) }, i);
-  expect((await exactTrial({ ...place, took: () => swapped }, `swapped-${parses}`, { seed: 5 })).faults).toContain('seed 5: turn 0 differs from what the engine was given or gave');
+  const swapped: TurnMatcher = (said, i) => replies.take({ ...said, completion: said.completion.with(0, 77) }, i);
+  expect((await exactTrial({ ...place, matches: () => swapped }, `swapped-${parses}`, { seed: 5 })).faults).toContain('seed 5: turn 0 differs from what the engine was given or gave');
   await proxy.stop();
   await engine.close();
 });

@@ -2,10 +2,10 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { startsWith } from '../../store/ids.ts';
 import type { Step } from './converse.ts';
-import { same, type Took } from './generated.ts';
+import { same, type TurnMatcher } from './generated.ts';
 import { textOf, type Reading } from './readings.ts';
 import { sampleFaults } from './sample-faults.ts';
-import { isSpoken, showsPrompt, stopped } from './spoken.ts';
+import { isVisibleText, showsPrompt, cutAtStop } from './visible-text-oracle.ts';
 
 const ids = z.array(z.number());
 const turn = z
@@ -29,21 +29,21 @@ const turn = z
 const session = z.object({ turns: z.array(turn) });
 type Turn = z.output<typeof turn>;
 
-export type Seen = {
+export type Observation = {
   steps: Step[];
   /** The replies of `GET /sessions/{id}` and `/samples`. */
   session: unknown;
   samples: unknown;
   reading: Reading;
-  took: Took;
+  matches: TurnMatcher;
 };
 
 /** Lists where a trial's record or samples differ from what its agent saw, or from what the engine was given and gave. */
-export async function recordFaults({ steps, session: record, samples, reading, took }: Seen): Promise<string[]> {
+export async function recordFaults({ steps, session: record, samples, reading, matches }: Observation): Promise<string[]> {
   const { turns } = session.parse(record);
   const faults = turns.length === steps.length ? [] : [`${steps.length} calls were made, and ${turns.length} recorded`];
   for (const [i, each] of turns.entries()) {
-    if (!took(each, i)) faults.push(`turn ${i} differs from what the engine was given or gave`);
+    if (!matches(each, i)) faults.push(`turn ${i} differs from what the engine was given or gave`);
     const step = steps[i];
     if (!step) continue;
     const found = [await replyFault(step, each, reading), await promptFault({ steps, turns, reading }, i)];
@@ -61,7 +61,7 @@ async function replyFault(step: Step, { completion_text, tool_calls, prompt, com
   const whole = await decode(completion);
   const said = { ...step, text: reading.plain(step.text) };
   const isShown =
-    isSpoken(said, whole, { parses, within: false }) || ((await decode(prompt)).endsWith('\uFFFD') && isSpoken(said, whole, { parses, within: true })) || (await repeatsPrompt(said, { prompt, completion }, reading));
+    isVisibleText(said, whole, { parses, within: false }) || ((await decode(prompt)).endsWith('\uFFFD') && isVisibleText(said, whole, { parses, within: true })) || (await repeatsPrompt(said, { prompt, completion }, reading));
   return isShown ? null : `was seen as ${JSON.stringify([step.text, seen])}, and its ids say ${JSON.stringify(whole)}`;
 }
 
@@ -69,7 +69,7 @@ async function replyFault(step: Step, { completion_text, tool_calls, prompt, com
 async function repeatsPrompt(step: Step, { prompt, completion }: Pick<Turn, 'prompt' | 'completion'>, { repeats, decode }: Reading): Promise<boolean> {
   if (!repeats || !(await decode(prompt)).endsWith('\uFFFD')) return false;
   const [before, both] = [await decode([...prompt, ...completion.slice(0, -1)]), await decode([...prompt, ...completion])];
-  return (before.endsWith('\uFFFD') || stopped(before, step.asked.stop) === null) && showsPrompt(step, both);
+  return (before.endsWith('\uFFFD') || cutAtStop(before, step.asked.stop) === null) && showsPrompt(step, both);
 }
 
 type All = { steps: Step[]; turns: Turn[]; reading: Reading };
@@ -102,7 +102,7 @@ async function promptFault(all: All, i: number): Promise<string | null> {
   return (await reads(each.prompt.slice(past.length), added, reading)) ? null : 'has another prompt than its agent went on with';
 }
 
-const stopOf = async ({ steps, turns, reading }: All, at: number) => stopped(await reading.decode(turns[at]?.completion ?? []), steps[at]?.asked.stop);
+const stopOf = async ({ steps, turns, reading }: All, at: number) => cutAtStop(await reading.decode(turns[at]?.completion ?? []), steps[at]?.asked.stop);
 
 /**
  * True where drift is allowed: a parser changes what a stop string cut, or the ids alone read differently than that string and the text

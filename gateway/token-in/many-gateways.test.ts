@@ -18,19 +18,19 @@ function* conversations() {
   for (let turn = 0; turn < 4; turn++) {
     for (const chat of chats) {
       chat.messages.push({ role: 'user', content: turn === 0 ? 'begin' : [{ type: 'text', text: `question ${turn}` }] });
-      yield { path: '/chat/completions', body: chat, hear: (choice: { message: unknown }) => chat.messages.push(choice.message) };
+      yield { path: '/chat/completions', body: chat, onReply: (choice: { message: unknown }) => chat.messages.push(choice.message) };
     }
-    yield { path: '/completions', body: text, hear: (choice: { text: string }) => (text.prompt += `${choice.text} and ${turn}`) };
+    yield { path: '/completions', body: text, onReply: (choice: { text: string }) => (text.prompt += `${choice.text} and ${turn}`) };
   }
 }
 
 async function converse(...asks: [Ask, ...Ask[]]): Promise<void> {
   let turn = 0;
-  for (const { path, body, hear } of conversations()) {
+  for (const { path, body, onReply } of conversations()) {
     context.toy.script = [{ text: `answer ${turn}` }];
     const reply = await (asks[turn++ % asks.length] ?? asks[0])(path, body);
     expect(reply.status).toBe(200);
-    hear((await reply.json()).choices[0]);
+    onReply((await reply.json()).choices[0]);
   }
 }
 
@@ -65,7 +65,7 @@ test('a gateway continues recorded ids after a restart and without memory to spa
     if (!next) break;
     context.toy.script = [{ text: `answer ${turn}` }];
     const reply = await through(context.gateway.url, trial)(next.path, next.body);
-    next.hear((await reply.json()).choices[0]);
+    next.onReply((await reply.json()).choices[0]);
     // Another trial makes the memory release this one.
     if (turn >= 3) await converse(through(context.gateway.url, await context.trial()));
   }

@@ -5,7 +5,7 @@ import { withTemporaryStack } from '../../cli/testing/temporary-deployment.ts';
 import { UndiciConnection } from '../node/engine-connection.ts';
 import { exactTrial, onSmallModel, type Place } from '../testing/exact-trial.ts';
 import { withVllm } from '../testing/own-vllm.ts';
-import { placeBefore } from '../testing/place-before.ts';
+import { gatewayBeforeVllm } from '../testing/gateway-before-vllm.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 
@@ -45,10 +45,10 @@ test('a real engine’s tool calls are recorded as it gave them, and later turns
   const postgres = await TestPostgres.create();
   try {
     await withVllm(async (url) => {
-      const place = await placeBefore(url, postgres.url, signal);
+      const place = await gatewayBeforeVllm(url, postgres.url, signal);
       const conversations = Array.from({ length: 8 }, (_, i) => exactTrial({ ...place, forcing: { ...place.forcing, max_tokens: LONG_ENOUGH } }, `calling-${i}`, { seed: i + 1, steps: 4 }));
       const seen = await Promise.all(conversations);
-      expect([...seen.flatMap(({ faults }) => faults), ...place.unheard()]).toEqual([]);
+      expect([...seen.flatMap(({ faults }) => faults), ...place.unmatched()]).toEqual([]);
       // vLLM constrains strict tools by a grammar on its own. With hints nothing is constrained.
       expect(await constrainedTurns(place.gateway, 'enforce')).toEqual([['sampling_not_reproducible', 'tool_choice'], ['sampling_not_reproducible', 'strict_tools', 'response_format']]);
       expect(await constrainedTurns(place.gateway, 'hint')).toEqual([[null, 'tool_choice'], [null, 'strict_tools', 'response_format']]);

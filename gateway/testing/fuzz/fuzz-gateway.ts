@@ -7,7 +7,7 @@ import { TestPostgres } from '../../../store/testing/postgres.ts';
 import { isObject, parseObject } from '../../json.ts';
 import type { NodeGateway, NodeGatewayOptions } from '../../node.ts';
 import { TokenEngine, type Asked } from '../token-engine.ts';
-import { goodRequest, heardIn, MARKS, newTalk, type Talk } from './good-request.ts';
+import { goodRequest, noteReply, MARKS, newTalk, type Talk } from './good-request.ts';
 import { mutateText } from './mutate.ts';
 import { MutatingEngine } from './mutating-engine.ts';
 import { Random, seedOf } from './random.ts';
@@ -96,7 +96,7 @@ async function oneRound({ url, name, random, signal, served, talk }: Agent, atte
     const text = await reply.text().catch(() => '');
     const bytes = body.length + text.length;
     if (reply.status === 200) {
-      heardIn(talk, text);
+      noteReply(talk, text);
       served.add(path);
     }
     const { error } = parseObject(text) ?? {};

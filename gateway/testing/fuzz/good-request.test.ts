@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { useTokenGateway } from '../token-gateway.ts';
-import { goodRequest, heardIn, newTalk } from './good-request.ts';
+import { goodRequest, noteReply, newTalk } from './good-request.ts';
 import { Random } from './random.ts';
 
 const gateway = useTokenGateway();
@@ -20,7 +20,7 @@ const PARTS = {
 test('unspoiled requests of the fuzzer are all answered and exercise tools, reasoning and recorded turns', async () => {
   gateway.toy.inParts = true;
   const random = new Random(7);
-  const heard = new Map<string, string>();
+  const replies = new Map<string, string>();
   const continuations = new Set<string | null>();
   for (let life = 0; life < 8; life++) {
     const trial = await gateway.trial();
@@ -30,11 +30,11 @@ test('unspoiled requests of the fuzzer are all answered and exercise tools, reas
       const reply = await gateway.post(`/${trial.id}${path}`, trial.key, body);
       const text = await reply.text();
       expect(reply.status, text.slice(0, 300)).toBe(200);
-      heardIn(talk, text);
-      heard.set(path, (heard.get(path) ?? '') + text);
+      noteReply(talk, text);
+      replies.set(path, (replies.get(path) ?? '') + text);
     }
     for (const { continuation } of await trial.calls()) continuations.add(continuation);
   }
-  for (const [path, parts] of Object.entries(PARTS)) expect(parts.filter((part) => !heard.get(path)?.includes(part)), path).toEqual([]);
+  for (const [path, parts] of Object.entries(PARTS)) expect(parts.filter((part) => !replies.get(path)?.includes(part)), path).toEqual([]);
   expect(continuations).toContain('clean');
 });

@@ -31,7 +31,7 @@ export function newTalk(mark: string, random: Random): Talk {
   return { mark, tool: random.pick([null, ...TOOLS]), thinks: random.chance(0.5), isInstructed: random.chance(0.5), response: null, call: 'call-0' };
 }
 
-export function heardIn(talk: Talk, text: string): void {
+export function noteReply(talk: Talk, text: string): void {
   talk.response = /resp_[0-9a-f]{32}/.exec(text)?.[0] ?? talk.response;
   talk.call = /call-\d+/.exec(text)?.[0] ?? talk.call;
 }

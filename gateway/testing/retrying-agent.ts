@@ -4,10 +4,10 @@ import { z } from 'zod';
 import { DONE } from '../sse.ts';
 
 /** A reply whose end the agent saw, and the request as it was sent. */
-export type Ended = { trialId: string; body: string; callId: string; text: string; replayed: boolean };
+export type DeliveredReply = { trialId: string; body: string; callId: string; text: string; replayed: boolean };
 
 /** What an agent experienced. */
-export type Sight = { ended: Ended[]; tries: number; refused: number; cut: number; odd: string[] };
+export type AgentObservation = { ended: DeliveredReply[]; tries: number; refused: number; cut: number; odd: string[] };
 
 type Options = {
   gateway: string;
@@ -29,8 +29,8 @@ const completion = z.object({ choices: z.array(z.object({ message: z.object({ co
 const chunk = z.object({ choices: z.array(z.object({ delta: z.object({ content: z.string().nullish() }), finish_reason: z.string().nullish() })).optional() });
 
 /** Plays one trial of several turns, plain and streamed. A request that was cut or refused is sent again with the same bytes until its reply ends. */
-export async function converseStubbornly({ gateway, adminKey, trialId, turns, keyed, isOver, signal }: Options): Promise<Sight> {
-  const sight: Sight = { ended: [], tries: 0, refused: 0, cut: 0, odd: [] };
+export async function runRetryingAgent({ gateway, adminKey, trialId, turns, keyed, isOver, signal }: Options): Promise<AgentObservation> {
+  const observation: AgentObservation = { ended: [], tries: 0, refused: 0, cut: 0, odd: [] };
   const { api_key, base_url } = await open(`${gateway}/sessions/${trialId}`, adminKey, signal);
   const messages = [{ role: 'user', content: `I am ${trialId}` }];
   for (let turn = 0; turn < turns && !isOver(); turn++) {
@@ -40,18 +40,18 @@ export async function converseStubbornly({ gateway, adminKey, trialId, turns, ke
       const retry: Record<string, string> = keyed ? { 'idempotency-key': `${trialId}/${turn}` } : { 'x-stainless-retry-count': `${tries}` };
       const headers = { authorization: `Bearer ${api_key}`, 'content-type': 'application/json', ...retry };
       const { end, text, ...reply } = await once(() => fetch(`${base_url}/chat/completions`, { method: 'POST', headers, body, signal }), stream);
-      sight.tries += 1;
+      observation.tries += 1;
       if (end === 'whole') {
-        sight.ended.push({ trialId, body, text, ...reply });
+        observation.ended.push({ trialId, body, text, ...reply });
         messages.push({ role: 'assistant', content: text }, { role: 'user', content: `and ${turn}?` });
         break;
       }
-      if (end === 'odd') return { ...sight, odd: [...sight.odd, `${trialId}/${turn}: ${text}`] };
-      sight[end] += 1;
+      if (end === 'odd') return { ...observation, odd: [...observation.odd, `${trialId}/${turn}: ${text}`] };
+      observation[end] += 1;
       await pause(PAUSE_MS * (0.5 + Math.random()), undefined, { signal });
     }
   }
-  return sight;
+  return observation;
 }
 
 async function open(session: string, adminKey: string, signal: AbortSignal) {

@@ -8,8 +8,8 @@ type Call = { name: unknown; arguments: unknown };
 const TOKEN = 24;
 
 /** True when an agent saw the text of its reply's ids. `within` is true when its prompt ended within a character. */
-export function isSpoken(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
-  const whole = stopped(said, step.asked.stop)?.text ?? said;
+export function isVisibleText(step: Step, said: string, { parses, within }: { parses: boolean; within: boolean }): boolean {
+  const whole = cutAtStop(said, step.asked.stop)?.text ?? said;
   if (parses && step.asked.tools && /<tool_call>(?![^]*<\/tool_call>)/.test(whole) && !shows(step.text, whole, within)) return isCutCall(step, whole, within);
   if (parses && step.asked.tools && step.asked.stream === true && isKeptBack(step, whole)) return true;
   const { text, calls } = parses && step.asked.tools ? apart(whole) : { text: whole, calls: [] };
@@ -21,7 +21,7 @@ export function isSpoken(step: Step, said: string, { parses, within }: { parses:
  * True when vLLM showed the prompt again before its reply, which it does when a prompt of ids ends within a character, and then also
  * searches it for stop strings (https://github.com/vllm-project/vllm/issues/48853). `both` is the text of prompt and reply together.
  */
-export const showsPrompt = ({ text, asked }: Pick<Step, 'text' | 'asked'>, both: string): boolean => text === (stopped(both, asked.stop)?.text ?? both);
+export const showsPrompt = ({ text, asked }: Pick<Step, 'text' | 'asked'>, both: string): boolean => text === (cutAtStop(both, asked.stop)?.text ?? both);
 
 /** True when a stream kept back what may become a tool call (vLLM's hermes parser) and was cut before it was decided. */
 function isKeptBack({ text, calls }: Step, whole: string): boolean {
@@ -30,7 +30,7 @@ function isKeptBack({ text, calls }: Step, whole: string): boolean {
 }
 
 /** Returns a reply's text before its stop string and after it, because a token may go on past it. Returns null if none ended the reply. */
-export function stopped(whole: string, stop: unknown): { text: string; stop: string; rest: string } | null {
+export function cutAtStop(whole: string, stop: unknown): { text: string; stop: string; rest: string } | null {
   const found = [stop].flat().flatMap((each) => (typeof each === 'string' && whole.includes(each) ? [{ stop: each, at: whole.indexOf(each) }] : []));
   const [first] = found.toSorted((a, b) => a.at + a.stop.length - b.at - b.stop.length);
   return first ? { text: whole.slice(0, first.at), stop: first.stop, rest: whole.slice(first.at + first.stop.length) } : null;

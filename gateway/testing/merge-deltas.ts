@@ -3,7 +3,7 @@ import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
 /** Joins consecutive pieces of text, because how many tokens a server sends at once depends on timing. */
-export function inOnePiece(events: readonly JsonObject[]): JsonObject[] {
+export function mergeDeltas(events: readonly JsonObject[]): JsonObject[] {
   const joined: JsonObject[] = [];
   for (const event of events.flatMap(apart)) {
     const last = joined.at(-1);

@@ -1,20 +1,20 @@
 import { choicesOf } from '../../store/calls/choices.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
-import { inOnePiece } from './in-one-piece.ts';
+import { mergeDeltas } from './merge-deltas.ts';
 
 /** An agent's answer as events, or as the one object of a whole reply, without what differs between servers. */
-export type Heard = { status: number; events: unknown[] };
+export type NormalizedResponse = { status: number; events: unknown[] };
 
-export const hear = async (reply: Response): Promise<Heard> => heardOf(reply.status, await reply.text());
+export const normalizeResponse = async (reply: Response): Promise<NormalizedResponse> => normalize(reply.status, await reply.text());
 
 /** `besides` names more fields to leave out. */
-export function heardOf(status: number, text: string, besides: readonly string[] = []): Heard {
+export function normalize(status: number, text: string, besides: readonly string[] = []): NormalizedResponse {
   const own = new Set([...ITS_OWN, ...besides]);
   const data = text.startsWith('{') ? [text] : text.split('\n').flatMap((line) => (line.startsWith('data: ') && line !== 'data: [DONE]' ? [line.slice(6)] : []));
   const events = data.map(parseObject);
   // Several replies mix within a stream by chance, so they are sorted.
   const same = events.toSorted((a, b) => indexOf(a) - indexOf(b)).map((event) => shared(event, own));
-  return { status, events: same.every(isObject) ? inOnePiece(same) : same };
+  return { status, events: same.every(isObject) ? mergeDeltas(same) : same };
 }
 
 const indexOf = (event: JsonObject | null): number => Number(choicesOf(event)[0]?.index ?? (event && Array.isArray(event.choices) ? Infinity : 0));

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
-import { isSpoken, showsPrompt } from './spoken.ts';
+import { isVisibleText, showsPrompt } from './visible-text-oracle.ts';
 
 const CUT = { text: 'template ', calls: [], after: null };
 const tools = [{ type: 'function' }];
 
 test.each(['<', '<tool', '<tool_call'])('text that a stream kept back as the beginning of a call (%s) does not count as lost', (kept) => {
-  expect(isSpoken({ ...CUT, asked: { tools, stream: true } }, `template ${kept}`, { parses: true, within: false })).toBe(true);
+  expect(isVisibleText({ ...CUT, asked: { tools, stream: true } }, `template ${kept}`, { parses: true, within: false })).toBe(true);
 });
 
 test.each([
@@ -15,12 +15,12 @@ test.each([
   ['that begins no call', { tools, stream: true }, 'template <to_', true],
   ['before another call', { tools, stream: true }, 'template <tool_call>{"name": "ls", "arguments": {}}</tool_call><', true],
 ])('a text that was lost %s counts as lost', (_, asked, whole, parses) => {
-  expect(isSpoken({ ...CUT, asked }, whole, { parses, within: false })).toBe(false);
+  expect(isVisibleText({ ...CUT, asked }, whole, { parses, within: false })).toBe(false);
 });
 
 test('a call that is streamed as text does not count as a call', () => {
   const whole = 'so <tool_call>{"name": "ls", "arguments": {}}</tool_call>';
-  expect(isSpoken({ ...CUT, text: whole, asked: { tools, stream: true } }, whole, { parses: true, within: false })).toBe(false);
+  expect(isVisibleText({ ...CUT, text: whole, asked: { tools, stream: true } }, whole, { parses: true, within: false })).toBe(false);
 });
 
 test.each([
@@ -28,7 +28,7 @@ test.each([
   ['crab\n🌱 bubble + Deten', '\uFFFD\uFFFD bubble + Detenta \uFFFD', false],
   ['crab\n🌱 bubble + Detenta', '\uFFFD\uFFFD bubble + Detenta ', false],
 ])('of a reply that begins and ends within characters, seen as %j, its ids %j: %s', (text, whole, isSaid) => {
-  expect(isSpoken({ ...CUT, text, asked: {} }, whole, { parses: true, within: true })).toBe(isSaid);
+  expect(isVisibleText({ ...CUT, text, asked: {} }, whole, { parses: true, within: true })).toBe(isSaid);
 });
 
 test.each([
