@@ -3,7 +3,7 @@ import { groups, trials } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import { isRunning } from './is-running.ts';
 
-const finished = sql`(select count(*) from ${trials} as member where member.group_id = ${groups.id} and member.outcome is not null)`;
+const finished = sql`(select count(*) from ${trials} as trial where trial.group_id = ${groups.id} and trial.outcome is not null)`;
 
 /**
  * Selects groups whose workflows may run: those that have not ended, and those with a straggler, which may be between two attempts or may

@@ -71,7 +71,7 @@ export const planGroups =
       const more = isMade || input.isOver ? 0 : startableGroups({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: places });
       const started = await start(tx, config, input, more);
       // A step makes all samples older by one. What only this step can use is waited for, unless all stragglers or so many of them may be lost.
-      const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.members.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
+      const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.trials.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
       const idle = Math.max(0, (places ?? 0) - runningTrials - started.length * startsWith);
       const lost = wouldCut(candidates, maxStaleness);
@@ -80,7 +80,7 @@ export const planGroups =
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
-        standings: [...open.map(groupProgress), ...started.map((group) => groupProgress({ group, members: [] }))],
+        standings: [...open.map(groupProgress), ...started.map((group) => groupProgress({ group, trials: [] }))],
         plans: [...(input.known ? [] : open.map(({ group }) => group)), ...started].map(planOf),
         last,
         outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0).map(({ group }) => group.id),
@@ -95,19 +95,19 @@ export const planGroups =
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);
 
-function tooOld({ group, members }: Candidate): Rollout['stale'] {
-  const stale = members.filter(({ isRunning, isTooOld }) => isRunning && isTooOld).map(({ member }) => member);
+function tooOld({ group, trials }: Candidate): Rollout['stale'] {
+  const stale = trials.filter(({ isRunning, isTooOld }) => isRunning && isTooOld).map(({ trialIndex }) => trialIndex);
   return stale.length > 0 ? [{ id: group.id, members: stale }] : [];
 }
 
 /** Returns the number of running trials that only the next step could use. */
 const wouldCut = (candidates: Candidate[], limit: number): number =>
-  sum(candidates.map(({ members }) => members.filter(({ isRunning, age }) => isRunning && age === limit).length));
+  sum(candidates.map(({ trials }) => trials.filter(({ isRunning, age }) => isRunning && age === limit).length));
 
 /** Marks ended groups as stale of which no trial can be trained on any more, and returns the other candidates. */
 async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Candidate[]> {
   const isStale = (candidate: Candidate) =>
-    !candidate.isTaken && candidate.group.endedAt !== null && usable(candidate) === 0 && !candidate.members.some(({ isRunning }) => isRunning) && candidate.members.some(({ isTooOld }) => isTooOld);
+    !candidate.isTaken && candidate.group.endedAt !== null && usable(candidate) === 0 && !candidate.trials.some(({ isRunning }) => isRunning) && candidate.trials.some(({ isTooOld }) => isTooOld);
   const stale = candidates.filter(isStale);
   for (const { group } of stale) await tx.update(groups).set({ dropped: 'stale' }).where(eq(groups.id, group.id));
   return candidates.filter((candidate) => !isStale(candidate));

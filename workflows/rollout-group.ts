@@ -18,8 +18,8 @@ const WAITS: TrialState[] = ['opening', 'waiting'];
 export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   const limits = await store.openGroup(group);
   const owner = workflowInfo().parent?.workflowId ?? group.runId;
-  const trials: TrialRun[] = Array.from({ length: group.size }, (_, member) => ({
-    trialId: `${group.trialPrefix}-${member}`, member, group, limits, owner,
+  const trials: TrialRun[] = Array.from({ length: group.size }, (_, trialIndex) => ({
+    trialId: `${group.trialPrefix}-${trialIndex}`, trialIndex, group, limits, owner,
     scope: new CancellationScope(), cut: null, outcome: null, deadline: null, more: 0, state: 'opening',
   }));
   let deadline = Date.now() + limits.groupSeconds * 1000;
@@ -36,10 +36,10 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     deadline = Date.now();
   };
   setHandler(cutSignal, finish);
-  setHandler(skipSignal, ({ member }) => cut(running().filter((trial) => trial.member === member), 'skipped'));
-  setHandler(staleSignal, ({ members }) => cut(running().filter(({ member }) => members.includes(member)), 'stale'));
+  setHandler(skipSignal, ({ member }) => cut(running().filter((trial) => trial.trialIndex === member), 'skipped'));
+  setHandler(staleSignal, ({ members }) => cut(running().filter(({ trialIndex }) => members.includes(trialIndex)), 'stale'));
   setHandler(extendSignal, ({ member, seconds }) => {
-    const trial = running().find((each) => each.member === member);
+    const trial = running().find((each) => each.trialIndex === member);
     // A cut trial is only verified and needs no more time.
     if (!trial || trial.cut !== null || isOver) return;
     if (WAITS.includes(trial.state) && patched('extended-while-it-waits')) {

@@ -29,8 +29,8 @@ export class RunStatus {
     });
     setHandler(groupMovedSignal, ({ id, until, kind }) => {
       if (kind === 'train') onGroupMove(Date.parse(until));
-      const member = this.#member(id);
-      if (member?.state === 'running') member.until = until;
+      const group = this.#group(id);
+      if (group?.state === 'running') group.until = until;
       const isOwn = this.report.phase === (kind === 'train' ? 'rollout' : 'evaluation');
       if (isOwn && this.report.until !== null && this.report.until < until) this.waitFor(this.report.waits_for, Date.parse(until));
     });
@@ -52,20 +52,20 @@ export class RunStatus {
   /** Takes over a poll's result: the iteration's groups and how far they are. */
   showRollout({ open, standings, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
     // A group that had ended may run again after a resume.
-    for (const { id, task, size, openedAt } of plans) if (this.#train.get(id)?.state !== 'running') this.#train.set(id, newMember({ id, task, size }, openedAt));
+    for (const { id, task, size, openedAt } of plans) if (this.#train.get(id)?.state !== 'running') this.#train.set(id, newGroup({ id, task, size }, openedAt));
     const running = new Map(open.map((id, i) => [id, standings?.[i]]));
-    for (const member of this.#train.values()) {
+    for (const group of this.#train.values()) {
       // The group's own report of its end is newer.
-      if (member.state === 'ended') continue;
-      const progress = running.get(member.id);
+      if (group.state === 'ended') continue;
+      const progress = running.get(group.id);
       if (progress) {
         const [waiting, run, ended, deadline] = progress;
-        Object.assign(member, { trials: { waiting, running: run, ended }, until: deadline === null ? member.until : isoOf(deadline) });
-      } else if (!running.has(member.id)) {
+        Object.assign(group, { trials: { waiting, running: run, ended }, until: deadline === null ? group.until : isoOf(deadline) });
+      } else if (!running.has(group.id)) {
         // The group may have reported its end before this poll listed it.
-        const told = this.#outcomes.get(member.id);
-        if (told) member.trials = tally(told);
-        end(member);
+        const told = this.#outcomes.get(group.id);
+        if (told) group.trials = tally(told);
+        end(group);
       }
     }
     this.#count();
@@ -84,21 +84,21 @@ export class RunStatus {
     }
     const until = seconds === undefined ? null : isoOf(Date.now() + seconds * 1000);
     this.#evaluation.clear();
-    for (const group of begun) this.#evaluation.set(group.id, { ...newMember(group), until });
+    for (const group of begun) this.#evaluation.set(group.id, { ...newGroup(group), until });
     this.#count();
     const { waits_for: batch, until: batchUntil } = this.report;
     const atMost = isBeside ? batchUntil : until;
     this.waitFor([...(isBeside && batch !== null ? [batch] : []), ofHeldOut(begun.length)].join('; '), atMost === null ? null : Date.parse(atMost));
   }
 
-  #member(id: string): GroupStatus | undefined {
+  #group(id: string): GroupStatus | undefined {
     return this.#train.get(id) ?? this.#evaluation.get(id);
   }
 
   #count(): void {
-    const members = [...this.#train.values(), ...this.#evaluation.values()];
-    const ended = members.filter(({ state }) => state === 'ended').length;
-    Object.assign(this.report, { members, groups: members.length, groups_ended: ended, trials: tally([...this.#outcomes.values()].flat()) });
+    const groups = [...this.#train.values(), ...this.#evaluation.values()];
+    const ended = groups.filter(({ state }) => state === 'ended').length;
+    Object.assign(this.report, { members: groups, groups: groups.length, groups_ended: ended, trials: tally([...this.#outcomes.values()].flat()) });
   }
 
   describe(): string {
@@ -111,10 +111,10 @@ export class RunStatus {
 
   #end({ id, outcomes }: GroupEnd): void {
     this.#outcomes.set(id, outcomes);
-    const member = this.#member(id);
-    if (member) {
-      member.trials = tally(outcomes);
-      end(member);
+    const group = this.#group(id);
+    if (group) {
+      group.trials = tally(outcomes);
+      end(group);
     }
     this.#count();
   }
@@ -133,10 +133,10 @@ function tally(outcomes: Outcome[]): Partial<Record<Outcome, number>> {
 
 const isoOf = (ms: number): string => new Date(ms).toISOString();
 
-const newMember = ({ id, task, size }: { id: string; task: string; size: number }, since = isoOf(Date.now())): GroupStatus => ({
+const newGroup = ({ id, task, size }: { id: string; task: string; size: number }, since = isoOf(Date.now())): GroupStatus => ({
   id, task, state: 'running', since, trials: { waiting: size }, until: null,
 });
 
-function end(member: GroupStatus): void {
-  if (member.state === 'running') Object.assign(member, { state: 'ended', since: isoOf(Date.now()), until: null });
+function end(group: GroupStatus): void {
+  if (group.state === 'running') Object.assign(group, { state: 'ended', since: isoOf(Date.now()), until: null });
 }

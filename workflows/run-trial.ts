@@ -13,7 +13,7 @@ import { engineTroubleSignal, type TrialState } from './messages.ts';
 type Cut = 'deadline' | 'dropped' | 'stale' | 'skipped' | 'run';
 export type TrialRun = {
   readonly trialId: string;
-  readonly member: number;
+  readonly trialIndex: number;
   readonly group: GroupPlan;
   readonly limits: GroupLimits;
   readonly owner: string;
@@ -65,7 +65,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
   } catch (error) {
     if (!isCancellation(error)) throw error;
     // A trial that a person skipped is not tried again after a resume, even if no host has opened it.
-    const unopened = trial.cut === 'skipped' ? { group, member: trial.member } : undefined;
+    const unopened = trial.cut === 'skipped' ? { group, member: trial.trialIndex } : undefined;
     return seal({ trialId, unopened }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
   }
 }
@@ -73,9 +73,9 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
 const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason: REASONS[cut ?? 'run'], final: cut !== null && cut !== 'run' });
 
 /** Opens an attempt. Returns null when no host could, which is an infrastructure error. */
-async function openTrial({ trialId, member, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
+async function openTrial({ trialId, trialIndex, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
   try {
-    return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, member, group });
+    return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, member: trialIndex, group });
   } catch (error) {
     if (CancellationScope.current().consideredCancelled) throw error;
     await seal({ trialId }, { outcome: 'infra_error', reason: describe(error) });

@@ -30,7 +30,7 @@ export async function chooseTrials(db: Database, config: RunConfig, take: TakeKe
     const isNew = and(eq(trials.runId, runId), sql`not ${isLive(batchOf(trials))}`);
     await tx.update(trials).set(mark).where(and(isNew, inArray(trials.groupId, chosen), isNotNull(trials.outcome)));
     // The stragglers that were dropped: cut, too old, or without a reward.
-    const lost = candidates.filter(({ isTaken }) => isTaken).flatMap(({ members }) => members.filter(({ isFinal, isUsable }) => isFinal && !isUsable));
+    const lost = candidates.filter(({ isTaken }) => isTaken).flatMap((candidate) => candidate.trials.filter(({ isFinal, isUsable }) => isFinal && !isUsable));
     if (lost.length > 0) await tx.update(trials).set(mark).where(inArray(trials.id, lost.map(({ id }) => id)));
     const dropped = tx.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNotNull(groups.dropped), isLive(groups)));
     await tx.update(trials).set(mark).where(and(isNew, inArray(trials.groupId, dropped), or(isNotNull(trials.outcome), lastEnded)));

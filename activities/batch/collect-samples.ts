@@ -22,17 +22,17 @@ export type Collected = {
 
 /** Returns the samples of a take's batch, in an order that does not depend on who finished first. */
 export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<Collected> {
-  const members = await db
+  const rows = await db
     .select({ trial: trials, dropped: groups.dropped })
     .from(trials)
     .innerJoin(groups, eq(groups.id, trials.groupId))
     .where(ofTake(batchOf(trials), take))
     .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.member));
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
-  const earlier = await readEarlier(db, config, members.map(({ trial }) => trial));
-  const collected: Collected = { samples: [], stale: [], staleness: [], trials: members.map(({ trial }) => trial) };
+  const earlier = await readEarlier(db, config, rows.map(({ trial }) => trial));
+  const collected: Collected = { samples: [], stale: [], staleness: [], trials: rows.map(({ trial }) => trial) };
   const companions = new Map<string, Earned[]>();
-  for (const { trial, dropped } of members) {
+  for (const { trial, dropped } of rows) {
     const earned = earnedBy(trial, config);
     if (dropped !== null || earned === null || trial.groupId === null) continue;
     const ofGroup = companions.get(trial.groupId) ?? [...(earlier.get(trial.groupId) ?? [])];
@@ -67,11 +67,11 @@ function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number
 }
 
 /** Returns the rewards of trials of the same groups that an earlier batch has, because a group has one baseline. */
-async function readEarlier(db: Database, config: RunConfig, members: Trial[]): Promise<Map<string, Earned[]>> {
-  const ids = [...new Set(members.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
+async function readEarlier(db: Database, config: RunConfig, inBatch: Trial[]): Promise<Map<string, Earned[]>> {
+  const ids = [...new Set(inBatch.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
   const earlier = new Map<string, Earned[]>();
   if (config.stragglers !== 'carry_over' || ids.length === 0) return earlier;
-  const own = new Set(members.map(({ id }) => id));
+  const own = new Set(inBatch.map(({ id }) => id));
   const all = await db.select().from(trials).where(inArray(trials.groupId, ids)).orderBy(asc(trials.member));
   for (const trial of all) {
     const earned = earnedBy(trial, config);

@@ -5,9 +5,9 @@ import type { RunConfig } from '../run-config.ts';
 import { rewardsOf } from './rewards-of.ts';
 import { batchOf, isLive } from './takes.ts';
 
-export type Member = {
+export type CandidateTrial = {
   id: string;
-  member: number;
+  trialIndex: number;
   isRunning: boolean;
   /** True when the trial has an outcome and is not tried again. */
   isFinal: boolean;
@@ -21,7 +21,7 @@ export type Candidate = {
   group: typeof groups.$inferSelect;
   /** True when a batch has the group, so that only its stragglers are left. */
   isTaken: boolean;
-  members: Member[];
+  trials: CandidateTrial[];
 };
 
 /** Returns what later steps may use, the oldest first: groups that no batch has, and stragglers that their group's batch did not wait for. */
@@ -38,7 +38,7 @@ export async function readCandidates(db: Executor, config: RunConfig, runId: str
     .orderBy(asc(groups.iteration), asc(groups.ordinal), asc(trials.member));
   const candidates = new Map<string, Candidate>();
   for (const { group, isTaken: taken, trial, firstVersion, openedAt, endedAt } of rows) {
-    const candidate = candidates.get(group.id) ?? { group, isTaken: taken, members: [] };
+    const candidate = candidates.get(group.id) ?? { group, isTaken: taken, trials: [] };
     candidates.set(group.id, candidate);
     if (!trial || trial.member === null) continue;
     const age = firstVersion === null ? null : (ages.get(firstVersion) ?? null);
@@ -46,7 +46,7 @@ export async function readCandidates(db: Executor, config: RunConfig, runId: str
     // A trial whose workflow was ended from outside never gets an outcome.
     const isOrphan = openedAt !== null && Date.now() - openedAt.getTime() > 2000 * config.deadlines.group + 3_600_000;
     const isRunning = trial.outcome === null && endedAt === null && !isOrphan;
-    candidate.members.push({ id: trial.id, member: trial.member, isRunning, isFinal: trial.outcome !== null, isUsable: rewardsOf(trial, config) !== null && !isTooOld, age, isTooOld });
+    candidate.trials.push({ id: trial.id, trialIndex: trial.member, isRunning, isFinal: trial.outcome !== null, isUsable: rewardsOf(trial, config) !== null && !isTooOld, age, isTooOld });
   }
   return [...candidates.values()];
 }
@@ -57,14 +57,14 @@ export async function readCandidates(db: Executor, config: RunConfig, runId: str
  */
 export type GroupProgress = [waiting: number, running: number, ended: number, deadline: number | null];
 
-export function groupProgress({ group, members }: Pick<Candidate, 'group' | 'members'>): GroupProgress {
-  const ended = members.filter(({ isFinal }) => isFinal).length;
-  const run = members.filter(({ isRunning }) => isRunning).length;
+export function groupProgress({ group, trials: all }: Pick<Candidate, 'group' | 'trials'>): GroupProgress {
+  const ended = all.filter(({ isFinal }) => isFinal).length;
+  const run = all.filter(({ isRunning }) => isRunning).length;
   const deadline = group.deadlineAt?.getTime() ?? null;
   return [group.size - run - ended, run, ended, deadline];
 }
 
-export const usable = (candidate: Candidate): number => candidate.members.filter(({ isUsable }) => isUsable).length;
+export const usable = (candidate: Candidate): number => candidate.trials.filter(({ isUsable }) => isUsable).length;
 
 /** Returns the number of trials that may still become usable: what an open group lacks, or the stragglers of an ended one. */
 export function running(candidate: Candidate, config: RunConfig): number {
@@ -73,8 +73,8 @@ export function running(candidate: Candidate, config: RunConfig): number {
 }
 
 /** Returns the number of trials that have a place or wait for one, including those that will be cut. */
-export const unfinished = ({ group, members }: Candidate): number =>
-  group.endedAt === null ? group.size - members.filter(({ isFinal }) => isFinal).length : members.filter(({ isRunning }) => isRunning).length;
+export const unfinished = ({ group, trials: all }: Candidate): number =>
+  group.endedAt === null ? group.size - all.filter(({ isFinal }) => isFinal).length : all.filter(({ isRunning }) => isRunning).length;
 
 /**
  * Returns true when a batch may use the group: when it has ended, or when some of its trials would be too old for the next step and the
@@ -83,7 +83,7 @@ export const unfinished = ({ group, members }: Candidate): number =>
 export function isOffered(candidate: Candidate, { stragglers, max_staleness: limit }: RunConfig): boolean {
   if (candidate.isTaken) return usable(candidate) > 0;
   if (candidate.group.endedAt !== null) return true;
-  return stragglers === 'carry_over' && usable(candidate) >= 2 && candidate.members.some(({ isUsable, age }) => isUsable && age === limit);
+  return stragglers === 'carry_over' && usable(candidate) >= 2 && candidate.trials.some(({ isUsable, age }) => isUsable && age === limit);
 }
 
 /** Returns the number of trials of a batch: the trials that a group ends with, times the groups of an iteration. */

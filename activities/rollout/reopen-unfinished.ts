@@ -9,7 +9,7 @@ export async function reopenUnfinished(tx: Transaction, take: TakeKey): Promise<
   await tx.delete(quarantinedTasks).where(eq(quarantinedTasks.runId, runId));
   await tx.update(runs).set({ resumedAt: sql`now()` }).where(eq(runs.id, runId));
   if (await hasBatch(tx, take)) return;
-  const finished = sql`(select count(*) from ${trials} as member where member.group_id = ${groups.id} and member.outcome is not null)`;
+  const finished = sql`(select count(*) from ${trials} as trial where trial.group_id = ${groups.id} and trial.outcome is not null)`;
   const marked = ofTake(batchOf(groups), take);
   const loose = or(marked, sql`not ${isLive(batchOf(groups))}`);
   const again = and(
