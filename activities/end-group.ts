@@ -1,6 +1,6 @@
 import { and, count, desc, eq, inArray, isNotNull, isNull, ne } from 'drizzle-orm';
 import type { Transaction } from '../store/queries/transaction.ts';
-import { groups, quarantinedTasks, type Dropped } from '../store/schema.ts';
+import { groups, quarantinedTasks, type DropReason } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import { readRun } from './read-run.ts';
 import { weightedReward } from './reward.ts';
@@ -28,7 +28,7 @@ export const endGroup = (deps: Pick<Deps, 'db'>) => async (input: { id: string; 
     return false;
   });
 
-async function verdict(tx: Transaction, group: Group, trials: GroupTrial[], config: RunConfig): Promise<Dropped | null> {
+async function verdict(tx: Transaction, group: Group, trials: GroupTrial[], config: RunConfig): Promise<DropReason | null> {
   if (group.kind === 'eval') return null;
   const valid = trials.filter((trial) => rewardsOf(trial, config) !== null);
   // A trial that no host opened has no row.

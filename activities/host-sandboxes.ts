@@ -5,8 +5,8 @@ import type { RunConfig } from './run-config.ts';
 import { HostSlots } from './host-slots.ts';
 
 /** `network` is the run's setting for its agents' network. Null means that the agent's file decides. */
-export type Occupied = { sandbox: Sandbox; task: Task; network: RunConfig['network'] };
-type Entry = Occupied & { idle: NodeJS.Timeout };
+export type HeldSandbox = { sandbox: Sandbox; task: Task; network: RunConfig['network'] };
+type Entry = HeldSandbox & { idle: NodeJS.Timeout };
 type Key = { trialId: string; attempt: number };
 
 const IDLE_MS = 10 * 60_000;
@@ -47,7 +47,7 @@ export class HostSandboxes {
   }
 
   /** Runs `work` in the sandbox; undefined when this worker does not hold it. */
-  async use<T>(key: Key, work: (occupied: Occupied) => Promise<T>): Promise<T | undefined> {
+  async use<T>(key: Key, work: (occupied: HeldSandbox) => Promise<T>): Promise<T | undefined> {
     const entry = this.#held.get(nameOf(key));
     if (!entry) return undefined;
     clearTimeout(entry.idle);

@@ -25,8 +25,8 @@ test('releasing a permit or a sandbox twice frees one place', async () => {
   const slots = new HostSlots(1);
   const permit = await slots.permit(never);
   slots.hold('a');
-  slots.giveBack(permit);
-  slots.giveBack(permit);
+  slots.releasePermit(permit);
+  slots.releasePermit(permit);
   expect(slots.free).toBe(0);
   slots.release('a');
   slots.release('a');

@@ -30,11 +30,11 @@ export class HostSlots {
     const permit = {};
     this.#permits.add(permit);
     // The request may have been aborted while the permit was granted; nobody else would release it.
-    signal.addEventListener('abort', () => this.giveBack(permit), { once: true });
+    signal.addEventListener('abort', () => this.releasePermit(permit), { once: true });
     return permit;
   }
 
-  giveBack(permit: object): void {
+  releasePermit(permit: object): void {
     if (this.#permits.delete(permit)) this.#wake();
   }
 

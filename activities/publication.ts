@@ -12,13 +12,13 @@ import { readRun } from './read-run.ts';
 const PATIENCE_MS = 30_000;
 
 /** A publication to all replicas, or with `isMend` only to the lost ones while the others go on. */
-type Publishing = { runId: string; version: number; isMend?: boolean };
+type PublicationInput = { runId: string; version: number; isMend?: boolean };
 
 /**
  * Takes the pool out of rotation, so that no call starts under a label that is about to change. `needed` is the number of replicas that
  * must confirm. A repair keeps what fewer replicas confirm, and is tried again for the rest.
  */
-export const beginPublication = (deps: Deps) => async (input: Publishing): Promise<PublishInput & { needed: number }> => {
+export const beginPublication = (deps: Deps) => async (input: PublicationInput): Promise<PublishInput & { needed: number }> => {
   const { db } = deps;
   const pool = await readPoolState(deps, input.runId, PATIENCE_MS);
   const toRepair = input.isMend ? replicasToRepair(pool) : null;
@@ -64,7 +64,7 @@ export const beginPublication = (deps: Deps) => async (input: Publishing): Promi
 /** Writes what each replica confirmed and puts these replicas into rotation. Returns their number. */
 export const endPublication =
   (deps: Deps) =>
-  async (input: Publishing & { reports: ReplicaReport[] }): Promise<{ confirmed: number }> => {
+  async (input: PublicationInput & { reports: ReplicaReport[] }): Promise<{ confirmed: number }> => {
     const { runId, version } = input;
     const label = versionLabel(runId, version);
     const confirmed = input.reports.flatMap(({ ok, url, label: read, checksum, canary_difference }) =>
@@ -102,7 +102,7 @@ const isAway = ({ whole, lost, needed }: PoolState, url: string): boolean =>
   whole.length + lost.filter(({ answers }) => answers).length >= needed && lost.some((row) => row.url === url && !row.answers);
 
 /** Returns the checksum that any replica confirmed for the version. It is the same for all. */
-async function readChecksum(db: Database, { runId, version }: Publishing): Promise<string | null> {
+async function readChecksum(db: Database, { runId, version }: PublicationInput): Promise<string | null> {
   return Object.values(await readChecksums(db, runId, version))[0] ?? null;
 }
 

@@ -3,7 +3,7 @@ import type { Database } from '../store/database.ts';
 import { attempts, calls } from '../store/schema.ts';
 import type { Witness } from './judge-agent-end.ts';
 
-type Ended = {
+type EndedAttempt = {
   trialId: string;
   attempt: number;
   /** The time at which the host last failed to connect the agent to the gateway, in milliseconds since the epoch. */
@@ -14,7 +14,7 @@ type Ended = {
 const BEFORE_ITS_END_MS = 120_000;
 
 /** Reads the gateway's records of an attempt that just ended. They are evidence of whose fault the end is. */
-export async function readWitness(db: Database, { trialId, attempt, gatewayFailedAt }: Ended): Promise<Pick<Witness, 'hasGatewayFailed' | 'unanswered' | 'earlier' | 'enginesAnswer'>> {
+export async function readWitness(db: Database, { trialId, attempt, gatewayFailedAt }: EndedAttempt): Promise<Pick<Witness, 'hasGatewayFailed' | 'unanswered' | 'earlier' | 'enginesAnswer'>> {
   const ofAttempt = and(eq(calls.trialId, trialId), eq(calls.attempt, attempt));
   const hasGatewayFailed =
     gatewayFailedAt !== null &&

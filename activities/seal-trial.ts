@@ -5,7 +5,7 @@ import type { Evidence, Outcome } from '../store/schema.ts';
 import type { Deps } from './deps.ts';
 import type { GroupPlan } from './group-plan.ts';
 
-export type Sealing = {
+export type SealTrialInput = {
   trialId: string;
   /** Absent: the current attempt. */
   attempt?: number;
@@ -22,7 +22,7 @@ export type Sealing = {
 };
 
 /** Ends an attempt. After an `infra_error`, and after a `cancelled` that is not `final`, the trial stays open for the next one. */
-export const sealTrial = (deps: Pick<Deps, 'db'>) => async ({ unopened, ...input }: Sealing): Promise<void> => {
+export const sealTrial = (deps: Pick<Deps, 'db'>) => async ({ unopened, ...input }: SealTrialInput): Promise<void> => {
   try {
     await seal(deps.db, input);
   } catch (error) {

@@ -12,8 +12,8 @@ import { isolations, temporaryHome, writeFiles } from '../activities/sandbox/tes
 import { loadTask } from '../activities/tasks/load-task.ts';
 
 type Reply = { status?: number; text: string };
-type Asked = { messages: { role: string; content: string }[]; headers: IncomingMessage['headers']; url: string };
-type Run = AgentResult & { asked: Asked[]; solution: string | null };
+type ModelRequest = { messages: { role: string; content: string }[]; headers: IncomingMessage['headers']; url: string };
+type Run = AgentResult & { asked: ModelRequest[]; solution: string | null };
 
 const task = await loadTask('tasks/train/add');
 const block = (code: string): string => `Sure!\n\`\`\`python\n${code}\n\`\`\`\nBye.`;
@@ -37,9 +37,9 @@ describe.each(await isolations())('$kind', (isolation) => {
   /** Runs an agent of this folder against a gateway that answers its requests with one reply after the other, and from then on with the last one. */
   async function runIn(agents: string, name: string, ...replies: Reply[]): Promise<Run> {
     await using folder = await temporaryHome();
-    const asked: Asked[] = [];
+    const asked: ModelRequest[] = [];
     const gateway = createServer(async (request, response) => {
-      const { messages } = (await json(request)) as Pick<Asked, 'messages'>;
+      const { messages } = (await json(request)) as Pick<ModelRequest, 'messages'>;
       asked.push({ messages, headers: request.headers, url: request.url ?? '' });
       const { status = 200, text } = replies[Math.min(asked.length, replies.length) - 1] ?? { text: '' };
       const body =

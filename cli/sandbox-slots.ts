@@ -13,7 +13,7 @@ export function sandboxSlotOptions(slots: HostSlots, perSecond: number): Pick<Wo
     // There are no eager activities, because workflows run in another worker.
     tryReserveSlot: () => null,
     markSlotUsed: () => {},
-    releaseSlot: ({ permit }) => slots.giveBack(permit),
+    releaseSlot: ({ permit }) => slots.releasePermit(permit),
   };
   const unused = { type: 'fixed-size', numSlots: 1 } as const;
   return {

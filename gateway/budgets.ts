@@ -1,5 +1,5 @@
 import type { TrialNow } from '../store/queries/find-trials.ts';
-import { reserveCall, type Reserving } from '../store/queries/reserve-call.ts';
+import { reserveCall, type ReservationRequest } from '../store/queries/reserve-call.ts';
 import { attemptEnded } from './auth.ts';
 import type { ModelRequest } from './chat/request.ts';
 import { tokenLimit } from './chat/sampling.ts';
@@ -48,7 +48,7 @@ export async function allowance(deps: Deps, trial: TrialNow, { n, maxTokens }: M
   }
 }
 
-async function reserve(deps: Deps, wish: Reserving): Promise<{ tokens: number | null } | null> {
+async function reserve(deps: Deps, wish: ReservationRequest): Promise<{ tokens: number | null } | null> {
   let asked: Promise<unknown> | undefined;
   try {
     return await withStoreRetry(deps, () => {
@@ -64,7 +64,7 @@ async function reserve(deps: Deps, wish: Reserving): Promise<{ tokens: number | 
 }
 
 /** Returns why replies end early when the reservation is smaller than the call asked for. */
-function cutOf({ budgets }: TrialNow, wish: Reserving, { tokens }: { tokens: number | null }): Failure | null {
+function cutOf({ budgets }: TrialNow, wish: ReservationRequest, { tokens }: { tokens: number | null }): Failure | null {
   return tokens !== null && tokens < (wish.tokens ?? Infinity) ? usedUp(`${budgets.tokens} tokens`) : null;
 }
 
@@ -99,7 +99,7 @@ function checkReplies({ budgets: { tokens }, usedTokens }: TrialNow, replies: nu
 }
 
 /** True when a reservation may succeed. Asking only then saves the row's lock, which recording a call needs too. */
-function hasRoom({ budgets: { calls, tokens }, reserved, attemptOpenedAt, seconds, ...used }: TrialNow, wish: Reserving): boolean {
+function hasRoom({ budgets: { calls, tokens }, reserved, attemptOpenedAt, seconds, ...used }: TrialNow, wish: ReservationRequest): boolean {
   const clock = attemptOpenedAt.getTime() / 1000 + seconds;
   const others = Object.entries(reserved ?? {}).flatMap(([callId, each]) => (callId !== wish.callId && each.until > clock ? [each.tokens] : []));
   if (calls !== undefined && used.usedCalls + others.length >= calls) return false;

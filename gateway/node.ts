@@ -1,7 +1,7 @@
 import { setImmediate } from 'node:timers/promises';
 import { openDatabase, type Database } from '../store/database.ts';
 import { TrialgateError } from '../store/errors.ts';
-import { disownCalls } from '../store/queries/disown-calls.ts';
+import { retractCalls } from '../store/queries/retract-calls.ts';
 import { migrate } from '../store/queries/migrate.ts';
 import { findTrials } from '../store/queries/find-trials.ts';
 import { readNewCalls } from '../store/queries/read-new-calls.ts';
@@ -93,7 +93,7 @@ export async function startGateway(options: NodeGatewayOptions): Promise<NodeGat
   });
   const recorder = new GroupCommit({
     commit: (calls) => recordCalls(db, calls),
-    retract: (ids) => disownCalls(db, ids),
+    retract: (ids) => retractCalls(db, ids),
     waitMs: settings.storeWaitMs,
     log,
   });

@@ -1,9 +1,9 @@
-import { MOST_REFUSALS, type Refused } from '../store/queries/refusals.ts';
+import { MOST_REFUSALS, type RefusalSummary } from '../store/queries/refusals.ts';
 import type { Refusal } from '../store/schema.ts';
 import { oneLine } from './one-line.ts';
 
 type Options = {
-  write: (trialId: string, refused: Refused) => Promise<void>;
+  write: (trialId: string, refused: RefusalSummary) => Promise<void>;
   log: (line: string) => void;
   /** How long refusals are collected before they are written. Null: until `close`, for a runtime whose requests share nothing. */
   everyMs: number | null;
@@ -14,7 +14,7 @@ const MOST_KNOWN = 10_000;
 /** Records refused requests with their trial. No request waits for it, and a trial with many refusals costs one write at a time. */
 export class Refusals {
   readonly #options: Options;
-  readonly #pending = new Map<string, Refused>();
+  readonly #pending = new Map<string, RefusalSummary>();
   /** How many refusals of each trial and reason there were. It limits the lines of the log. */
   readonly #said = new Map<string, number>();
   #timer: ReturnType<typeof setTimeout> | null = null;
@@ -46,7 +46,7 @@ export class Refusals {
   }
 
   /** Writes one statement at a time, because all would update the same trial's row. */
-  async #write(before: Promise<void>, pending: [string, Refused][]): Promise<void> {
+  async #write(before: Promise<void>, pending: [string, RefusalSummary][]): Promise<void> {
     await before;
     const { write, log } = this.#options;
     for (const [trialId, refused] of pending) {

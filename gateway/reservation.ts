@@ -1,5 +1,5 @@
 import { LEASE_SECONDS } from '../store/queries/calls-under-way.ts';
-import { giveBackReservation, renewReservation } from '../store/queries/reserve-call.ts';
+import { removeReservation, renewReservation } from '../store/queries/reserve-call.ts';
 import type { GatewayDeps } from './deps.ts';
 import type { Failure } from './failure.ts';
 
@@ -19,5 +19,5 @@ export function keepReserved({ db }: GatewayDeps, reservation: Reservation): () 
 /** Releases the reservation of a call that will not be recorded, once `asked` is over. If the store cannot be reached, the reservation expires. */
 export async function releaseReservation({ db }: Pick<GatewayDeps, 'db'>, reservation: Pick<Reservation, 'trialId' | 'callId'>, asked?: Promise<unknown>): Promise<void> {
   await asked?.catch(() => {});
-  await giveBackReservation(db, reservation).catch(() => {});
+  await removeReservation(db, reservation).catch(() => {});
 }

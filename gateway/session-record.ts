@@ -1,5 +1,5 @@
 import type { Call } from '../store/queries/read-calls.ts';
-import type { Refused } from '../store/queries/refusals.ts';
+import type { RefusalSummary } from '../store/queries/refusals.ts';
 import type { Trial } from '../store/queries/transaction.ts';
 import type { TokenSample } from '../store/samples/build-samples.ts';
 import type { Sample, SampleLine, Session, Summary, Turn } from './api/schemas.ts';
@@ -11,7 +11,7 @@ import { isObject } from './json.ts';
  * commits. `unfinished` has the failed and cancelled ones in the same form, apart, because readers train on every turn. Times are seconds
  * since the epoch. `after` is the number of the last call that the reader has.
  */
-export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: Refused | null, after = 0): Session {
+export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: RefusalSummary | null, after = 0): Session {
   const isDone = (call: Call) => call.status === 'completed';
   return {
     ...standing(row, attempt),

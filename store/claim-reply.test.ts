@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm';
 import { beforeEach, expect, test } from 'vitest';
 import { claimReply } from './queries/claim-reply.ts';
-import { disownCalls } from './queries/disown-calls.ts';
+import { retractCalls } from './queries/retract-calls.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { settleDeliveries } from './queries/settle-deliveries.ts';
@@ -61,7 +61,7 @@ test('a retracted call, a failed one and one whose client does not mark its retr
   await record({ status: 'failed' });
   await record({ isRetryable: false });
   const late = await record();
-  await disownCalls(store.db, [late]);
+  await retractCalls(store.db, [late]);
   expect(await claim()).toBeUndefined();
 });
 

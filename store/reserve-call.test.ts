@@ -5,7 +5,7 @@ import { expireReservations } from './testing/expire-reservations.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { recordCalls } from './queries/record-calls.ts';
-import { giveBackReservation, renewReservation, reserveCall, type Reserving } from './queries/reserve-call.ts';
+import { removeReservation, renewReservation, reserveCall, type ReservationRequest } from './queries/reserve-call.ts';
 import { lockTrial } from './queries/transaction.ts';
 import type { Budgets } from './schema.ts';
 import { callRecord } from './testing/call-record.ts';
@@ -17,11 +17,11 @@ let trials = 0;
 async function trial(budgets: Budgets) {
   const trialId = `trial-${++trials}`;
   await openAttempt(store.db, { trialId, budgets });
-  const wish = (more: Partial<Reserving> = {}): Reserving => ({ trialId, attempt: 1, callId: crypto.randomUUID(), replies: 1, tokens: null, ...more });
+  const wish = (more: Partial<ReservationRequest> = {}): ReservationRequest => ({ trialId, attempt: 1, callId: crypto.randomUUID(), replies: 1, tokens: null, ...more });
   return {
     trialId,
     wish,
-    reserve: (more: Partial<Reserving> = {}) => reserveCall(store.db, wish(more)),
+    reserve: (more: Partial<ReservationRequest> = {}) => reserveCall(store.db, wish(more)),
     record: (id: string, tokens = 0, status: 'completed' | 'failed' = 'completed') =>
       recordCalls(store.db, [callRecord({ id, trialId, status, reserved: true, choice: { completionTokenIds: new Int32Array(tokens), logprobs: new Float32Array(tokens) } })]),
     reserved: async () => (await findTrial(store.db, trialId))?.reserved,
@@ -108,7 +108,7 @@ test('reserving, renewing and releasing do not wait for a synchronous commit', a
   const { callId } = wish();
   await reserve({ callId });
   await renewReservation(store.db, { trialId, callId });
-  await giveBackReservation(store.db, { trialId, callId });
+  await removeReservation(store.db, { trialId, callId });
   await store.db.execute(sql`drop trigger on_disk on trials`);
   expect(await reserved()).toEqual({});
 });

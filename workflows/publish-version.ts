@@ -20,7 +20,7 @@ export type Publication = {
 };
 
 /** Reports what a publication waits for and for how many seconds at most: first its turn, which has no limit of its own, then its engines. */
-type Tell = (waitsFor: string, seconds?: number) => Promise<void>;
+type ReportWait = (waitsFor: string, seconds?: number) => Promise<void>;
 export const enginesOf = (version: number) => [`engines to confirm version ${version}`, PUBLICATION_SECONDS] as const;
 const TURN = 'its turn at the engines: an evaluation on demand, a repair or an earlier publication has them';
 
@@ -28,7 +28,7 @@ const TURN = 'its turn at the engines: an evaluation on demand, a repair or an e
  * Publishes in a workflow of its own, one at a time for a run. That workflow completes even if the run is terminated, so that the engines
  * are never left paused. `tell` reports when it waits for its turn, and when it has that.
  */
-export async function publish(publication: Publication, tell: Tell): Promise<void> {
+export async function publish(publication: Publication, tell: ReportWait): Promise<void> {
   const workflowId = poolHolder(publication.runId);
   if (workflowInfo().workflowId === workflowId) return void (await publishVersion(publication));
   const start = () =>

@@ -13,7 +13,7 @@ const TRIES = 3;
 /** The time after the deadline in which cut trials are still verified. */
 const AFTERMATH_MS = 600_000;
 
-type Waiting = {
+type WaitOptions = {
   reopen: boolean;
   seconds: number;
   onChange: (rollout: Rollout, until: number) => void;
@@ -57,7 +57,7 @@ export class Rollouts {
    * this step could use are cut, and the step uses what is there. `reopen` runs unfinished trials again. A pause moves the deadline, and
    * so does an extension, to `extendedUntil`.
    */
-  async untilReady({ reopen, seconds, onChange, whilePaused, extendedUntil }: Waiting): Promise<void> {
+  async untilReady({ reopen, seconds, onChange, whilePaused, extendedUntil }: WaitOptions): Promise<void> {
     let deadline = Date.now() + seconds * 1000;
     let isOver = false;
     const isPaced = patched('fewer-looks');

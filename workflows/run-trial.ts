@@ -3,7 +3,7 @@ import type { GroupPlan } from '../activities/group-plan.ts';
 import type { GroupLimits } from '../activities/open-group.ts';
 import type { OpenedTrial } from '../activities/open-trial.ts';
 import type { AgentEnd } from '../activities/run-agent.ts';
-import type { Sealing } from '../activities/seal-trial.ts';
+import type { SealTrialInput } from '../activities/seal-trial.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { onHost, opening, store, waiting } from './activities.ts';
 import { describe } from './describe.ts';
@@ -29,9 +29,9 @@ export type TrialRun = {
   more: number;
 };
 /** An attempt as it is sealed. One that was not opened has no host. */
-type Attempt = Pick<Sealing, 'trialId' | 'attempt' | 'host' | 'unopened'>;
-type Opened = { trialId: string; attempt: number; host: string };
-type Ending = Omit<Sealing, keyof Attempt>;
+type Attempt = Pick<SealTrialInput, 'trialId' | 'attempt' | 'host' | 'unopened'>;
+type OpenAttempt = { trialId: string; attempt: number; host: string };
+type AttemptResult = Omit<SealTrialInput, keyof Attempt>;
 
 const REASONS: Record<Cut, string> = {
   deadline: 'the group reached its deadline',
@@ -70,7 +70,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
   }
 }
 
-const cancelled = ({ cut }: TrialRun): Ending => ({ outcome: 'cancelled', reason: REASONS[cut ?? 'run'], final: cut !== null && cut !== 'run' });
+const cancelled = ({ cut }: TrialRun): AttemptResult => ({ outcome: 'cancelled', reason: REASONS[cut ?? 'run'], final: cut !== null && cut !== 'run' });
 
 /** Opens an attempt. Returns null when no host could, which is an infrastructure error. */
 async function openTrial({ trialId, trialIndex, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
@@ -83,7 +83,7 @@ async function openTrial({ trialId, trialIndex, group, limits }: TrialRun, attem
   }
 }
 
-async function runAttempt(trial: TrialRun, attempt: Opened): Promise<Outcome> {
+async function runAttempt(trial: TrialRun, attempt: OpenAttempt): Promise<Outcome> {
   const { host, ...key } = attempt;
   const here = onHost(host, `${key.trialId}, attempt ${key.attempt}`);
   trial.state = 'agent';
@@ -138,13 +138,13 @@ async function withinDeadline(trial: TrialRun, run: () => Promise<AgentEnd>): Pr
   }
 }
 
-async function seal(attempt: Attempt, ending: Ending): Promise<Outcome> {
+async function seal(attempt: Attempt, ending: AttemptResult): Promise<Outcome> {
   await CancellationScope.nonCancellable(() => store.sealTrial({ ...attempt, ...ending }));
   return ending.outcome;
 }
 
 /** Ends an attempt that nobody will verify, and releases its sandbox. */
-async function abandon(attempt: Opened, ending: Ending): Promise<Outcome> {
+async function abandon(attempt: OpenAttempt, ending: AttemptResult): Promise<Outcome> {
   return CancellationScope.nonCancellable(async () => {
     const outcome = await seal(attempt, ending);
     const { host, ...key } = attempt;

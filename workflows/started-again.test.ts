@@ -33,8 +33,8 @@ let serial = 0;
 const newId = () => `again${++serial}`;
 
 type General = ReturnType<FakeWorld['general']>;
-type Own = Partial<{ [name in keyof General]: (input: never) => Promise<unknown> }>;
-const during = <T>(world: FakeWorld, own: Own, body: () => Promise<T>) =>
+type Overrides = Partial<{ [name in keyof General]: (input: never) => Promise<unknown> }>;
+const during = <T>(world: FakeWorld, own: Overrides, body: () => Promise<T>) =>
   withWorkers(environment, { trialgate: { ...world.general(), ...own }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
 const start = (id: string, progress: RunProgress = {}) => environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, progress] });
 const closed = (id: string) =>
@@ -56,7 +56,7 @@ function workWhile(world: FakeWorld, isSlow: (trialId: string) => boolean): Tire
 }
 
 /** Makes a group's end appear in the store at once and its workflow close later: when `isOver` is true, or after a while. */
-function slowlyClosing(world: FakeWorld, isOver: () => boolean): Own {
+function slowlyClosing(world: FakeWorld, isOver: () => boolean): Overrides {
   const { endGroup } = world.general();
   return {
     endGroup: async (input: { id: string }) => {
@@ -69,10 +69,10 @@ function slowlyClosing(world: FakeWorld, isOver: () => boolean): Own {
 }
 
 /** Like `slowlyClosing`, until the run is resumed and opens its groups again. */
-function closingUntilResumed(world: FakeWorld): { own: Own; isResumed: () => boolean } {
+function closingUntilResumed(world: FakeWorld): { own: Overrides; isResumed: () => boolean } {
   const { planGroups } = world.general();
   let isResumed = false;
-  const own: Own = {
+  const own: Overrides = {
     ...slowlyClosing(world, () => isResumed),
     planGroups: async (input: Parameters<General['planGroups']>[0]) => {
       isResumed ||= input.reopen;
@@ -89,7 +89,7 @@ test('a run that is resumed while its cancelled groups close runs them again', a
   const closing = closingUntilResumed(world);
   let failures = 0;
   const agents = workWhile(world, (trialId) => failures === 0 && trialId.includes('-1.1-'));
-  const own: Own = {
+  const own: Overrides = {
     ...closing.own,
     planEvaluation: async (input: { runId: string; policyVersion: number }) => {
       if (failures > 0) return general.planEvaluation(input);
@@ -114,7 +114,7 @@ test('a run that is started again while the groups of its cancelled execution cl
   const id = newId();
   const closing = closingUntilResumed(world);
   const agents = workWhile(world, () => !closing.isResumed() && agents.started < 4);
-  const own: Own = { ...closing.own, openTake: async () => ({ take: 1, superseded: [] }) };
+  const own: Overrides = { ...closing.own, openTake: async () => ({ take: 1, superseded: [] }) };
   await during(world, own, async () => {
     const first = await start(id);
     await until(() => agents.started === 4);
@@ -180,7 +180,7 @@ test('a fork that is resumed while its cancelled groups close runs them again; a
   await runWithVersion(store.db, home, from.runId, from.version, { ...world.config, tasks: [path.resolve('tasks/train')] });
   const closing = closingUntilResumed(world);
   const agents = workWhile(world, () => !closing.isResumed() && agents.started < 4);
-  const own: Own = { ...closing.own, openTake: async () => ({ take: 1, superseded: [] }) };
+  const own: Overrides = { ...closing.own, openTake: async () => ({ take: 1, superseded: [] }) };
   await during(world, own, async () => {
     await forkRun(connected(), from, id, {});
     await until(() => agents.started === 4);

@@ -38,13 +38,13 @@ export function installRuntime(): void {
 
 type Connection = Temporal['nativeConnection'];
 
-type Running = Map<Worker, Promise<void>>;
+type RunningWorkers = Map<Worker, Promise<void>>;
 
 /** The running workers by connection. The tests of a file share the one for workflows, because loading their code is most of a worker's start. */
-const workflowWorkers = new Map<Connection, Running>();
-const activityWorkers = new Map<Connection, Running>();
+const workflowWorkers = new Map<Connection, RunningWorkers>();
+const activityWorkers = new Map<Connection, RunningWorkers>();
 
-async function end(running: Running = new Map<Worker, Promise<void>>()): Promise<void> {
+async function end(running: RunningWorkers = new Map<Worker, Promise<void>>()): Promise<void> {
   for (const worker of running.keys()) if (worker.getState() === 'RUNNING') worker.shutdown();
   await Promise.all(running.values());
 }
@@ -96,7 +96,7 @@ export async function withWorkers<T>(
       }),
     ),
   );
-  const running: Running = new Map(workers.map((worker) => [worker, worker.run()]));
+  const running: RunningWorkers = new Map(workers.map((worker) => [worker, worker.run()]));
   activityWorkers.set(connection, running);
   try {
     return await body();

@@ -5,7 +5,7 @@ import type { RunConfig } from '../run-config.ts';
 import type { Sample } from './sample.ts';
 
 type Teacher = Pick<NonNullable<RunConfig['teacher']>, 'url' | 'model'>;
-type Sampled = Pick<Sample, 'tokenIds' | 'lossMask' | 'samplingMask'>;
+type TeacherSample = Pick<Sample, 'tokenIds' | 'lossMask' | 'samplingMask'>;
 /** For each token, the teacher's log-probability in nats; null where the token is not trained, or was sampled under a mask. */
 export type TeacherLogprobs = (number | null)[];
 
@@ -23,7 +23,7 @@ const answer = z.object({
  * Asks a teacher for the log-probability of each token that the policy sampled. The teacher gets the ids themselves, so it must have the
  * policy's tokenizer. An error may be retried, unless the teacher refuses the request.
  */
-export async function askTeacher(teacher: Teacher, samples: readonly Sampled[], signal: AbortSignal): Promise<TeacherLogprobs[]> {
+export async function askTeacher(teacher: Teacher, samples: readonly TeacherSample[], signal: AbortSignal): Promise<TeacherLogprobs[]> {
   const agent = new Agent({ connections: AT_ONCE, headersTimeout: 0, bodyTimeout: 0 });
   const found: TeacherLogprobs[] = [];
   let next = 0;
@@ -45,7 +45,7 @@ export async function askTeacher(teacher: Teacher, samples: readonly Sampled[], 
   }
 }
 
-async function ask(agent: Agent, { url, model }: Teacher, { tokenIds, lossMask, samplingMask }: Sampled, signal: AbortSignal): Promise<TeacherLogprobs> {
+async function ask(agent: Agent, { url, model }: Teacher, { tokenIds, lossMask, samplingMask }: TeacherSample, signal: AbortSignal): Promise<TeacherLogprobs> {
   const prompt = Array.from(tokenIds.subarray(0, lossMask.lastIndexOf(1) + 1));
   const target = new URL(`${url.replace(/\/+$/, '')}/completions`);
   const { status, text } = await agent

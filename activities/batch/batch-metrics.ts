@@ -4,7 +4,7 @@ import { calls, trials } from '../../store/schema.ts';
 import { weightedReward } from '../reward.ts';
 import type { RunConfig } from '../run-config.ts';
 import { rewardsOf } from '../rollout/rewards-of.ts';
-import type { Collected, Trial } from './collect-samples.ts';
+import type { BatchContents, Trial } from './collect-samples.ts';
 import type { Sample } from './sample.ts';
 
 /**
@@ -13,7 +13,7 @@ import type { Sample } from './sample.ts';
  * was streamed), `*_seconds` from the opening of a trial's last attempt to its end, and `*_reward`. `drifted_calls` is the share of calls
  * after a trial's first that continue another one only by their text.
  */
-export async function batchMetrics(db: Database, config: RunConfig, collected: Collected): Promise<Record<string, number>> {
+export async function batchMetrics(db: Database, config: RunConfig, collected: BatchContents): Promise<Record<string, number>> {
   const { samples, stale, staleness } = collected;
   const usedIds = new Set(samples.map(({ trialId }) => trialId));
   const used = collected.trials.filter(({ id }) => usedIds.has(id));

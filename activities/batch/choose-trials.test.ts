@@ -3,7 +3,7 @@ import { beforeEach, expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { groups, iterations, policyVersions, runs, trials, type Dropped, type Outcome } from '../../store/schema.ts';
+import { groups, iterations, policyVersions, runs, trials, type DropReason, type Outcome } from '../../store/schema.ts';
 import { callRecord } from '../../store/testing/call-record.ts';
 import { useDatabase } from '../../store/testing/use-database.ts';
 import { planGroups } from '../plan-groups.ts';
@@ -23,7 +23,7 @@ beforeEach(async () => {
 });
 
 /** Adds a group with these outcomes of its trials; null is a running trial. */
-async function group(iteration: number, ordinal: number, ends: (Outcome | null)[], { dropped }: { dropped?: Dropped } = {}): Promise<string> {
+async function group(iteration: number, ordinal: number, ends: (Outcome | null)[], { dropped }: { dropped?: DropReason } = {}): Promise<string> {
   const id = `${runId}/${iteration}.1/${ordinal}`;
   await store.db.insert(groups).values({ id, runId, kind: 'train', iteration, take: 1, ordinal, task: 't', agent: 'a', size: ends.length, policyVersion: iteration, dropped, endedAt: new Date() });
   for (const [member, outcome] of ends.entries()) {

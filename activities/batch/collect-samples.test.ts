@@ -21,10 +21,10 @@ const store = useDatabase();
 const config = parseRunConfig({ model: 'm', tasks: ['t'], iterations: 5, max_staleness: 1, group_quorum: 2, group_size: 4, stragglers: 'carry_over' });
 const take = { runId: 'run', iteration: 3, take: 1 };
 
-type Sampled = { version: number; tokens?: number; /** Its first tokens are of this version. */ from?: number };
+type SampleVersions = { version: number; tokens?: number; /** Its first tokens are of this version. */ from?: number };
 
 /** Adds a trial sampled by these versions, and marks it for a batch. */
-async function trial(group: string, member: number, { version, tokens = 4, from }: Sampled, end: { outcome?: Outcome; reward?: number; turns?: number[]; batch?: number | null }): Promise<void> {
+async function trial(group: string, member: number, { version, tokens = 4, from }: SampleVersions, end: { outcome?: Outcome; reward?: number; turns?: number[]; batch?: number | null }): Promise<void> {
   const { outcome = 'scored', reward = 1, turns, batch = 3 } = end;
   const trialId = `${group}-${member}`;
   await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: group, member });

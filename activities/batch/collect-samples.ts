@@ -4,13 +4,13 @@ import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts'
 import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
 import { groups, trials } from '../../store/schema.ts';
 import { readLineage } from '../rollout/lineage.ts';
-import { earnedBy, type Earned } from '../rollout/rewards-of.ts';
+import { trialRewardsOf, type TrialRewards } from '../rollout/rewards-of.ts';
 import type { RunConfig } from '../run-config.ts';
 import { batchOf, ofTake, type TakeKey } from '../rollout/takes.ts';
 import type { Sample } from './sample.ts';
 
 export type Trial = typeof trials.$inferSelect;
-export type Collected = {
+export type BatchContents = {
   samples: Sample[];
   /** Samples that are left out although their trials are used: too old, or sampled by a version that is no ancestor. */
   stale: Sample[];
@@ -21,7 +21,7 @@ export type Collected = {
 };
 
 /** Returns the samples of a take's batch, in an order that does not depend on who finished first. */
-export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<Collected> {
+export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<BatchContents> {
   const rows = await db
     .select({ trial: trials, dropped: groups.dropped })
     .from(trials)
@@ -30,10 +30,10 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
     .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.member));
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
   const earlier = await readEarlier(db, config, rows.map(({ trial }) => trial));
-  const collected: Collected = { samples: [], stale: [], staleness: [], trials: rows.map(({ trial }) => trial) };
-  const companions = new Map<string, Earned[]>();
+  const collected: BatchContents = { samples: [], stale: [], staleness: [], trials: rows.map(({ trial }) => trial) };
+  const companions = new Map<string, TrialRewards[]>();
   for (const { trial, dropped } of rows) {
-    const earned = earnedBy(trial, config);
+    const earned = trialRewardsOf(trial, config);
     if (dropped !== null || earned === null || trial.groupId === null) continue;
     const ofGroup = companions.get(trial.groupId) ?? [...(earlier.get(trial.groupId) ?? [])];
     companions.set(trial.groupId, ofGroup);
@@ -67,14 +67,14 @@ function ageOf({ policyVersions }: TokenSample, ages: ReadonlyMap<number, number
 }
 
 /** Returns the rewards of trials of the same groups that an earlier batch has, because a group has one baseline. */
-async function readEarlier(db: Database, config: RunConfig, inBatch: Trial[]): Promise<Map<string, Earned[]>> {
+async function readEarlier(db: Database, config: RunConfig, inBatch: Trial[]): Promise<Map<string, TrialRewards[]>> {
   const ids = [...new Set(inBatch.flatMap(({ groupId }) => (groupId === null ? [] : [groupId])))];
-  const earlier = new Map<string, Earned[]>();
+  const earlier = new Map<string, TrialRewards[]>();
   if (config.stragglers !== 'carry_over' || ids.length === 0) return earlier;
   const own = new Set(inBatch.map(({ id }) => id));
   const all = await db.select().from(trials).where(inArray(trials.groupId, ids)).orderBy(asc(trials.member));
   for (const trial of all) {
-    const earned = earnedBy(trial, config);
+    const earned = trialRewardsOf(trial, config);
     if (own.has(trial.id) || trial.batchIteration === null || trial.groupId === null || earned === null) continue;
     earlier.set(trial.groupId, [...(earlier.get(trial.groupId) ?? []), earned]);
   }

@@ -1,11 +1,11 @@
 import type { TokenSample } from '../../store/samples/build-samples.ts';
 import type { TeacherLogprobs } from './ask-teacher.ts';
-import type { Earned } from '../rollout/rewards-of.ts';
+import type { TrialRewards } from '../rollout/rewards-of.ts';
 
 /** A trial's sample with the facts of its trial that the trainer uses. */
-export type Sample = TokenSample & Earned & {
+export type Sample = TokenSample & TrialRewards & {
   /** The rewards of the group's other scored trials, which have no sample in this batch but count in its baseline. */
-  companions: Earned[];
+  companions: TrialRewards[];
   /** The log-probabilities that the run's teacher gives each token; absent without a teacher. */
   teacherLogprobs?: TeacherLogprobs;
   groupId: string;

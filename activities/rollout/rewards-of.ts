@@ -2,15 +2,15 @@ import type { Outcome } from '../../store/schema.ts';
 import type { RunConfig } from '../run-config.ts';
 
 /** A trial's rewards, and for the names that the verifier gave turn by turn, the part of each turn. */
-export type Earned = { rewards: Record<string, number>; turnRewards: Record<string, number[]> };
+export type TrialRewards = { rewards: Record<string, number>; turnRewards: Record<string, number[]> };
 
-type Judged = { outcome: Outcome | null; rewards: Record<string, number> | null };
+type TrialResult = { outcome: Outcome | null; rewards: Record<string, number> | null };
 
 /**
  * Returns the rewards that a trial is trained with; null when it is not trained on. Only the verifier's numbers count; a run can choose 0
  * for trials that were cut.
  */
-export function rewardsOf(trial: Judged, config: Pick<RunConfig, 'truncated' | 'agent_error'>): Record<string, number> | null {
+export function rewardsOf(trial: TrialResult, config: Pick<RunConfig, 'truncated' | 'agent_error'>): Record<string, number> | null {
   if (trial.outcome === 'scored') return trial.rewards;
   if (trial.outcome !== 'truncated' && trial.outcome !== 'agent_error') return null;
   const treatment = config[trial.outcome];
@@ -19,7 +19,7 @@ export function rewardsOf(trial: Judged, config: Pick<RunConfig, 'truncated' | '
 }
 
 /** Like `rewardsOf`, with the part of each turn. */
-export function earnedBy(trial: Judged & { turnRewards: Record<string, number[]> | null }, config: Pick<RunConfig, 'truncated' | 'agent_error'>): Earned | null {
+export function trialRewardsOf(trial: TrialResult & { turnRewards: Record<string, number[]> | null }, config: Pick<RunConfig, 'truncated' | 'agent_error'>): TrialRewards | null {
   const rewards = rewardsOf(trial, config);
   return rewards && { rewards, turnRewards: rewards === trial.rewards ? (trial.turnRewards ?? {}) : {} };
 }

@@ -3,14 +3,14 @@ import { iterations } from '../../store/schema.ts';
 
 export type TakeKey = { runId: string; iteration: number; take: number };
 type TakeColumns = { runId: AnyColumn; iteration: AnyColumn; take: AnyColumn };
-type Batched = { runId: AnyColumn; batchIteration: AnyColumn; batchTake: AnyColumn };
+type BatchColumns = { runId: AnyColumn; batchIteration: AnyColumn; batchTake: AnyColumn };
 
 /** Selects the rows of one take. */
 export const ofTake = (row: TakeColumns, { runId, iteration, take }: TakeKey): SQL | undefined =>
   and(eq(row.runId, runId), eq(row.iteration, iteration), eq(row.take, take));
 
 /** Returns the columns of the take whose batch has a row, for `ofTake` and `isLive`. */
-export const batchOf = ({ runId, batchIteration, batchTake }: Batched): TakeColumns => ({ runId, iteration: batchIteration, take: batchTake });
+export const batchOf = ({ runId, batchIteration, batchTake }: BatchColumns): TakeColumns => ({ runId, iteration: batchIteration, take: batchTake });
 
 /** True when a take is not superseded. Nothing that a superseded take made counts. */
 export const isLive = (row: TakeColumns): SQL<boolean> =>

@@ -4,7 +4,7 @@ import { joinBytes, walkFiles, type WalkedEntry } from './walk-files.ts';
 
 /** `entries` counts every entry that is found, including folders and entries that are not copied. */
 export type CopyLimits = { bytes: number; entries: number };
-export type Copied = { bytes: number; entries: number; skipped: string[] };
+export type CopyResult = { bytes: number; entries: number; skipped: string[] };
 
 type Options = { ignore?: string[]; signal?: AbortSignal };
 
@@ -17,8 +17,8 @@ const MAX_PATH_BYTES = 4095;
  * and skips entries that lie too deep.
  * @throws RangeError when the limits are passed
  */
-export async function copyFiles(from: string, to: string, limits: CopyLimits, { ignore = [], signal }: Options = {}): Promise<Copied> {
-  const copied: Copied = { bytes: 0, entries: 0, skipped: [] };
+export async function copyFiles(from: string, to: string, limits: CopyLimits, { ignore = [], signal }: Options = {}): Promise<CopyResult> {
+  const copied: CopyResult = { bytes: 0, entries: 0, skipped: [] };
   const start = Buffer.byteLength(from) + 1;
   const targetOf = (path: Buffer): Buffer => joinBytes(to, path.subarray(start));
   const ignored = ({ entry, depth }: WalkedEntry): boolean => depth === 0 && ignore.includes(entry.name);

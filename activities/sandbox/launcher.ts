@@ -17,8 +17,8 @@ const CLOSE_DESCRIPTORS = `
   done
   exec "$0" "$@"`;
 
-type Pending = { resolve: (reply: FromLauncher) => void; reject: (error: Error) => void };
-type Launcher = { child: ChildProcess; pending: Map<number, Pending> };
+type PendingReply = { resolve: (reply: FromLauncher) => void; reject: (error: Error) => void };
+type Launcher = { child: ChildProcess; pending: Map<number, PendingReply> };
 
 let current: Launcher | null = null;
 let lastId = 0;

@@ -5,7 +5,7 @@ import { processTable, treeOf, type ProcessRow } from './process-table.ts';
 
 export type Excess = 'out_of_memory' | 'process_limit' | 'storage_limit' | 'descriptor_limit';
 
-type Watched = {
+type WatchedSandbox = {
   pid: number;
   uid: number | null;
   memoryMb: number;
@@ -18,14 +18,14 @@ const INTERVAL_MS = 500;
 const LOOKING_SHARE = 0.1;
 /** Room for bubblewrap's own processes, and for one that is just ending. */
 export const OURS = 8;
-const watched = new Set<Watched>();
+const watched = new Set<WatchedSandbox>();
 let timer: NodeJS.Timeout | null = null;
 
 /**
  * Enforces the limits that rlimits cannot, where there are no control groups: memory and processes of a whole tree. One read of
  * /proc serves all sandboxes of this process. A process tree that ends within half a second is not checked.
  */
-export function watchTree(entry: Watched): () => void {
+export function watchTree(entry: WatchedSandbox): () => void {
   watched.add(entry);
   timer ??= lookIn(INTERVAL_MS);
   return () => {
@@ -63,7 +63,7 @@ async function look(): Promise<number> {
   return busyMs;
 }
 
-function excessOf({ memoryMb, processes }: Watched, tree: ProcessRow[]): Excess | null {
+function excessOf({ memoryMb, processes }: WatchedSandbox, tree: ProcessRow[]): Excess | null {
   const memory = memoryOf(tree);
   if (memory === null) return 'descriptor_limit';
   if (memory > memoryMb * 2 ** 20) return 'out_of_memory';

@@ -3,14 +3,14 @@ import { readRun } from '../../activities/read-run.ts';
 import { weightedReward } from '../../activities/reward.ts';
 import type { Database } from '../../store/database.ts';
 import { TrialgateError } from '../../store/errors.ts';
-import { attempts, batches, calls, groups, iterations, policyVersions, publications, quarantinedTasks, runs, trials, type Dropped, type Outcome } from '../../store/schema.ts';
+import { attempts, batches, calls, groups, iterations, policyVersions, publications, quarantinedTasks, runs, trials, type DropReason, type Outcome } from '../../store/schema.ts';
 import { passAtK } from './pass-at-k.ts';
 import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';
 
 export type Summary = {
   groups: number;
   /** The number of groups that are left out of every batch, by reason. */
-  dropped: Partial<Record<Dropped, number>>;
+  dropped: Partial<Record<DropReason, number>>;
   trials: Partial<Record<Outcome | 'open', number>>;
   /** The number of attempts that failed and were run again. */
   repeated_attempts: number;

@@ -1,8 +1,8 @@
-import type { Delivered } from '../../store/queries/settle-deliveries.ts';
+import type { DeliveryReport } from '../../store/queries/settle-deliveries.ts';
 import { isTransient } from '../../store/transient.ts';
 
 type Options = {
-  settle: (delivered: Delivered) => Promise<void>;
+  settle: (delivered: DeliveryReport) => Promise<void>;
   /** How long a delivery waits for others, so that one statement writes many. */
   waitMs: number;
   log: (line: string) => void;

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
-import { MOST_REFUSALS, type Refused } from '../../store/queries/refusals.ts';
+import { MOST_REFUSALS, type RefusalSummary } from '../../store/queries/refusals.ts';
 import { ASK, eventually, IN_WORKERD, useGateway } from '../testing/harness.ts';
 
 const gateway = useGateway({ settings: { maxBodyBytes: 2_000 } });
 const SPOILED = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: [{ type: 'text', text: 'a secret' }, { type: 'text', text: 7 }] }] };
 
-const refusalsOf = async (id: string): Promise<Refused> => (await (await gateway.admin('GET', `/sessions/${id}`)).json()).refusals;
+const refusalsOf = async (id: string): Promise<RefusalSummary> => (await (await gateway.admin('GET', `/sessions/${id}`)).json()).refusals;
 
 test('refused requests are counted, logged and kept with their trial, without their bodies', async () => {
   const trial = await gateway.trial();

@@ -2,7 +2,7 @@ import { DIGEST_LENGTH, contentOf, type Content } from '../../store/calls/conten
 import { choicesOf } from '../../store/calls/choices.ts';
 import { itemKey } from '../../store/calls/outline.ts';
 import { parseStored } from '../../store/calls/restore.ts';
-import { shortRequest, type Base, type KnownContents, type ShortRequest, type Stored } from '../../store/calls/shorten.ts';
+import { shortRequest, type Base, type KnownContents, type ShortRequest, type StoredContent } from '../../store/calls/shorten.ts';
 import { concat, sharedLength, startsWith } from '../../store/ids.ts';
 import type { After, NewCall } from '../../store/queries/read-new-calls.ts';
 import type { KnownTurn, ReadTurn } from '../../store/queries/read-turn.ts';
@@ -176,7 +176,7 @@ export class Conversations {
   }
 
   /** Learns an item of a stored list and returns its key. */
-  #learnStored(trial: Trial, { is, as, and }: Stored, areFields = false): string {
+  #learnStored(trial: Trial, { is, as, and }: StoredContent, areFields = false): string {
     const digest = as ?? contentOf(is).digest;
     if (as === undefined && areFields) this.#knowFields(trial, { digest, core: is });
     else if (as === undefined) this.#know(trial, { digest, core: is });
@@ -381,7 +381,7 @@ function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found 
  * Builds the conversation of a stored request from the meanings of its contents. For a text completion it only notes that it is one; its
  * text is read when needed.
  */
-function storedConversation({ contents }: Trial, { is, as, and = {} }: Stored, keys: Record<string, string[]>, hasPrompt: boolean): Conversation | null {
+function storedConversation({ contents }: Trial, { is, as, and = {} }: StoredContent, keys: Record<string, string[]>, hasPrompt: boolean): Conversation | null {
   const fields = contents.get(as ?? contentOf(is).digest)?.fields;
   if (hasPrompt || fields?.hasPromptIds) return { prompt: '' };
   if (!fields?.continues || !keys.messages) return null;

@@ -1,4 +1,4 @@
-import { disownCalls } from '../../store/queries/disown-calls.ts';
+import { retractCalls } from '../../store/queries/retract-calls.ts';
 import { findTrials } from '../../store/queries/find-trials.ts';
 import { readNewCalls } from '../../store/queries/read-new-calls.ts';
 import { readTurn } from '../../store/queries/read-turn.ts';
@@ -43,7 +43,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
   });
   const recorder = new SingleCommit({
     commit: (calls) => recordCalls(db, calls),
-    retract: (ids) => disownCalls(db, ids),
+    retract: (ids) => retractCalls(db, ids),
     waitMs: settings.storeWaitMs,
     log,
   });

@@ -3,15 +3,15 @@ import { isObject, type JsonObject } from '../json.ts';
 import { contentOf, whole } from './content.ts';
 import { LISTS, outlineOf, repliesOf, textOf } from './outline.ts';
 import { restorePrompts } from './restore-ids.ts';
-import { shortRequest, type Stored } from './shorten.ts';
+import { shortRequest, type StoredContent } from './shorten.ts';
 
 type TextRow = { id: string; baseId: string | null; request: Uint8Array; response: Uint8Array | null };
 type Row = Parameters<typeof restorePrompts>[0][number] & TextRow;
 export type Texts = { request: JsonObject; response: JsonObject | null };
-export type Restored<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds'> & Texts & { promptTokenIds: Int32Array | null };
+export type RestoredCall<R extends Row> = Omit<R, 'request' | 'response' | 'promptTokenIds'> & Texts & { promptTokenIds: Int32Array | null };
 
 /** Restores the calls of one attempt as they were before they were shortened. `rows` are all of its calls, in the order of their commits. */
-export function restoreCalls<R extends Row>(rows: readonly R[]): Restored<R>[] {
+export function restoreCalls<R extends Row>(rows: readonly R[]): RestoredCall<R>[] {
   const prompts = restorePrompts(rows);
   const restore = restorer();
   return rows.map((stored, i) => {
@@ -34,7 +34,7 @@ export function restorer(): (row: TextRow) => Texts {
     contents.set(contentOf(core).digest, core);
     return core;
   };
-  const valueOf = ({ is, as, and }: Stored): unknown => {
+  const valueOf = ({ is, as, and }: StoredContent): unknown => {
     if (as !== undefined && !contents.has(as)) throw new MissingContent(`no call of the attempt brought the content ${as}`);
     return whole(as === undefined ? learn(is) : contents.get(as), and);
   };

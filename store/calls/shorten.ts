@@ -16,7 +16,7 @@ export type Base = {
 
 /** A stored content: `is` has the content itself, `as` the digest of one that an earlier call of the attempt stored, `and` its empty fields. */
 const stored = z.object({ is: z.unknown().optional(), as: z.string().optional(), and: z.record(z.string(), z.unknown()).optional() });
-export type Stored = z.output<typeof stored>;
+export type StoredContent = z.output<typeof stored>;
 
 /** A request as it is stored. Of each list and of the prompt it has the length of the part that the base shares, and the rest. */
 export const shortRequest = z.object({
@@ -31,7 +31,7 @@ export type KnownContents = Pick<ReadonlySet<string>, 'has'>;
 
 export function shorten(outline: Outline, base: Base | null, known: KnownContents): ShortRequest {
   const brought = new Set<string>();
-  const store = ({ digest, core, empty }: Content): Stored => {
+  const store = ({ digest, core, empty }: Content): StoredContent => {
     const content = known.has(digest) || brought.has(digest) ? { as: digest } : { is: core };
     brought.add(digest);
     return empty ? { ...content, and: empty } : content;

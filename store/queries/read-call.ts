@@ -5,7 +5,7 @@ import { calls } from '../schema.ts';
 import { NO_LIMIT, TooMuchToRead, type ReadLimit } from './read-limit.ts';
 
 type Row = { id: string; baseId: string | null; httpStatus: number; request: Uint8Array; response: Uint8Array | null };
-type Sized = Omit<Row, 'request'> & { request: Uint8Array | null; total: string };
+type SizedRow = Omit<Row, 'request'> & { request: Uint8Array | null; total: string };
 export type ReadCall = Texts & { httpStatus: number };
 
 const COLUMNS = ['id', 'seq', 'base_id', 'http_status', 'request', 'response'];
@@ -35,7 +35,7 @@ export async function readCall(db: Database, { trialId, attempt, id }: { trialId
 
 /** Reads rows unless they exceed the limit. PostgreSQL knows the length of a value without loading it. */
 async function readRows(db: Database, found: SQL, { maxBytes }: ReadLimit): Promise<Row[]> {
-  const { rows } = await db.execute<Sized>(sql`
+  const { rows } = await db.execute<SizedRow>(sql`
     ${found}, size as (select coalesce(sum(octet_length(request) + coalesce(octet_length(response), 0)), 0) as total from found)
     select id, base_id as "baseId", http_status as "httpStatus", total, case when total <= ${maxBytes} then request end as request,
       case when total <= ${maxBytes} then response end as response

@@ -1,9 +1,9 @@
 import { and, asc, eq } from 'drizzle-orm';
-import { restoreCalls, type Restored } from '../calls/restore.ts';
+import { restoreCalls, type RestoredCall } from '../calls/restore.ts';
 import type { Database } from '../database.ts';
 import { calls } from '../schema.ts';
 
-export type Call = Restored<typeof calls.$inferSelect>;
+export type Call = RestoredCall<typeof calls.$inferSelect>;
 
 /** Returns the restored calls of one attempt in the order of their commits. */
 export async function readCalls(db: Database, { trialId, attempt }: { trialId: string; attempt: number }): Promise<Call[]> {

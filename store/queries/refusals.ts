@@ -6,10 +6,10 @@ import { refusals, type Refusal } from '../schema.ts';
 /** A trial's row keeps at most so many refusals. */
 export const MOST_REFUSALS = 20;
 
-export type Refused = { count: number; latest: Refusal[] };
+export type RefusalSummary = { count: number; latest: Refusal[] };
 
 /** Adds refusals to a trial's row, the latest first, and keeps the latest ones. */
-export async function addRefusals(db: Database, trialId: string, { count, latest }: Refused): Promise<void> {
+export async function addRefusals(db: Database, trialId: string, { count, latest }: RefusalSummary): Promise<void> {
   const added = toStorable(latest.slice(0, MOST_REFUSALS));
   const kept = sql`(
     select jsonb_agg(each.value order by each.place)
@@ -22,7 +22,7 @@ export async function addRefusals(db: Database, trialId: string, { count, latest
 }
 
 /** Returns null when no request of the trial was refused. */
-export async function readRefusals(db: Database, trialId: string): Promise<Refused | null> {
+export async function readRefusals(db: Database, trialId: string): Promise<RefusalSummary | null> {
   const [row] = await db.select({ count: refusals.count, latest: refusals.latest }).from(refusals).where(eq(refusals.trialId, trialId));
   return row ?? null;
 }

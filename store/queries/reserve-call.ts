@@ -1,7 +1,7 @@
 import type { Database } from '../database.ts';
 import { LEASE_SECONDS } from './calls-under-way.ts';
 
-export type Reserving = {
+export type ReservationRequest = {
   trialId: string;
   attempt: number;
   callId: string;
@@ -10,7 +10,7 @@ export type Reserving = {
   /** The number of tokens that the call's own limits allow; null without a limit. */
   tokens: number | null;
 };
-type Reserved = Pick<Reserving, 'trialId' | 'callId'>;
+type ReservationKey = Pick<ReservationRequest, 'trialId' | 'callId'>;
 
 const until = `extract(epoch from clock_timestamp()) + ${LEASE_SECONDS}`;
 /** Does not wait for the disk, so that the row's lock is short. A database that crashes loses reservations, and their calls are made again. */
@@ -47,8 +47,8 @@ const renew = {
   text: `with ${brief} update trials set reserved = jsonb_set(reserved, array[$2::text, 'until'], to_jsonb(${until})) from brief where id = $1 and reserved ? $2::text`,
 };
 
-const giveBack = {
-  name: 'give_back_reservation',
+const remove = {
+  name: 'remove_reservation',
   text: `with ${brief} update trials set reserved = reserved - $2::text from brief where id = $1 and reserved ? $2::text`,
 };
 
@@ -58,16 +58,16 @@ const giveBack = {
  * has not been renewed for `LEASE_SECONDS`. Returns null when the budgets have no room beside the other reservations, and when the attempt
  * is closed. Repeating it is harmless.
  */
-export async function reserveCall(db: Database, { trialId, attempt, callId, replies, tokens }: Reserving): Promise<{ tokens: number | null } | null> {
+export async function reserveCall(db: Database, { trialId, attempt, callId, replies, tokens }: ReservationRequest): Promise<{ tokens: number | null } | null> {
   const { rows: [row] } = await db.$client.query<{ tokens: string | null }>({ ...reserve, values: [trialId, attempt, callId, replies, tokens] });
   return row ? { tokens: row.tokens === null ? null : Number(row.tokens) } : null;
 }
 
-export async function renewReservation(db: Database, { trialId, callId }: Reserved): Promise<void> {
+export async function renewReservation(db: Database, { trialId, callId }: ReservationKey): Promise<void> {
   await db.$client.query({ ...renew, values: [trialId, callId] });
 }
 
 /** Releases the reservation of a call that will not be recorded. */
-export async function giveBackReservation(db: Database, { trialId, callId }: Reserved): Promise<void> {
-  await db.$client.query({ ...giveBack, values: [trialId, callId] });
+export async function removeReservation(db: Database, { trialId, callId }: ReservationKey): Promise<void> {
+  await db.$client.query({ ...remove, values: [trialId, callId] });
 }

@@ -1,7 +1,7 @@
 import type { Database } from '../database.ts';
 
 /** Two lists of completed calls: those whose reply the agent received whole, and those whose connection ended before. */
-export type Delivered = { whole: readonly string[]; cut: readonly string[] };
+export type DeliveryReport = { whole: readonly string[]; cut: readonly string[] };
 
 /** The statement does not wait for the disk. If a crash of the server loses it, a retry receives the reply of a call that was already delivered. */
 const statement = {
@@ -16,6 +16,6 @@ update undelivered_calls set is_cut = true from brief where call_id = any($2::uu
 };
 
 /** Records how replies were delivered, and forgets replies that nobody requested again within an hour. Repeating it is harmless. */
-export async function settleDeliveries(db: Database, { whole, cut }: Delivered): Promise<void> {
+export async function settleDeliveries(db: Database, { whole, cut }: DeliveryReport): Promise<void> {
   await db.$client.query({ ...statement, values: [whole, cut] });
 }

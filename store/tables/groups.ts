@@ -5,7 +5,7 @@ export const GROUP_KINDS = ['train', 'eval'] as const;
 
 /** The reason why an ended group is in no batch: its rewards were all equal, it was older than the run allows, or none of its trials was valid. */
 export const DROPPED = ['no_spread', 'stale', 'failed'] as const;
-export type Dropped = (typeof DROPPED)[number];
+export type DropReason = (typeof DROPPED)[number];
 
 /** The trials of one task in one take. Its id is its workflow's id: `{run}/{iteration}.{take}/{ordinal}`. */
 export const groups = pgTable(

@@ -8,7 +8,7 @@ export const TRIAL_STATUSES = ['created', 'completed', 'deleted'] as const;
 
 /** Reasons of a refused call after which the agent cannot go on: the trial's outcome becomes `truncated`. */
 export const EXHAUSTED = ['budget_exhausted', 'context_length_exceeded'] as const;
-export type Exhausted = (typeof EXHAUSTED)[number];
+export type ExhaustedLimit = (typeof EXHAUSTED)[number];
 
 export type { Sampling };
 export type Budgets = {
@@ -26,7 +26,7 @@ export type Budgets = {
  * The reservation of a call under way: the tokens that it may still sample, and the time until which it holds, in seconds since the epoch
  * by PostgreSQL's clock.
  */
-export type Reserved = { tokens: number; until: number };
+export type StoredReservation = { tokens: number; until: number };
 
 /** One agent's work on one task. The row's lock is the fence between recording (FOR NO KEY UPDATE) and sealing (FOR UPDATE). */
 export const trials = pgTable(
@@ -53,7 +53,7 @@ export const trials = pgTable(
     usedTokens: bigint('used_tokens', { mode: 'number' }).notNull().default(0),
     usedBytes: bigint('used_bytes', { mode: 'number' }).notNull().default(0),
     /** What calls under way of the current attempt may still use of its budgets, by call; null when nothing was ever reserved. */
-    reserved: jsonb().$type<Record<string, Reserved>>(),
+    reserved: jsonb().$type<Record<string, StoredReservation>>(),
     /** The limit that stopped the agent: its budget or the model's context. */
     exhausted: text({ enum: EXHAUSTED }),
     attemptOpenedAt: timestamp('attempt_opened_at', { withTimezone: true }).notNull().defaultNow(),

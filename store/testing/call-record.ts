@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { outlineOf } from '../calls/outline.ts';
 import type { CallRecord, ChoiceRecord } from '../queries/record-calls.ts';
 
-type Given = Partial<Omit<CallRecord, 'request' | 'choices'>> & { request?: Record<string, unknown>; choice?: Partial<ChoiceRecord> };
+type CallValues = Partial<Omit<CallRecord, 'request' | 'choices'>> & { request?: Record<string, unknown>; choice?: Partial<ChoiceRecord> };
 
 /** Returns a completed call with the given values. */
-export function callRecord({ id = randomUUID(), request = { messages: [] }, choice, ...given }: Given): CallRecord {
+export function callRecord({ id = randomUUID(), request = { messages: [] }, choice, ...given }: CallValues): CallRecord {
   const nothing = { completionTokenIds: null, logprobs: null, finishReason: null, policyVersion: null, versionSpans: null, untrainable: null };
   return {
     id,

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { disownCalls } from './queries/disown-calls.ts';
+import { retractCalls } from './queries/retract-calls.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { readTrainableCalls } from './queries/read-trainable-calls.ts';
@@ -24,10 +24,10 @@ test('a retracted call frees its trial’s budgets exactly once', async () => {
   const [late, kept, failed] = [twoReplies(at), twoReplies(at), callRecord({ ...at, status: 'failed', choice: sampled })];
   await recordCalls(store.db, [late, kept, failed]);
   expect(await findTrial(store.db, 'used')).toMatchObject({ usedCalls: 2, usedTokens: 5 });
-  for (let i = 0; i < 2; i++) await disownCalls(store.db, [late.id, failed.id]);
+  for (let i = 0; i < 2; i++) await retractCalls(store.db, [late.id, failed.id]);
   expect(await findTrial(store.db, 'used')).toMatchObject({ recorded: 5, usedCalls: 1, usedTokens: 2 });
   await openAttempt(store.db, { trialId: 'used', attempt: 2 });
-  await disownCalls(store.db, [kept.id]);
+  await retractCalls(store.db, [kept.id]);
   expect(await findTrial(store.db, 'used')).toMatchObject({ attempt: 2, usedCalls: 0, usedTokens: 0 });
 });
 
@@ -45,6 +45,6 @@ test('a retracted call is not trained on, and neither are its further replies', 
   const call = twoReplies(at);
   await recordCalls(store.db, [call]);
   expect(await readTrainableCalls(store.db, at)).toHaveLength(2);
-  await disownCalls(store.db, [call.id]);
+  await retractCalls(store.db, [call.id]);
   expect(await readTrainableCalls(store.db, at)).toEqual([]);
 });

@@ -6,7 +6,7 @@ import { calls, trials } from '../schema.ts';
  * Marks calls as failed whose commit came too late, and frees what they used of their trials' budgets: their agents were told that they
  * failed and got no other answer since. Repeating it is harmless.
  */
-export async function disownCalls(db: Database, ids: readonly string[]): Promise<void> {
+export async function retractCalls(db: Database, ids: readonly string[]): Promise<void> {
   await db.transaction(async (tx) => {
     const theirTrials = tx.selectDistinct({ id: calls.trialId }).from(calls).where(inArray(calls.id, [...ids]));
     // Locks the trials first, as every other statement does: two of them wait for each other in one order and never deadlock.
