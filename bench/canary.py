@@ -245,7 +245,7 @@ def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
         ("all matrices in FP8", in_fp8),
     ]
 
-    def tell(name: str, seen: np.ndarray, version: int = last) -> None:
+    def add_row(name: str, seen: np.ndarray, version: int = last) -> None:
         table.add(f"{name:44} {figures(seen, expected[version])}")
 
     def changed_by(change: Change) -> Tensors:
@@ -255,36 +255,36 @@ def measure(arguments: argparse.Namespace, home: Path, table: Table) -> None:
 
     if arguments.engine == "none":
         for version in (last - 1, 0):
-            tell(f"version {version} instead", expected[version])
+            add_row(f"version {version} instead", expected[version])
         for name, change in faults:
             made = changed_by(change)
             for parameter, view in policy._views(policy.compute).items():
                 view.copy_(made[parameter])
-            tell(name, np.array(measure_canary(policy, ids).logprobs))
+            add_row(name, np.array(measure_canary(policy, ids).logprobs))
         policy.refresh()
         (pack,) = make_packs(
             [chain(0, np.array(ids), np.arange(len(ids)) > 0, np.zeros(len(ids)), 1.0)],
             len(ids),
         )
         seen = token_logprobs(policy.infer(pack), policy.head, pack).numpy()
-        tell("right, in bfloat16 arithmetic", seen)
+        add_row("right, in bfloat16 arithmetic", seen)
         return
     more = ["--max-model-len", "2048"]
     with vllm(MODEL, home, "engine", more=more) as url:
         for version in (0, last):
             seen = asyncio.run(ask(url, folders[version], f"r@{version}", ids))
-            tell(f"right, version {version}", seen, version)
+            add_row(f"right, version {version}", seen, version)
         for version in (last - 1, 0):
             seen = asyncio.run(ask(url, folders[version], f"r@{version}", ids))
-            tell(f"version {version} instead", seen)
+            add_row(f"version {version} instead", seen)
         seen = asyncio.run(ask(url, folders[last], "r@stale", ids, "reload_weights"))
-        tell("the packed head of version 0", seen)
+        add_row("the packed head of version 0", seen)
         for name, change in faults:
             write(trained, home / "wrong", changed_by(change))
-            tell(name, asyncio.run(ask(url, home / "wrong", "r@wrong", ids)))
+            add_row(name, asyncio.run(ask(url, home / "wrong", "r@wrong", ids)))
     with vllm(MODEL, home, "float32", more=[*more, *FP32_HEAD]) as url:
         seen = asyncio.run(ask(url, folders[last], "r@last", ids))
-        tell(f"right, version {last}, engine's head float32", seen)
+        add_row(f"right, version {last}, engine's head float32", seen)
 
 
 def write(source: Path, folder: Path, tensors: Tensors) -> None:

@@ -21,7 +21,7 @@ chmodSync(clone, 0o755);
 const lines: string[] = [];
 const start = performance.now();
 const elapsed = () => `${((performance.now() - start) / 1000).toFixed(1).padStart(6)} s`;
-const tell = (line: string): void => {
+const print = (line: string): void => {
   lines.push(line);
   console.log(line);
 };
@@ -34,11 +34,11 @@ try {
     env: { ...process.env, TRIALGATE_GATEWAY_PORT: '0', TRIALGATE_TEMPORAL_PORT: '0', TRIALGATE_POSTGRES_PORT: '0' },
   });
   for (const stream of [child.stdout, child.stderr]) {
-    createInterface({ input: stream }).on('line', (line) => tell(`${elapsed()}  ${line.replaceAll(clone, '.')}`));
+    createInterface({ input: stream }).on('line', (line) => print(`${elapsed()}  ${line.replaceAll(clone, '.')}`));
   }
   signal.addEventListener('abort', () => child.kill('SIGINT'));
   const [code] = await once(child, 'close');
-  tell(`${elapsed()}  end, exit code ${code}`);
+  print(`${elapsed()}  end, exit code ${code}`);
   process.exitCode = typeof code === 'number' ? code : 1;
 } finally {
   rmSync(clone, { recursive: true, force: true });

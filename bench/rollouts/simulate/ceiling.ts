@@ -29,7 +29,7 @@ export function ceiling(rules: Rules, knowing: boolean): Ceiling {
   return most;
 }
 
-/** Returns the largest number of trials for a slot's time, over the windows that a trial may have. */
+/** Returns the largest number of trials in a unit of slot-time, over the windows that a trial may have. */
 function densest(shortest: number, longest: number, deadline: number, knowing: boolean): number {
   let most = 0;
   for (let window = Math.max(shortest, 0.01); window <= longest; window += 0.01) {
