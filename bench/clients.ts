@@ -14,11 +14,11 @@ import { REPOSITORY } from '../cli/folders.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { CLIENTS } from '../gateway/clients/all.ts';
-import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Compared } from '../gateway/clients/beside-vllm.ts';
+import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Comparison } from '../gateway/clients/beside-vllm.ts';
 import type { Client } from '../gateway/clients/client.ts';
 import { install } from '../gateway/clients/install.ts';
 import { MODE_HEAD, modeRowsIn, withModes } from '../gateway/clients/page.ts';
-import type { Ran } from '../gateway/clients/run.ts';
+import type { RunResult } from '../gateway/clients/run.ts';
 import { toySession } from '../gateway/clients/toy-session.ts';
 import { startGateway, type NodeGateway } from '../gateway/node.ts';
 import { withVllm } from '../gateway/testing/own-vllm.ts';
@@ -75,16 +75,16 @@ async function besideReal(vllm: string, client: Client, { url }: NodeGateway): P
 }
 
 /** Returns the number of equal answers, refusals included. The different ones are printed at the end. */
-function equalIn({ name }: Client, compared: readonly Compared[]): number {
+function equalIn({ name }: Client, compared: readonly Comparison[]): number {
   const others = compared.filter(differs);
   differences.push(...others.map((each) => `${name}, ${each.what}: ${firstDifference(each)}`));
   return compared.length - others.length;
 }
 
-const refusedOf = (compared: readonly Compared[]): string =>
+const refusedOf = (compared: readonly Comparison[]): string =>
   Object.entries(refusedIn(compared)).map(([status, times]) => `${times} by ${status}`).join(', ') || '0';
 
-function exitOf({ code, output, timedOut }: Ran): string {
+function exitOf({ code, output, timedOut }: RunResult): string {
   if (code !== 0) console.log(output.slice(-1_500));
   return timedOut ? 'timed out' : String(code);
 }

@@ -26,7 +26,7 @@ export class Counters {
   readonly conversations = new ConversationCounts();
 
   /** Returns the sum of these counts and another thread's. */
-  plus(other: Counted): Counters {
+  plus(other: PlainCounts): Counters {
     const sum = new Counters();
     for (const { accepted, completed, failed, cancelled, inFlight, waiting, continuations, leftOut, refused, constrained, conversations } of [this, other]) {
       sum.accepted += accepted;
@@ -73,14 +73,14 @@ export class NamedCounts extends Map<string, number> {
 }
 
 /** The plain counts, which can be copied to another thread. */
-type Counted = Pick<Counters, 'accepted' | 'completed' | 'failed' | 'cancelled' | 'inFlight' | 'waiting' | 'continuations' | 'conversations'> & {
+type PlainCounts = Pick<Counters, 'accepted' | 'completed' | 'failed' | 'cancelled' | 'inFlight' | 'waiting' | 'continuations' | 'conversations'> & {
   leftOut: ReadonlyMap<string, number>;
   refused: ReadonlyMap<string, number>;
   constrained: Record<'enforce' | 'hint', ReadonlyMap<string, number>>;
 };
 
 /** The counts of one thread as it sends them to another. */
-export type Snapshot = { counters: Counted; engines: readonly EngineLoad[] };
+export type Snapshot = { counters: PlainCounts; engines: readonly EngineLoad[] };
 
 /** Returns the summed loads of two threads on the same engines. */
 export function addLoads(own: readonly EngineLoad[], others: readonly EngineLoad[]): EngineLoad[] {

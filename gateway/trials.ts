@@ -1,6 +1,6 @@
 import type { TrialNow } from '../store/queries/find-trials.ts';
 
-type Waiting = { id: string; resolve: (trial: TrialNow | undefined) => void; reject: (error: unknown) => void };
+type Lookup = { id: string; resolve: (trial: TrialNow | undefined) => void; reject: (error: unknown) => void };
 
 /**
  * Looks trials up. Requests that come together, or while a query is under way, share a query that begins after they came. `together`
@@ -9,7 +9,7 @@ type Waiting = { id: string; resolve: (trial: TrialNow | undefined) => void; rej
 export class Trials {
   readonly #find: (ids: string[]) => Promise<TrialNow[]>;
   readonly #together: () => Promise<void>;
-  #waiting: Waiting[] = [];
+  #waiting: Lookup[] = [];
   #running = false;
 
   constructor(find: (ids: string[]) => Promise<TrialNow[]>, together: () => Promise<void> = async () => {}) {

@@ -11,7 +11,7 @@ import { runConfig } from '../../activities/run-config.ts';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { startRun } from '../../cli/run/start-run.ts';
 import { startGateway } from '../../gateway/node.ts';
-import { TokenEngine, type Asked } from '../../gateway/testing/token-engine.ts';
+import { TokenEngine, type ToyRequest } from '../../gateway/testing/token-engine.ts';
 import { openDatabase, type Database } from '../../store/database.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { attempts, trials } from '../../store/schema.ts';
@@ -68,7 +68,7 @@ function policy(wrongs: readonly Trick[]): TokenEngine {
     const code = isRight(answers++) || !trick ? RIGHT : (tricks++, wrong(trick));
     return { text: `\`\`\`python\n${code}\n\`\`\`` };
   };
-  engine.before = async ({ body, response }: Asked) => {
+  engine.before = async ({ body, response }: ToyRequest) => {
     if (body.structured_outputs === undefined) return;
     const refusal = JSON.stringify({ error: { message: 'xgrammar: root rule cannot be expanded', type: 'InternalServerError', param: null, code: 500 } });
     response.writeHead(500, { 'content-type': 'application/json' });

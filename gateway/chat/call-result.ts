@@ -1,8 +1,8 @@
 import type { JsonObject } from '../json.ts';
-import type { LabelSpan, Sampled } from './tokens.ts';
+import type { LabelSpan, SampledTokens } from './tokens.ts';
 
 /** One of a call's replies. */
-export type ChoiceResult = Sampled & {
+export type ChoiceResult = SampledTokens & {
   /** Null when the engine does not say which weights sampled which tokens. */
   versions: LabelSpan[] | null;
   finishReason: string | null;

@@ -18,7 +18,7 @@ import type { Conversation } from '../token-in/messages.ts';
 import type { BindsTools } from './constraints.ts';
 import { EMPTY_RESULT, type CallResult } from './call-result.ts';
 import { IdleWatch } from './idle-watch.ts';
-import { recordOf, type Ended } from './record-of.ts';
+import { recordOf, type FinishedCall } from './record-of.ts';
 import { EngineFailed } from './rejection.ts';
 import type { ModelRequest } from './request.ts';
 import { versionSpans } from './versions.ts';
@@ -26,7 +26,7 @@ import { versionSpans } from './versions.ts';
 /** `size` is the body's number of bytes, `client` the client's `User-Agent`. */
 export type PlacedRequest = ModelRequest & { size: number; client: string | null; outline: Outline; conversation: Conversation | null; state: ConversationState; retry: Retry };
 
-type Recorded = Pick<Ended, 'result' | 'status' | 'httpStatus'> & Partial<Ended>;
+type RecordFields = Pick<FinishedCall, 'result' | 'status' | 'httpStatus'> & Partial<FinishedCall>;
 
 /** One request to the model, with its abort signal, its idle timer and the single record in which it ends. */
 export class Call {
@@ -247,7 +247,7 @@ export class Call {
   }
 
   /** Records the end of a call. If that fails, releases its reservation, which the record would have settled. */
-  async #recordLast(end: Recorded): Promise<Failure | null> {
+  async #recordLast(end: RecordFields): Promise<Failure | null> {
     try {
       return await this.#record(end);
     } catch (error) {
@@ -263,7 +263,7 @@ export class Call {
   }
 
   /** Returns null once the call is recorded, else the reason for which the record was refused. */
-  #record(end: Recorded): Promise<Failure | null> {
+  #record(end: RecordFields): Promise<Failure | null> {
     const recording = this.#recordOrSayWhy(end);
     this.#deps.recorder.keep(recording);
     return recording;
@@ -274,7 +274,7 @@ export class Call {
     if (record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
   }
 
-  async #recordOrSayWhy(end: Recorded): Promise<Failure | null> {
+  async #recordOrSayWhy(end: RecordFields): Promise<Failure | null> {
     const { id, trial, request, inForce: sampled, bindsTools, lease, firstTokenAt } = this;
     const reserved = this.#reservation !== null;
     const record = recordOf({ id, trial, request, sampled, bindsTools, reserved, lease, firstTokenAt, startedAt: this.#startedAt, reason: null, fault: null, published: false, mode: null, fillsBytes: false, ...end });

@@ -14,7 +14,7 @@ import { forcedOf, isRelaxed, sampledFrom, samplingOf } from './sampling.ts';
 import { defectOf, isMasked, type Untrainable } from './tokens.ts';
 import { versionOf, versionSpans } from './versions.ts';
 
-export type Ended = {
+export type FinishedCall = {
   id: string;
   trial: TrialNow;
   request: PlacedRequest;
@@ -42,7 +42,7 @@ export type Ended = {
 };
 
 /** Builds the database record of a finished call. For a request that the engine or the gateway refused, the record keeps the digest and the size. */
-export function recordOf({ id, trial, request, sampled, lease, result, published, mode, bindsTools, ...end }: Ended): CallRecord {
+export function recordOf({ id, trial, request, sampled, lease, result, published, mode, bindsTools, ...end }: FinishedCall): CallRecord {
   const { prompt, choices, reply } = result;
   const label = lease?.label ?? null;
   const from = sampledFrom(sampled, mode, bindsTools);

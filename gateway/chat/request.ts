@@ -39,11 +39,11 @@ export type ModelRequest = {
   wants: Wants;
 };
 /** A recorded call: its request and the message of its reply. */
-export type Earlier = { request: JsonObject; message: JsonObject };
+export type EarlierCall = { request: JsonObject; message: JsonObject };
 /** Reads the calls of the trial's attempt. */
 export type RecordedCalls = {
   /** Returns null when the call does not exist or has no answer. */
-  call: (id: string) => Promise<Earlier | null>;
+  call: (id: string) => Promise<EarlierCall | null>;
   /** Returns the replies by call, without calls that do not exist. */
   replies: (ids: readonly string[]) => Promise<ReadonlyMap<string, JsonObject>>;
   /** Counts about how many bytes the request gains, before they are added. Throws when there are too many. */

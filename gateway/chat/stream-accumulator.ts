@@ -12,7 +12,7 @@ export class StreamAccumulator {
   /** The number of sampled tokens as the engine counted them. */
   #counted: number | null = null;
   #head: JsonObject = {};
-  readonly #choices: GatheredChoice[] = [];
+  readonly #choices: ChoiceAccumulator[] = [];
   readonly #expected: number;
   readonly #keepsLogprobs: boolean;
 
@@ -27,9 +27,9 @@ export class StreamAccumulator {
     this.#addObject(asObject(chunk));
   }
 
-  #choice(index: number): GatheredChoice {
+  #choice(index: number): ChoiceAccumulator {
     if (!Number.isInteger(index) || index < 0 || index >= this.#expected) throw badReply(`has a choice that is none of the ${this.#expected} asked for`);
-    return (this.#choices[index] ??= new GatheredChoice(this.#keepsLogprobs));
+    return (this.#choices[index] ??= new ChoiceAccumulator(this.#keepsLogprobs));
   }
 
   #addObject(chunk: JsonObject): void {
@@ -82,7 +82,7 @@ const wholeObject = (object: unknown): unknown => (object === 'chat.completion.c
 
 type Tool = { id?: unknown; type: string; function: { name: string; arguments: string } };
 
-class GatheredChoice {
+class ChoiceAccumulator {
   readonly result: ChoiceResult = { completion: null, logprobs: null, mask: null, versions: null, finishReason: null };
   #text: string | null = null;
   /** The stop string that ended the reply. */

@@ -5,7 +5,7 @@ import { choicesOf } from '../../store/calls/choices.ts';
  * The sampled tokens of one reply. Null if the engine did not return them or their form cannot be trusted. `mask` has the ids that could be
  * sampled at each token (vLLM's `sampling_mask`).
  */
-export type Sampled = { completion: number[] | null; logprobs: number[] | null; mask: number[][] | null };
+export type SampledTokens = { completion: number[] | null; logprobs: number[] | null; mask: number[][] | null };
 
 /** Returns the prompt's ids, which chat completions name once and text completions in each choice. */
 export function promptOf(reply: JsonObject): number[] | null {
@@ -13,7 +13,7 @@ export function promptOf(reply: JsonObject): number[] | null {
 }
 
 /** Reads the sampled tokens of a choice, of a reply or a chunk, of a chat or a text completion. */
-export function sampledOf({ token_ids, logprobs, sampling_mask }: JsonObject): Sampled {
+export function sampledOf({ token_ids, logprobs, sampling_mask }: JsonObject): SampledTokens {
   const said = isObject(logprobs) ? (logprobs.content ?? logprobs.token_logprobs) : undefined;
   return { completion: idsIn(token_ids), logprobs: Array.isArray(said) ? said.map(logprobOf) : null, mask: maskIn(sampling_mask) };
 }
@@ -45,7 +45,7 @@ export type Untrainable =
   | 'policy_changed';
 
 /** Returns why these tokens cannot be trained on, judged by themselves. */
-export function defectOf(prompt: number[] | null, { completion, logprobs }: Sampled): Untrainable | null {
+export function defectOf(prompt: number[] | null, { completion, logprobs }: SampledTokens): Untrainable | null {
   if (prompt === null || completion === null) return 'no_token_ids';
   if (logprobs?.length !== completion.length) return 'length_mismatch';
   return logprobs.every(isLogprob) ? null : 'bad_logprobs';
@@ -66,7 +66,7 @@ function maskIn(value: unknown): number[][] | null {
 }
 
 /** True when every sampled token has a mask that contains it. */
-export function isMasked({ completion, mask }: Sampled): boolean {
+export function isMasked({ completion, mask }: SampledTokens): boolean {
   return completion !== null && mask?.length === completion.length && completion.every((id, i) => mask[i]?.includes(id));
 }
 

@@ -7,7 +7,7 @@ import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { CLIENTS } from './all.ts';
 import { clientBesideVllm, differs, isAnswered, refusedIn, sessionBesideVllm } from './beside-vllm.ts';
 import type { Client } from './client.ts';
-import { toySession, type Played } from './toy-session.ts';
+import { toySession, type ToySession } from './toy-session.ts';
 
 const ADMIN_KEY = 'the admin key';
 const OWN = CLIENTS.filter(({ install: from, besideVllm }) => 'own' in from && besideVllm);
@@ -15,7 +15,7 @@ let postgres: TestPostgres;
 let engine: TokenEngine;
 let gateways: NodeGateway[] = [];
 /** Each client's session with the toy engine, kept so that all tests send the same requests. */
-const sessions = new Map<string, Promise<Played>>();
+const sessions = new Map<string, Promise<ToySession>>();
 
 /** A gateway that asks for no key stands in for vLLM, because the toy engine itself serves only chat. */
 beforeEach(async () => {
@@ -37,7 +37,7 @@ async function where(signal: AbortSignal) {
   return { folder: REPOSITORY, gateway: { url, adminKey: ADMIN_KEY }, vllm: `${direct}/direct`, limitMs: 120_000, signal };
 }
 
-function played(client: Client): Promise<Played> {
+function played(client: Client): Promise<ToySession> {
   const session = sessions.get(client.name) ?? toySession(client, { folder: REPOSITORY, databaseUrl: postgres.url, limitMs: 120_000 });
   sessions.set(client.name, session);
   return session;

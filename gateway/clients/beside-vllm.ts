@@ -5,16 +5,16 @@ import type { Protocol } from '../protocols/protocol.ts';
 import { normalize, type NormalizedResponse } from '../testing/normalized-response.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { modeIn, RETRY, type Client } from './client.ts';
-import { runClient, type Ran } from './run.ts';
-import { recordedOf, type Recorded } from './session.ts';
+import { runClient, type RunResult } from './run.ts';
+import { recordedOf, type RecordFigures } from './session.ts';
 import { Tap, type Exchange } from './tap.ts';
-import { isModelCall, type Played } from './toy-session.ts';
+import { isModelCall, type ToySession } from './toy-session.ts';
 
 type Sampling = { temperature: number; max_tokens: number };
 type Answer = { status: number; text: string };
-export type Compared = { what: string; through: NormalizedResponse; direct: NormalizedResponse };
+export type Comparison = { what: string; through: NormalizedResponse; direct: NormalizedResponse };
 /** `ran` is the client's result, `recorded` what the gateway before vLLM has of it. */
-export type Beside = { ran: Ran; recorded: Recorded; compared: Compared[] };
+export type BesideResult = { ran: RunResult; recorded: RecordFigures; compared: Comparison[] };
 type Where = { folder: string; gateway: { url: string; adminKey: string }; vllm: string; limitMs: number; signal: AbortSignal };
 
 /** A small model's replies to such prompts are nonsense, so a few tokens are enough. */
@@ -24,7 +24,7 @@ const GREEDY: Sampling = { temperature: 0, max_tokens: 8 };
 export const ONE_AT_A_TIME = ['--max-model-len', '65536', '--max-num-seqs', '1'];
 
 /** Runs a client through a gateway without token-in before a real vLLM, then sends the same requests to vLLM itself. */
-export async function clientBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<Beside> {
+export async function clientBesideVllm(client: Client, { folder, gateway, vllm, limitMs, signal }: Where): Promise<BesideResult> {
   const tap = await new Tap(gateway.url).start();
   try {
     const trial = await trialOverHttp(gateway, client.name, { sampling: GREEDY });
@@ -38,7 +38,7 @@ export async function clientBesideVllm(client: Client, { folder, gateway, vllm, 
 }
 
 /** Sends each request of a client's session with the toy engine to the gateway and to vLLM itself. */
-export async function sessionBesideVllm(client: Client, played: Played, { gateway, vllm, signal }: Omit<Where, 'folder' | 'limitMs'>): Promise<Omit<Beside, 'ran'>> {
+export async function sessionBesideVllm(client: Client, played: ToySession, { gateway, vllm, signal }: Omit<Where, 'folder' | 'limitMs'>): Promise<Omit<BesideResult, 'ran'>> {
   const plain = plainModes(client);
   const asked = played.exchanges.filter((each) => isModelCall(each) && plain.includes(modeIn(client, JSON.stringify(each.body))?.name ?? plain[0] ?? ''));
   const trial = await trialOverHttp(gateway, `${client.name}-session`, { sampling: GREEDY });
@@ -72,7 +72,7 @@ async function askAgain(asked: readonly Exchange[], ask: (protocol: Protocol, bo
   return answers;
 }
 
-function compare(asked: readonly Exchange[], through: readonly Answer[], direct: readonly Answer[]): Compared[] {
+function compare(asked: readonly Exchange[], through: readonly Answer[], direct: readonly Answer[]): Comparison[] {
   const normalized = (answer: Answer | undefined): NormalizedResponse => normalize(answer?.status ?? 0, answer?.text ?? '', FORCED);
   return asked.map(({ path, body }, i) => ({ what: `${protocolOf(path)?.name}${body.stream === true ? ', stream' : ''}`, through: normalized(through[i]), direct: normalized(direct[i]) }));
 }
@@ -81,12 +81,12 @@ function compare(asked: readonly Exchange[], through: readonly Answer[], direct:
 const FORCED = ['temperature', 'max_output_tokens'];
 
 /** True when the answers differ. A refusal of vLLM is in the gateway's words, so only success is compared. */
-export const differs = ({ through, direct }: Compared): boolean => (direct.status === 200 ? !isDeepStrictEqual(through, direct) : through.status !== direct.status);
+export const differs = ({ through, direct }: Comparison): boolean => (direct.status === 200 ? !isDeepStrictEqual(through, direct) : through.status !== direct.status);
 
-export const isAnswered = ({ direct }: Compared): boolean => direct.status === 200;
+export const isAnswered = ({ direct }: Comparison): boolean => direct.status === 200;
 
 /** Counts the requests that vLLM itself refused, by status. */
-export const refusedIn = (compared: readonly Compared[]): Record<string, number> =>
+export const refusedIn = (compared: readonly Comparison[]): Record<string, number> =>
   Object.fromEntries(Object.entries(Object.groupBy(compared.filter((each) => !isAnswered(each)), ({ direct }) => direct.status)).map(([status, those]) => [status, those?.length ?? 0]));
 
 /** Returns a request as the gateway changes it for a trial with this sampling, in the request's own protocol. */
@@ -99,7 +99,7 @@ function forced(body: JsonObject, { name }: Protocol, { temperature, max_tokens 
 const responseId = (text: string): unknown => /"id": ?"(resp_[^"]+)"/.exec(text)?.[1];
 
 /** Describes where two answers first differ. */
-export function firstDifference({ through, direct }: Compared): string {
+export function firstDifference({ through, direct }: Comparison): string {
   if (through.status !== direct.status) return `${through.status} through the gateway, ${direct.status} from vLLM: ${JSON.stringify(direct.events).slice(0, 300)}`;
   const at = through.events.findIndex((event, i) => !isDeepStrictEqual(event, direct.events[i]));
   const [here, there] = [through.events, direct.events].map((events) => events[at < 0 ? Math.min(through.events.length, direct.events.length) : at]);

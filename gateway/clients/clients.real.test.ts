@@ -3,11 +3,11 @@ import { TestPostgres } from '../../store/testing/postgres.ts';
 import { startGateway } from '../node.ts';
 import { withVllm } from '../testing/own-vllm.ts';
 import { CLIENTS } from './all.ts';
-import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Beside } from './beside-vllm.ts';
+import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type BesideResult } from './beside-vllm.ts';
 import { RETRY, type Client } from './client.ts';
 import { install } from './install.ts';
 import { runAsAgent } from './run-as-agent.ts';
-import { toySession, type Played } from './toy-session.ts';
+import { toySession, type ToySession } from './toy-session.ts';
 
 const ADMIN_KEY = 'the admin key';
 const SIDE_BY_SIDE = 3;
@@ -17,11 +17,11 @@ const BESIDE_VLLM = CLIENTS.filter(({ besideVllm }) => besideVllm);
 
 /** The result of a client: its session, the error of its run, or the reason for which it does not install. */
 type Result<T> = T | Error | string;
-type BesideVllm = { alone: Beside; session: Omit<Beside, 'ran'> };
-const played = new Map<string, Promise<Result<Played>>>();
+type BesideVllm = { alone: BesideResult; session: Omit<BesideResult, 'ran'> };
+const played = new Map<string, Promise<Result<ToySession>>>();
 /** The same with `constrained_decoding: hint`. */
-const hinted = new Map<string, Promise<Result<Played>>>();
-const asAgent = new Map<string, Promise<Result<Played>>>();
+const hinted = new Map<string, Promise<Result<ToySession>>>();
+const asAgent = new Map<string, Promise<Result<ToySession>>>();
 const besideVllm = new Map<string, Result<BesideVllm>>();
 
 beforeAll(async () => {
@@ -55,7 +55,7 @@ beforeAll(async () => {
   }
 });
 
-async function playToy(client: Client, databaseUrl: string, signal: AbortSignal, sampling: Record<string, unknown> = {}, run?: typeof runAsAgent): Promise<Result<Played>> {
+async function playToy(client: Client, databaseUrl: string, signal: AbortSignal, sampling: Record<string, unknown> = {}, run?: typeof runAsAgent): Promise<Result<ToySession>> {
   const folder = await install(client.install, signal).catch((error: unknown) => ({ why: String(error) }));
   if (typeof folder === 'object') return folder.why;
   return toySession(client, { folder, databaseUrl, limitMs: 180_000, sampling, ...(run ? { run } : {}) }).catch(asError);
@@ -109,7 +109,7 @@ test.for(RETRYING)('$name sends a request of its conversation again after the co
 });
 
 /** Expects the same answers from the gateway and from vLLM itself, all recorded. They are useless for training, because they are greedy. */
-function expectEqual({ compared, recorded }: Omit<Beside, 'ran'>): void {
+function expectEqual({ compared, recorded }: Omit<BesideResult, 'ran'>): void {
   expect(compared.filter(differs).map(firstDifference)).toEqual([]);
   const calls = compared.filter(isAnswered).length;
   expect(recorded).toMatchObject({ calls, unfinished: compared.length - calls, untrainable: calls, samples: 0 });

@@ -7,10 +7,10 @@ import { runAgent } from '../../activities/sandbox/run-agent.ts';
 import { sandboxWith, taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
 import { REPOSITORY } from '../../cli/folders.ts';
 import { asking, type Client } from './client.ts';
-import type { Ran, RunOptions } from './run.ts';
+import type { RunResult, RunOptions } from './run.ts';
 
 /** Runs a client in a sandbox, once for each mode, by its agent file in docs/agents.md. */
-export async function runAsAgent({ name }: Pick<Client, 'name'>, { folder, trialUrl, key, limitMs, modes }: RunOptions): Promise<Ran> {
+export async function runAsAgent({ name }: Pick<Client, 'name'>, { folder, trialUrl, key, limitMs, modes }: RunOptions): Promise<RunResult> {
   const document = await readFile(join(REPOSITORY, 'docs/agents.md'), 'utf8');
   const shown = new RegExp(`^\`agents/${name}\\.yaml\`:\\n\\n\`\`\`yaml\\n([^]*?)\`\`\`$`, 'm').exec(document);
   const agent = agentFile.parse(parse(shown?.[1] ?? ''));

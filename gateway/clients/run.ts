@@ -7,13 +7,13 @@ import { text } from 'node:stream/consumers';
 import { endGroup, identify } from '../../cli/supervisor/processes.ts';
 import type { Client } from './client.ts';
 
-export type Ran = { code: number | null; output: string; timedOut: boolean; seconds: number };
+export type RunResult = { code: number | null; output: string; timedOut: boolean; seconds: number };
 export type RunOptions = { folder: string; trialUrl: string; key: string; limitMs: number; modes: readonly string[] };
 
 /** Runs a client against a trial, with its own home and environment, and ends everything that it started. */
-export async function runClient(client: Client, { modes, limitMs, ...at }: RunOptions): Promise<Ran> {
+export async function runClient(client: Client, { modes, limitMs, ...at }: RunOptions): Promise<RunResult> {
   if (!client.oneMode) return runOnce(client, { modes, limitMs, ...at });
-  const runs: Ran[] = [];
+  const runs: RunResult[] = [];
   for (const mode of modes) runs.push(await runOnce(client, { modes: [mode], limitMs, ...at }));
   return {
     code: runs.find(({ code }) => code !== 0)?.code ?? runs.at(-1)?.code ?? null,
@@ -23,7 +23,7 @@ export async function runClient(client: Client, { modes, limitMs, ...at }: RunOp
   };
 }
 
-async function runOnce(client: Client, { folder, trialUrl, key, limitMs, modes }: RunOptions): Promise<Ran> {
+async function runOnce(client: Client, { folder, trialUrl, key, limitMs, modes }: RunOptions): Promise<RunResult> {
   const home = await mkdtemp(join(tmpdir(), 'trialgate-client-'));
   const work = join(home, 'work');
   await mkdir(work);

@@ -14,11 +14,11 @@ const sampled = z.object({ samples: z.array(z.object({ call_ids: z.array(z.strin
 type Turn = z.output<typeof turn>;
 
 /** The figures of a trial's record. `trained` counts the tokens that its samples train, `trainable` the tokens of its trainable calls. */
-export type Recorded = { calls: number; unfinished: number; protocols: string[]; clean: number; realigned: number; forked: number; untrainable: number; samples: number; trained: number; trainable: number; tokens: number };
+export type RecordFigures = { calls: number; unfinished: number; protocols: string[]; clean: number; realigned: number; forked: number; untrainable: number; samples: number; trained: number; trainable: number; tokens: number };
 /** The figures of one mode's calls. `reasons` says why calls are not trained. */
 export type ModeRecord = { mode: string; calls: number; clean: number; forked: number; untrainable: number; reasons: string[] };
 
-export function recordedOf(sessionBody: unknown, samplesBody: unknown): Recorded {
+export function recordedOf(sessionBody: unknown, samplesBody: unknown): RecordFigures {
   const { turns, unfinished } = session.parse(sessionBody);
   const { samples } = sampled.parse(samplesBody);
   return {

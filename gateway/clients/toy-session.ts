@@ -7,8 +7,8 @@ import { Replies } from '../testing/generated.ts';
 import { TokenEngine } from '../testing/token-engine.ts';
 import { trialOverHttp } from '../testing/trial-over-http.ts';
 import { isBeside, modeIn, RETRY, type Client } from './client.ts';
-import { runClient, type Ran } from './run.ts';
-import { modesOf, recordedOf, suiteFaults, type ModeRecord, type Recorded } from './session.ts';
+import { runClient, type RunResult } from './run.ts';
+import { modesOf, recordedOf, suiteFaults, type ModeRecord, type RecordFigures } from './session.ts';
 import { Tap, type Exchange } from './tap.ts';
 import { play } from './toy.ts';
 
@@ -18,7 +18,7 @@ const ADMIN_KEY = 'the admin key';
  * `recorded` is the gateway's record, `generated` what the engine sampled. `tries` counts how often the client sent the request whose reply
  * was cut. `faults` lists the differences.
  */
-export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; generated: TokenEngine['generated']; exchanges: Exchange[]; tries: number; faults: string[] };
+export type ToySession = { ran: RunResult; recorded: RecordFigures; modes: ModeRecord[]; generated: TokenEngine['generated']; exchanges: Exchange[]; tries: number; faults: string[] };
 
 /**
  * `databaseUrl` is a PostgreSQL in which each session creates its own database, because gateways of one database share their engines. `run`
@@ -27,7 +27,7 @@ export type Played = { ran: Ran; recorded: Recorded; modes: ModeRecord[]; genera
 type Options = { folder: string; databaseUrl: string; limitMs: number; sampling?: Record<string, unknown>; run?: typeof runClient };
 
 /** Runs a client's sessions of several turns with tools against the toy engine, which gives the replies that the client needs to continue. */
-export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {}, run = runClient }: Options): Promise<Played> {
+export async function toySession(client: Client, { folder, databaseUrl, limitMs, sampling = {}, run = runClient }: Options): Promise<ToySession> {
   const database = await ownDatabase(databaseUrl);
   const engine = await new TokenEngine().start();
   play(engine, client);

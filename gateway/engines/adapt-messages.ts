@@ -72,11 +72,11 @@ export async function readTakes(feature: Feature, connection: EngineConnection, 
 }
 
 /** `leftOut` has the messages that lost a part, each with the feature. */
-export type Adapted = { body: JsonObject; leftOut: { feature: Feature; place: number }[] };
+export type AdaptedBody = { body: JsonObject; leftOut: { feature: Feature; place: number }[] };
 
 /** Returns the body with only the message parts that this replica's model and template accept. The record keeps the messages as they came. */
-export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: string | null, body: JsonObject): Promise<Adapted> {
-  const leftOut: Adapted['leftOut'] = [];
+export async function adaptMessages(replica: Pick<Replica, 'takes'>, model: string | null, body: JsonObject): Promise<AdaptedBody> {
+  const leftOut: AdaptedBody['leftOut'] = [];
   if (!Array.isArray(body.messages) || body.messages.every(isPlain)) return { body, leftOut };
   let messages: unknown[] = body.messages;
   for (const name of NAMES) {

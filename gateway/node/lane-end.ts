@@ -1,5 +1,5 @@
 /** A request that the other thread has handed over. */
-export type Handed = {
+export type HandedRequest = {
   /** `sent` says whether this thread passed all of the reply to the other one. Resolves to whether the agent received it. */
   isDelivered: (sent: Promise<boolean>) => Promise<boolean>;
 };
@@ -17,7 +17,7 @@ export class LaneEnd {
   }
 
   /** Returns null if the other thread did not write the header. */
-  read(header: string | string[] | undefined): Handed | null {
+  read(header: string | string[] | undefined): HandedRequest | null {
     const [token, id] = typeof header === 'string' ? header.split(' ') : [];
     if (token !== this.#token || id === undefined) return null;
     return {

@@ -20,11 +20,11 @@ const OF_FRAMING = new Set(['connection', 'content-length', 'keep-alive', 'trans
 export const isMostlyUnread = ({ complete, headers }: IncomingMessage): boolean =>
   !complete && (headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > CHEAP_BYTES);
 
-type Lingering = { incoming: IncomingMessage; read: number; end: () => void };
+type LingeringConnection = { incoming: IncomingMessage; read: number; end: () => void };
 
 /** Refuses requests without reading their whole bodies. */
 export class UnreadBodies {
-  readonly #lingering = new Map<Socket, Lingering>();
+  readonly #lingering = new Map<Socket, LingeringConnection>();
   #reading: NodeJS.Timeout | null = null;
 
   /**

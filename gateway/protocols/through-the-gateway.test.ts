@@ -9,8 +9,8 @@ const gateway = useTokenGateway();
 
 const SCHEMA = { type: 'object', properties: { path: { type: 'string' } } };
 const user = (text: string) => ({ role: 'user', content: text });
-type Opened = Awaited<ReturnType<typeof gateway.trial>>;
-type Ended = { reply: JsonObject; types: string[] };
+type Trial = Awaited<ReturnType<typeof gateway.trial>>;
+type TurnResult = { reply: JsonObject; types: string[] };
 
 /** For each protocol: what its clients send, and how they build the next request from a reply and a tool's result. */
 const KINDS = {
@@ -53,12 +53,12 @@ function messageOf(events: readonly JsonObject[]): JsonObject {
   return { ...objectOf(events[0]?.message), ...objectOf(events.at(-2)?.delta), content: blocks };
 }
 
-async function ask(trial: Opened, kind: keyof typeof KINDS, body: JsonObject, init: Record<string, string> = {}): Promise<Response> {
+async function ask(trial: Trial, kind: keyof typeof KINDS, body: JsonObject, init: Record<string, string> = {}): Promise<Response> {
   const headers = { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json', ...init };
   return gateway.post(`/${trial.id}/v1/${KINDS[kind].path}`, trial.key, { model: 'policy', ...body }, { headers });
 }
 
-async function turn(trial: Opened, kind: keyof typeof KINDS, body: JsonObject): Promise<Ended> {
+async function turn(trial: Trial, kind: keyof typeof KINDS, body: JsonObject): Promise<TurnResult> {
   const reply = await ask(trial, kind, body);
   expect(reply.status, await (reply.ok ? '' : reply.clone().text())).toBe(200);
   if (body.stream !== true) return { reply: await gateway.json(reply), types: [] };

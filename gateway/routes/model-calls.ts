@@ -33,8 +33,8 @@ import { tellLeftOut } from '../tell-left-out.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
 
 /** The connection of the client. */
-type Agent = { signal: AbortSignal; cut: (() => Promise<void>) | undefined; delivered: () => Promise<boolean> };
-type Asked = ModelRequest & { size: number; client: string | null; retry: Retry };
+type AgentConnection = { signal: AbortSignal; cut: (() => Promise<void>) | undefined; delivered: () => Promise<boolean> };
+type ReceivedRequest = ModelRequest & { size: number; client: string | null; retry: Retry };
 
 /** Returns the paths below the trial's URL, without a trial, and with the trial at the end as some agents of chat completions add it. */
 const pathsOf = ({ path }: Protocol): string[] => [...apiPaths(path), ...(path === chatCompletions.path ? [`${path}/:trial`] : [])];
@@ -86,7 +86,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   /** Answers a client's second try with the reply of a first try that was not received whole (invariant 4). */
-  async function once(trial: TrialNow, request: Asked, headers: Headers, agent: Agent, releasePlace: () => void): Promise<Response> {
+  async function once(trial: TrialNow, request: ReceivedRequest, headers: Headers, agent: AgentConnection, releasePlace: () => void): Promise<Response> {
     const { digest, key, isRetry, isPossible } = request.retry;
     if (!isPossible) return begin(trial, request, agent, releasePlace, null);
     const { earlier, release: releaseRetry } = sameCalls.enter(`${trial.id} ${trial.attempt} ${digest.join()} ${key ?? ''}`);
@@ -119,7 +119,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
   }
 
   /** `releaseRetry` is called when the reply was delivered or lost. It is null for a call that its client never marks as a retry. */
-  async function begin(trial: TrialNow, request: Asked, agent: Agent, releasePlace: () => void, releaseRetry: (() => void) | null): Promise<Response> {
+  async function begin(trial: TrialNow, request: ReceivedRequest, agent: AgentConnection, releasePlace: () => void, releaseRetry: (() => void) | null): Promise<Response> {
     try {
       const { leftOut = [] } = request;
       const outline = outlineOf({ ...request.body, ...request.kept, ...(leftOut.length > 0 ? { left_out: leftOut } : {}) });
@@ -195,7 +195,7 @@ async function within(ms: number, dispatched: Promise<unknown>): Promise<void> {
   await Promise.race([dispatched, waited.promise]).finally(() => clearTimeout(timer));
 }
 
-async function answer(deps: GatewayDeps, call: Call, { cut }: Agent): Promise<Response> {
+async function answer(deps: GatewayDeps, call: Call, { cut }: AgentConnection): Promise<Response> {
   try {
     const dispatched = dispatch(deps, call);
     if (!call.request.stream) return await plainReply(call, await dispatched);

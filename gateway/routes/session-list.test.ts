@@ -4,10 +4,10 @@ import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { ASK, useSharedGateway } from '../testing/harness.ts';
 
 const gateway = useSharedGateway();
-type Listed = { session_id: string };
-const idsOf = (sessions: Listed[]): string[] => sessions.map(({ session_id }) => session_id);
-const list = async (query: string): Promise<{ sessions: Listed[]; next_cursor: string | null }> => (await gateway.admin('GET', `/sessions?${query}`)).json();
-const linesOf = async (query: string): Promise<Listed[]> => {
+type ListedSession = { session_id: string };
+const idsOf = (sessions: ListedSession[]): string[] => sessions.map(({ session_id }) => session_id);
+const list = async (query: string): Promise<{ sessions: ListedSession[]; next_cursor: string | null }> => (await gateway.admin('GET', `/sessions?${query}`)).json();
+const linesOf = async (query: string): Promise<ListedSession[]> => {
   const text = await (await gateway.admin('GET', `/sessions/export?${query}`)).text();
   return text.split('\n').filter(Boolean).map((line) => JSON.parse(line));
 };

@@ -16,10 +16,10 @@ const startOther = async (settings: Partial<GatewaySettings> = {}) => {
 beforeEach(() => startOther());
 afterEach(() => other.gateway.close());
 
-type Opened = Awaited<ReturnType<typeof gateway.trial>>;
-const ask = (through: TestGateway, { id, key }: Opened, more: object = {}) => through.chat(id, key, { ...ASK, ...more });
+type Trial = Awaited<ReturnType<typeof gateway.trial>>;
+const ask = (through: TestGateway, { id, key }: Trial, more: object = {}) => through.chat(id, key, { ...ASK, ...more });
 /** Sends calls to both gateways in turn. */
-const burst = (count: number, trial: Opened, more: object = {}) => Array.from({ length: count }, (_, i) => ask(i % 2 === 0 ? gateway : other, trial, more));
+const burst = (count: number, trial: Trial, more: object = {}) => Array.from({ length: count }, (_, i) => ask(i % 2 === 0 ? gateway : other, trial, more));
 const endOf = async (reply: Response): Promise<unknown> => (reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status);
 const limits = () => gateway.engine.seen.map(({ body }) => body.max_tokens);
 const session = async (id: string): Promise<unknown> => (await gateway.admin('GET', `/sessions/${id}`)).json();

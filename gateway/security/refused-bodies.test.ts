@@ -9,10 +9,10 @@ const BUFFERED = 32 * MIB;
 
 const gateway = useGateway({ settings: { maxBodyBytes: 60 * MIB, maxBodyNodes: 100_000, maxCallsInFlight: 1 } });
 
-type Sent = { path: string; key: string; length: number | null; part?: string };
+type SentBody = { path: string; key: string; length: number | null; part?: string };
 
 /** Sends a body while the connection is open, and counts the bytes that the system accepted. If `length` is null, it is sent in chunks. */
-async function sendBody({ path, key, length, part = 'x'.repeat(MIB) }: Sent) {
+async function sendBody({ path, key, length, part = 'x'.repeat(MIB) }: SentBody) {
   const { hostname, port } = new URL(gateway.gateway.url);
   const socket = connect(Number(port), hostname);
   const state = { text: '', sent: 0 };
@@ -35,11 +35,11 @@ async function sendBody({ path, key, length, part = 'x'.repeat(MIB) }: Sent) {
 }
 
 type Trial = { id: string; key: string };
-const calling = ({ id, key }: Trial, more: Partial<Sent> = {}): Sent => ({ path: `/${id}/v1/chat/completions`, key, length: WHOLE, ...more });
+const calling = ({ id, key }: Trial, more: Partial<SentBody> = {}): SentBody => ({ path: `/${id}/v1/chat/completions`, key, length: WHOLE, ...more });
 
 // In a Worker the platform holds the connection.
 describe.skipIf(IN_WORKERD)('refused bodies', () => {
-  test.each<[string, number, (trial: Trial) => Sent]>([
+  test.each<[string, number, (trial: Trial) => SentBody]>([
     ['announces more bytes than are accepted', 413, (trial) => calling(trial)],
     ['has more values than are accepted', 413, (trial) => calling(trial, { length: 58 * MIB, part: '[],'.repeat(MIB / 3) })],
     ['is sent with a wrong key', 401, (trial) => calling({ ...trial, key: 'no' })],

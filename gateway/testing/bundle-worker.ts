@@ -10,14 +10,14 @@ import type { Bundle } from './workerd.ts';
 
 const CONFIG = fileURLToPath(new URL('../../deploy/wrangler.jsonc', import.meta.url));
 const configured = z.looseObject({ compatibility_date: z.string(), compatibility_flags: z.array(z.string()) });
-export type Bundled = Bundle & {
+export type WorkerBundle = Bundle & {
   /** The size of the upload. */
   gzipBytes: string;
   remove: () => Promise<void>;
 };
 
 /** Bundles the Worker as `wrangler deploy` does, without deploying it. */
-export async function bundleWorker(...flags: string[]): Promise<Bundled> {
+export async function bundleWorker(...flags: string[]): Promise<WorkerBundle> {
   const folder = await mkdtemp(path.join(tmpdir(), 'trialgate-worker-'));
   const wrangler = path.join(path.dirname(createRequire(import.meta.url).resolve('wrangler/package.json')), 'bin/wrangler.js');
   const env = { PATH: process.env.PATH, HOME: folder, WRANGLER_SEND_METRICS: 'false', CI: 'true' };

@@ -3,11 +3,11 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { TokenEngine } from './token-engine.ts';
 
 /** One reply: its request, its text, and whether all of it was sent. */
-export type Sampled = { request: string; text: string; finished: boolean };
+export type SampledReply = { request: string; text: string; finished: boolean };
 
 /** Logs what engines were asked to sample and what they sent. No two replies have the same text. */
 export class EngineLog {
-  readonly sampled: Sampled[] = [];
+  readonly sampled: SampledReply[] = [];
   readonly #events = new EventEmitter();
 
   /** Logs this engine. Each of its routes takes up to `busyMs`. */

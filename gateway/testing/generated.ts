@@ -1,7 +1,7 @@
 import { startsWith } from '../../store/ids.ts';
 
 /** What an engine was given for one reply, and what it gave. */
-export type Generated = {
+export type GeneratedReply = {
   prompt: number[];
   completion: number[];
   logprobs: number[];
@@ -10,12 +10,12 @@ export type Generated = {
 };
 
 /** True when a record's turn, the `i`th of its trial, equals what the engine was given and gave. */
-export type TurnMatcher = (turn: Generated, i: number) => boolean;
+export type TurnMatcher = (turn: GeneratedReply, i: number) => boolean;
 
 export const same = (a: readonly number[], b: readonly number[]): boolean => a.length === b.length && startsWith(a, b);
 
 /** Compares with one engine's replies to one trial, in their order. */
-export const inOrder = (generated: readonly Generated[]): TurnMatcher => (turn, i) => {
+export const inOrder = (generated: readonly GeneratedReply[]): TurnMatcher => (turn, i) => {
   const { prompt, completion, logprobs, versions = [] } = generated[i] ?? { prompt: [], completion: [], logprobs: [] };
   const isVersioned = versions.every((version, at) => version === turn.versions?.[at]) && versions.length === turn.versions?.length;
   return same(prompt, turn.prompt) && same(completion, turn.completion) && same(logprobs.map(Math.fround), turn.logprobs) && isVersioned;
@@ -25,7 +25,7 @@ export const inOrder = (generated: readonly Generated[]): TurnMatcher => (turn, 
 export class Replies {
   readonly #left = new Map<string, number>();
 
-  add(generated: Generated): void {
+  add(generated: GeneratedReply): void {
     const key = keyOf(generated);
     this.#left.set(key, (this.#left.get(key) ?? 0) + 1);
   }
@@ -44,4 +44,4 @@ export class Replies {
   }
 }
 
-const keyOf = ({ prompt, completion, logprobs }: Generated): string => [prompt, completion, logprobs.map(Math.fround)].join('|');
+const keyOf = ({ prompt, completion, logprobs }: GeneratedReply): string => [prompt, completion, logprobs.map(Math.fround)].join('|');

@@ -18,7 +18,7 @@ export type HangUp = {
 };
 
 type Options = { hangUps: number; agents: number; signal: AbortSignal };
-type Asked = { name: string; path: string; from: number; to: number | null; whole: boolean };
+type ObservedRequest = { name: string; path: string; from: number; to: number | null; whole: boolean };
 
 const ADMIN_KEY = 'the admin key';
 const BUSY_MS = 150;
@@ -35,7 +35,7 @@ const WARM_UPS = 10;
 export async function hangUpAtRandom({ hangUps, agents, signal }: Options): Promise<HangUp[]> {
   const postgres = await TestPostgres.create();
   const db = openDatabase(postgres.url);
-  const asked: Asked[] = [];
+  const asked: ObservedRequest[] = [];
   const engines = await Promise.all([true, false].map(async (parses) => Object.assign(await new TokenEngine().start(), { parses, pace: 5 })));
   for (const engine of engines) keepLog(engine, asked);
   const gateway = new GatewayProcess({ engines: engines.map(({ url }) => url), databaseUrl: postgres.url, adminKey: ADMIN_KEY, secret: 'a secret of sixteen characters' });
@@ -93,11 +93,11 @@ export async function hangUpAtRandom({ hangUps, agents, signal }: Options): Prom
   }
 }
 
-function keepLog(engine: TokenEngine, asked: Asked[]): void {
+function keepLog(engine: TokenEngine, asked: ObservedRequest[]): void {
   engine.before = async ({ path, body, response }) => {
     const cue = body.cue ?? (body.chat_request as typeof body | undefined)?.cue;
     if (!cue || cue.log === 'whole') return;
-    const entry: Asked = { name: cue.log, path, from: performance.now(), to: null, whole: false };
+    const entry: ObservedRequest = { name: cue.log, path, from: performance.now(), to: null, whole: false };
     asked.push(entry);
     response.on('close', () => Object.assign(entry, { to: performance.now(), whole: response.writableFinished }));
     await pause(Math.random() * BUSY_MS);

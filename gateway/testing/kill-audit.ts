@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Database } from '../../store/database.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { trials } from '../../store/schema.ts';
-import type { Sampled } from './engine-log.ts';
+import type { SampledReply } from './engine-log.ts';
 import type { DeliveredReply } from './retrying-agent.ts';
 import { decode } from './toy-tokenizer.ts';
 
@@ -23,7 +23,7 @@ const replyOf = z.object({ choices: z.tuple([z.object({ message: z.object({ cont
 const requestOf = z.object({ cue: z.object({ log: z.string() }) });
 
 /** Compares the record with what agents saw end and what engines sent. */
-export async function auditKills(db: Database, ended: readonly DeliveredReply[], sampled: readonly Sampled[]): Promise<Audit> {
+export async function auditKills(db: Database, ended: readonly DeliveredReply[], sampled: readonly SampledReply[]): Promise<Audit> {
   const rows = await completedCalls(db);
   const recorded = new Map(rows.map((row) => [row.id, row]));
   const seen = new Set(ended.map(({ callId }) => callId));

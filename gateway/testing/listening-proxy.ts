@@ -5,7 +5,7 @@ import type { EngineConnection } from '../engines/connection.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { EngineServer } from './engine-server.ts';
-import type { Generated } from './generated.ts';
+import type { GeneratedReply } from './generated.ts';
 import { isMaskProbe } from './mode-probe.ts';
 
 const DONE = 'data: [DONE]';
@@ -14,9 +14,9 @@ const GENERATE = '/inference/v1/generate';
 /** Passes requests to an engine unchanged, and reports which ids it was given and gave for each reply. */
 export class ListeningProxy extends EngineServer {
   readonly #engine: EngineConnection;
-  readonly #onReply: (generated: Generated) => void;
+  readonly #onReply: (generated: GeneratedReply) => void;
 
-  constructor(engine: EngineConnection, onReply: (generated: Generated) => void) {
+  constructor(engine: EngineConnection, onReply: (generated: GeneratedReply) => void) {
     super();
     this.#engine = engine;
     this.#onReply = onReply;
@@ -50,9 +50,9 @@ export class ListeningProxy extends EngineServer {
 }
 
 /** Reads the replies of a whole body or of a stream's events. */
-function repliesIn(asked: JsonObject, said: string): Generated[] {
+function repliesIn(asked: JsonObject, said: string): GeneratedReply[] {
   const events = asked.stream === true ? said.split('\n').flatMap((line) => (line.startsWith('data: {') ? [line.slice(6)] : [])) : [said];
-  const replies: Generated[] = [];
+  const replies: GeneratedReply[] = [];
   let prompt = Array.isArray(asked.token_ids) ? asked.token_ids.map(Number) : null;
   for (const event of events.map(parseObject)) {
     if (!isObject(event)) continue;

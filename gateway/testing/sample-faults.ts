@@ -1,15 +1,15 @@
 import { z } from 'zod';
-import { same, type Generated } from './generated.ts';
+import { same, type GeneratedReply } from './generated.ts';
 
 const ids = z.array(z.number());
 const sampleList = z.object({
   samples: z.array(z.object({ token_ids: ids, loss_mask: ids, logprobs: ids, policy_versions: z.array(z.number().nullable()), call_ids: z.array(z.string()) })),
 });
 
-export type Trained = Required<Generated> & { untrainable: string | null };
+export type TrainedTurn = Required<GeneratedReply> & { untrainable: string | null };
 
 /** Lists where a trial's samples (`GET /sessions/{id}/samples`) are not its turns, each trained once. */
-export function sampleFaults(made: unknown, turns: Map<string, Trained>): string[] {
+export function sampleFaults(made: unknown, turns: Map<string, TrainedTurn>): string[] {
   const { samples } = sampleList.parse(made);
   const faults: string[] = [];
   const trained = new Map<string, number>();

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { text as textOf } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { EngineServer, json } from './engine-server.ts';
-import type { Generated } from './generated.ts';
+import type { GeneratedReply } from './generated.ts';
 import type { BindsTools } from '../chat/constraints.ts';
 import { probeReply } from './mode-probe.ts';
 import { bytesOf, decode, encode, END, misspell, template, type ToyMessage } from './toy-tokenizer.ts';
@@ -12,9 +12,9 @@ type Line = { text: string; ends?: boolean; spelled?: (text: string) => number[]
 /** Fields that a request may carry through the gateway: the toy engine's answer, and the name under which to log it. */
 type Cue = { lines: Line[]; log: string };
 /** `text` is what is shown of its ids, `stop_reason` the stop string that ended it. */
-type Sampled = { ids: number[]; text: string; finish_reason: string; stop_reason?: string };
+type SampledReply = { ids: number[]; text: string; finish_reason: string; stop_reason?: string };
 type Body = Record<string, unknown> & { messages: ToyMessage[]; tools?: unknown; stream?: boolean; n?: number; cue?: Cue; chat_template_kwargs?: { cue?: Cue }; answer?: Line };
-export type Asked = { path: string; body: Body; response: ServerResponse };
+export type ToyRequest = { path: string; body: Body; response: ServerResponse };
 
 /** Spans of a reply whose first half version 1 of a run sampled, and whose second half version 2. */
 export const HALVES: TokenEngine['spans'] = (tokens) => {
@@ -56,10 +56,10 @@ export class TokenEngine extends EngineServer {
   /** Receives each request's body as it came. */
   onBody: (path: string, text: string) => void = () => {};
   /** Runs before a route answers, and may change the request. */
-  before: (asked: Asked) => Promise<void> | void = () => {};
+  before: (asked: ToyRequest) => Promise<void> | void = () => {};
   /** What it was given and gave, in order. With a cue it is logged under the cue's name. */
-  readonly generated: Generated[] = [];
-  readonly logs = new Map<string, Generated[]>();
+  readonly generated: GeneratedReply[] = [];
+  readonly logs = new Map<string, GeneratedReply[]>();
   #serial = 0;
 
   protected override async respond(request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -93,7 +93,7 @@ export class TokenEngine extends EngineServer {
     json(response, { detail: 'Not Found' }, 404);
   }
 
-  #sample(prompt: number[], { n, stop }: { n?: unknown; stop?: unknown }, cue?: Cue, answer: Line = { text: 'nothing to say' }): Sampled[] {
+  #sample(prompt: number[], { n, stop }: { n?: unknown; stop?: unknown }, cue?: Cue, answer: Line = { text: 'nothing to say' }): SampledReply[] {
     return Array.from({ length: typeof n === 'number' ? n : 1 }, (_, i) => {
       const { text, ends = true, spelled = misspell } = cue?.lines[i] ?? this.script.shift() ?? answer;
       const sampled = sample(spelled(text), ends, stop);
@@ -209,7 +209,7 @@ export class TokenEngine extends EngineServer {
 }
 
 /** Ends a reply at a stop string, with the token that completes it. The ids keep that token, and the text does not have the string. */
-function sample(spelled: readonly number[], ends: boolean, stop: unknown): Sampled {
+function sample(spelled: readonly number[], ends: boolean, stop: unknown): SampledReply {
   const stops = [stop].flat().filter((each) => typeof each === 'string');
   for (let end = 1; end <= spelled.length && stops.length > 0; end++) {
     const ids = spelled.slice(0, end);
@@ -237,7 +237,7 @@ function partsOf({ reasoning, content, tool_calls = [] }: Delta): Delta[] {
   return [...(reasoning ? [{ reasoning }] : []), { content }, ...calls];
 }
 
-function usageOf(prompt: number[], sampled: Sampled[]) {
+function usageOf(prompt: number[], sampled: SampledReply[]) {
   const completion_tokens = sampled.reduce((sum, { ids }) => sum + ids.length, 0);
   return { prompt_tokens: prompt.length, completion_tokens, total_tokens: prompt.length + completion_tokens };
 }

@@ -37,9 +37,9 @@ async function openChat(call: Call, replica: Replica, traits: EngineTraits, body
   return generate(call, replica, { body, rendered, prompt, traits });
 }
 
-type Continued = { traits: EngineTraits; parent: NonNullable<ConversationState['parent']>; body: JsonObject; whole: JsonObject; messages: unknown[] };
+type ContinueOptions = { traits: EngineTraits; parent: NonNullable<ConversationState['parent']>; body: JsonObject; whole: JsonObject; messages: unknown[] };
 
-async function continueChat(call: Call, replica: Replica, { traits, parent, body, whole, messages }: Continued): Promise<Answer | null> {
+async function continueChat(call: Call, replica: Replica, { traits, parent, body, whole, messages }: ContinueOptions): Promise<Answer | null> {
   const [full, history] = await Promise.all([
     ask(call, replica, RENDER, whole),
     ask(call, replica, RENDER, { ...whole, messages: messages.slice(0, parent.messages), add_generation_prompt: false }),

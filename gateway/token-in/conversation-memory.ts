@@ -5,10 +5,10 @@ import type { PrefixIndex, RollingHash } from './prefix-index.ts';
 export type SharedList = { items: string[]; length: number };
 
 /** A recorded call. */
-export type Remembered = {
+export type RememberedTurn = {
   callId: string;
   /** The turn relative to which the store holds this one. Null if there is none, or if it is not remembered. */
-  base: Remembered | null;
+  base: RememberedTurn | null;
   lists: Record<string, SharedList>;
   /** The hash of a text completion's prompt and reply, or null while it is not known. */
   textHash: RollingHash | null;
@@ -18,11 +18,11 @@ export type Remembered = {
   held: Pick<Base, 'tokenIds' | 'text'> | null;
   heldBytes: number;
   /** The previous turn, if its ids are a view of this turn's ids. */
-  sharing: Remembered | null;
+  sharing: RememberedTurn | null;
 };
 
 /** A node in the tree of a trial's conversations. */
-export type Node = { id: number; turn: Remembered | null; through: Remembered };
+export type Node = { id: number; turn: RememberedTurn | null; through: RememberedTurn };
 
 /** What a message, or the fields of a request, mean for a conversation. The key is the digest of the content. */
 export type Meaning = { key: string | null; fields: FieldsMeaning | null };
@@ -30,26 +30,26 @@ export type Meaning = { key: string | null; fields: FieldsMeaning | null };
 export type FieldsMeaning = { context: Record<string, string>; continues: boolean; hasPromptIds: boolean };
 
 /** A text completion. `said` is true when its reply is not empty. `length` is that of its prompt and reply. */
-export type Prompted = { turn: Remembered; said: boolean; length: number };
+export type TextCompletion = { turn: RememberedTurn; said: boolean; length: number };
 /** Text completions that are not in an index yet. The value is true when the reply is not empty. */
-export type Unindexed = Map<Remembered, boolean>;
+export type UnindexedTurns = Map<RememberedTurn, boolean>;
 
 /** What is remembered of one attempt. Texts are held only as digests. */
 export type Trial = {
   key: string;
-  turns: Map<string, Remembered>;
+  turns: Map<string, RememberedTurn>;
   nodes: Map<string, Node>;
   contents: Map<string, Meaning>;
-  byText: PrefixIndex<Prompted>;
-  byIds: PrefixIndex<Prompted>;
-  notByText: Unindexed;
-  notByIds: Unindexed;
-  last: Remembered | null;
+  byText: PrefixIndex<TextCompletion>;
+  byIds: PrefixIndex<TextCompletion>;
+  notByText: UnindexedTurns;
+  notByIds: UnindexedTurns;
+  last: RememberedTurn | null;
   /** The last row that was read from the store, and calls of this process that were recorded after that read. */
   readTo: number;
   unread: Set<string>;
   bytes: number;
-  holding: Set<Remembered>;
+  holding: Set<RememberedTurn>;
   heldBytes: number;
   isForgotten: boolean;
 };
@@ -101,7 +101,7 @@ export class ConversationMemory {
     this.#shrink(trial);
   }
 
-  hold(trial: Trial, turn: Remembered, held: NonNullable<Remembered['held']>): void {
+  hold(trial: Trial, turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>): void {
     turn.held = held;
     if (trial.isForgotten) return;
     this.#countHeld(trial, turn, 4 * held.tokenIds.length + 2 * held.text.length + 100);
@@ -111,12 +111,12 @@ export class ConversationMemory {
   }
 
   /** Marks the turn as the trial's last used one. */
-  touch(trial: Trial, turn: Remembered): void {
+  touch(trial: Trial, turn: RememberedTurn): void {
     if (trial.holding.delete(turn)) trial.holding.add(turn);
   }
 
   /** Makes the ids of `before` a view of those of `turn`, which begins with all of `before`. Releases the previous view of `before`. */
-  share(trial: Trial, before: Remembered, turn: Remembered): void {
+  share(trial: Trial, before: RememberedTurn, turn: RememberedTurn): void {
     if (!before.held || !turn.held) return;
     if (before.sharing) this.#release(trial, before.sharing);
     before.sharing = null;
@@ -125,14 +125,14 @@ export class ConversationMemory {
     turn.sharing = before;
   }
 
-  #countHeld(trial: Trial, turn: Remembered, bytes: number): void {
+  #countHeld(trial: Trial, turn: RememberedTurn, bytes: number): void {
     if (trial.isForgotten) return;
     trial.heldBytes += bytes - turn.heldBytes;
     this.counts.bytes += bytes - turn.heldBytes;
     turn.heldBytes = bytes;
   }
 
-  #release(trial: Trial, turn: Remembered): void {
+  #release(trial: Trial, turn: RememberedTurn): void {
     const { held, sharing } = turn;
     this.#countHeld(trial, turn, 0);
     trial.holding.delete(turn);

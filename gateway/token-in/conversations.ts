@@ -8,7 +8,7 @@ import type { After, NewCall } from '../../store/queries/read-new-calls.ts';
 import type { KnownTurn, ReadTurn } from '../../store/queries/read-turn.ts';
 import type { CallRecord } from '../../store/queries/record-calls.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { ConversationMemory, type Node, type Prompted, type Remembered, type SharedList, type Trial, type Unindexed } from './conversation-memory.ts';
+import { ConversationMemory, type Node, type TextCompletion, type RememberedTurn, type SharedList, type Trial, type UnindexedTurns } from './conversation-memory.ts';
 import { isReply, keyOf, meaningOfFields, storedContext, type ChatConversation, type Conversation } from './messages.ts';
 import { ofIds, ofText, PrefixIndex, RollingHash } from './prefix-index.ts';
 
@@ -31,7 +31,7 @@ type At = { trialId: string; attempt: number };
 /** `memory` has what earlier requests on the same store read or wrote. It holds values only. */
 type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string, known: KnownTurn | null) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
 /** The content of a call by digests. `conversation` is null when no call can continue it. */
-type CallContent = { callId: string; base: Remembered | null; lists: Remembered['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
+type CallContent = { callId: string; base: RememberedTurn | null; lists: RememberedTurn['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
 /** What a text completion adds to its base, and the hash of what the base has. */
 type OwnText = { start: RollingHash; text: string };
 
@@ -46,7 +46,7 @@ export class Conversations {
   /** Reads under way, at most one for each trial. */
   readonly #reading = new Map<Trial, Promise<void>>();
   /** Turns that are being read back. */
-  readonly #loading = new Map<Remembered, Promise<NonNullable<Remembered['held']>>>();
+  readonly #loading = new Map<RememberedTurn, Promise<NonNullable<RememberedTurn['held']>>>();
 
   constructor(options: Options) {
     this.#options = options;
@@ -130,7 +130,7 @@ export class Conversations {
   }
 
   #addRows(trial: Trial, rows: readonly NewCall[]): void {
-    const texts = new Map<Remembered, OwnText>();
+    const texts = new Map<RememberedTurn, OwnText>();
     for (const row of rows) this.#addRow(trial, row, texts);
   }
 
@@ -138,7 +138,7 @@ export class Conversations {
    * Adds a stored call to the memory. Earlier calls have added the content that its request shares with them. `texts` has the text
    * completions of the same read.
    */
-  #addRow(trial: Trial, { id: callId, seq, baseId, status, request, response, tokens }: NewCall, texts: Map<Remembered, OwnText>): void {
+  #addRow(trial: Trial, { id: callId, seq, baseId, status, request, response, tokens }: NewCall, texts: Map<RememberedTurn, OwnText>): void {
     trial.readTo = Math.max(trial.readTo, seq);
     trial.unread.delete(callId);
     if (trial.turns.has(callId) || !request) return;
@@ -158,7 +158,7 @@ export class Conversations {
   }
 
   /** Adds a stored text completion to the index. It is read back later only if its base's text is not at hand. */
-  #addText(trial: Trial, turn: Remembered, [shared, rest]: NonNullable<ShortRequest['prompt']>, reply: string, texts: Map<Remembered, OwnText>): void {
+  #addText(trial: Trial, turn: RememberedTurn, [shared, rest]: NonNullable<ShortRequest['prompt']>, reply: string, texts: Map<RememberedTurn, OwnText>): void {
     const start = hashAt(turn.base, shared, texts);
     const said = trial.notByIds.get(turn);
     if (start) {
@@ -170,7 +170,7 @@ export class Conversations {
     } else if (said !== undefined) trial.notByText.set(turn, said);
   }
 
-  #indexText(trial: Trial, turn: Remembered, hash: RollingHash, said: boolean): void {
+  #indexText(trial: Trial, turn: RememberedTurn, hash: RollingHash, said: boolean): void {
     trial.byText.add(hash, { turn, said, length: hash.length });
     this.memory.grow(trial, 150);
   }
@@ -204,10 +204,10 @@ export class Conversations {
     return isObject(message) ? this.#know(trial, contentOf(message)) : null;
   }
 
-  #add(trial: Trial, { callId, base, lists, conversation, reply, replyKey, tokens }: CallContent): Remembered {
+  #add(trial: Trial, { callId, base, lists, conversation, reply, replyKey, tokens }: CallContent): RememberedTurn {
     const text = typeof reply?.text === 'string' ? reply.text : null;
     const stopped = typeof reply?.stop_reason === 'string' && text !== null && tokens !== null ? { by: reply.stop_reason, characters: text.length, tokens } : null;
-    const turn: Remembered = { callId, base, lists, textHash: null, stopped, held: null, heldBytes: 0, sharing: null };
+    const turn: RememberedTurn = { callId, base, lists, textHash: null, stopped, held: null, heldBytes: 0, sharing: null };
     trial.turns.set(callId, turn);
     trial.last = turn;
     this.memory.grow(trial, 320);
@@ -217,7 +217,7 @@ export class Conversations {
     return turn;
   }
 
-  #remember(trial: Trial, { context, keys }: ChatConversation, turn: Remembered, reply: string | null): void {
+  #remember(trial: Trial, { context, keys }: ChatConversation, turn: RememberedTurn, reply: string | null): void {
     if (reply === null) return;
     let node: Node | null = null;
     for (const key of [context, ...keys, reply]) {
@@ -234,8 +234,8 @@ export class Conversations {
   }
 
   /** Returns the lists of a turn, sharing one array with the turn before. */
-  #sharedLists(trial: Trial, base: Remembered | null, keys: Record<string, string[]>): Remembered['lists'] {
-    const lists: Remembered['lists'] = {};
+  #sharedLists(trial: Trial, base: RememberedTurn | null, keys: Record<string, string[]>): RememberedTurn['lists'] {
+    const lists: RememberedTurn['lists'] = {};
     for (const [name, items] of Object.entries(keys)) {
       const before = base?.lists[name]?.items ?? [];
       const shared = sharedLength(items, before);
@@ -259,7 +259,7 @@ export class Conversations {
       });
     }
     for (const group of typeof prompt === 'string' ? trial.byText.find(ofText(prompt)) : trial.byIds.find(ofIds(prompt))) {
-      const fits: { turn: Remembered; loaded: Turn }[] = [];
+      const fits: { turn: RememberedTurn; loaded: Turn }[] = [];
       for (const { turn, said, length } of group.slice(0, 2 * MOST_TWINS)) {
         if (typeof prompt === 'string' && !said && length === prompt.length) continue;
         const loaded = await this.#load(trial, turn);
@@ -281,7 +281,7 @@ export class Conversations {
    * Moves turns into the index. Each leaves the list only when it is in the index, so that a failed read loses nothing and parallel
    * requests never find half an index.
    */
-  async #index(trial: Trial, unindexed: Unindexed, add: (turn: Remembered, held: NonNullable<Remembered['held']>, said: boolean) => void): Promise<void> {
+  async #index(trial: Trial, unindexed: UnindexedTurns, add: (turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>, said: boolean) => void): Promise<void> {
     for (const [turn, said] of unindexed) {
       const held = turn.held ?? (await this.#readBack(trial, turn));
       if (unindexed.delete(turn)) add(turn, held, said);
@@ -289,7 +289,7 @@ export class Conversations {
   }
 
   /** Reads a turn whose ids and text are not held: only what follows the nearest held turn that it builds on. */
-  #readBack(trial: Trial, turn: Remembered): Promise<NonNullable<Remembered['held']>> {
+  #readBack(trial: Trial, turn: RememberedTurn): Promise<NonNullable<RememberedTurn['held']>> {
     const loading = this.#loading.get(turn);
     if (loading) return loading;
     let before = turn.base;
@@ -309,7 +309,7 @@ export class Conversations {
   }
 
   /** Returns the turn with its ids and text, reading them back if they were released. */
-  async #load(trial: Trial, turn: Remembered): Promise<Turn> {
+  async #load(trial: Trial, turn: RememberedTurn): Promise<Turn> {
     const { tokenIds, text } = turn.held ?? (await this.#readBack(trial, turn));
     this.memory.touch(trial, turn);
     const { callId, stopped } = turn;
@@ -323,8 +323,8 @@ export class Conversations {
       turns: new Map(),
       nodes: new Map(),
       contents: new Map(),
-      byText: new PrefixIndex<Prompted>(),
-      byIds: new PrefixIndex<Prompted>(),
+      byText: new PrefixIndex<TextCompletion>(),
+      byIds: new PrefixIndex<TextCompletion>(),
       notByText: new Map(),
       notByIds: new Map(),
       last: null,
@@ -346,7 +346,7 @@ const nameOf = (before: Node | null, key: string): string => `${before?.id ?? ''
 const textOf = (reply: JsonObject | undefined): string => (typeof reply?.text === 'string' ? reply.text : '');
 
 /** Returns the hash of a text completion's first `length` characters, or null when its text is not at hand. */
-function hashAt(turn: Remembered | null, length: number, texts: ReadonlyMap<Remembered, OwnText>): RollingHash | null {
+function hashAt(turn: RememberedTurn | null, length: number, texts: ReadonlyMap<RememberedTurn, OwnText>): RollingHash | null {
   if (length === 0) return new RollingHash();
   for (let at = turn; at; at = at.base) {
     if (at.textHash?.length === length) return at.textHash;
@@ -359,7 +359,7 @@ function hashAt(turn: Remembered | null, length: number, texts: ReadonlyMap<Reme
 
 const sameIds = (a: Int32Array, b: Int32Array): boolean => a.length === b.length && startsWith(a, b);
 
-type Found = { parent: { turn: Remembered; messages: number } | null; ambiguousParents: Remembered[]; isEdited: boolean; nearest: Remembered | null };
+type Found = { parent: { turn: RememberedTurn; messages: number } | null; ambiguousParents: RememberedTurn[]; isEdited: boolean; nearest: RememberedTurn | null };
 const NOWHERE: Found = { parent: null, ambiguousParents: [], isEdited: false, nearest: null };
 const MOST_TWINS = 8;
 

@@ -1,6 +1,6 @@
 import { startsWith } from '../../store/ids.ts';
 
-export type Rendered = {
+export type RenderedPrompts = {
   /** A recorded turn's prompt and completion. */
   recorded: ArrayLike<number>;
   /** The conversation up to that turn's reply, as the template writes it, without a generation prompt. */
@@ -15,7 +15,7 @@ export type Rendered = {
  * Returns the recorded ids, the rest of the turn's closing, and what the request adds to the history. Returns null when the template writes
  * the history differently once something follows it, because then nothing can be continued exactly.
  */
-export function continuePrompt({ recorded, history, full, closing }: Rendered): number[] | null {
+export function continuePrompt({ recorded, history, full, closing }: RenderedPrompts): number[] | null {
   if (closing.length === 0 || !startsWith(full, history) || !endsWith(history, closing, closing.length)) return null;
   let sampled = closing.length;
   while (sampled > 0 && !endsWith(recorded, closing, sampled)) sampled--;

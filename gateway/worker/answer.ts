@@ -24,7 +24,7 @@ import { FetchConnection } from './fetch-connection.ts';
 import type { Isolate } from './isolate.ts';
 import type { WorkerOptions } from './settings.ts';
 
-export type Answered = {
+export type WorkerAnswer = {
   response: Promise<Response>;
   /** Resolves when nothing of the request is left: its reply has ended or was abandoned, its call is recorded, its connections are closed. */
   over: Promise<void>;
@@ -82,7 +82,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
   return { app, db, close };
 }
 
-export function answer(request: Request, options: WorkerOptions, isolate: Isolate): Answered {
+export function answer(request: Request, options: WorkerOptions, isolate: Isolate): WorkerAnswer {
   const { app, db, close } = openApp(options, isolate);
   const delivered = Promise.withResolvers<boolean>();
   const answered = assertUncached(db, isolate)

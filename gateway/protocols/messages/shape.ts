@@ -82,9 +82,9 @@ export const messagesRequest = counted.extend({
   top_k: z.int().nullish(),
 });
 
-export type Counted = z.output<typeof countRequest>;
-export type Asked = z.output<typeof messagesRequest>;
+export type CountRequest = z.output<typeof countRequest>;
+export type MessagesRequest = z.output<typeof messagesRequest>;
 export type Message = z.output<typeof message>;
 export type Block = z.output<typeof block>;
-export type Shown = z.output<typeof shown>;
+export type ShownBlock = z.output<typeof shown>;
 export type Tool = z.output<typeof tool>;

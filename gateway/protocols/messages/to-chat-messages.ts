@@ -1,12 +1,12 @@
 import { stringifyExact } from '../../../store/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
-import type { Block, Counted, Message, Shown } from './shape.ts';
+import type { Block, CountRequest, Message, ShownBlock } from './shape.ts';
 
 /** Claude Code begins its system prompt with this line. It differs in each request, so no conversation would continue from another. */
 const BILLING = 'x-anthropic-billing-header';
 
 /** Converts a conversation to chat messages: the system prompt first, and tools' results as messages of their own. */
-export function chatMessagesOf({ system, messages }: Pick<Counted, 'system' | 'messages'>): JsonObject[] {
+export function chatMessagesOf({ system, messages }: Pick<CountRequest, 'system' | 'messages'>): JsonObject[] {
   return [...systemMessages(system ?? ''), ...messages.flatMap(chatMessages)];
 }
 
@@ -65,7 +65,7 @@ function toolMessages({ tool_use_id: tool_call_id, content }: Extract<Block, { t
   ];
 }
 
-function chatParts(part: Extract<Shown, { type: 'text' | 'image' }>): JsonObject[] {
+function chatParts(part: Extract<ShownBlock, { type: 'text' | 'image' }>): JsonObject[] {
   if (part.type === 'text') return part.text ? [{ type: 'text', text: part.text }] : [];
   const { source } = part;
   return [{ type: 'image_url', image_url: { url: source.type === 'url' ? source.url : `data:${source.media_type};base64,${source.data}` } }];

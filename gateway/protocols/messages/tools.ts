@@ -1,9 +1,9 @@
 import type { JsonObject } from '../../json.ts';
 import { withoutNulls } from '../without-nulls.ts';
-import type { Counted, Tool } from './shape.ts';
+import type { CountRequest, Tool } from './shape.ts';
 
 /** Returns the tools in force at the end of a conversation. System messages may add and remove tools, as in vLLM. */
-export function toolsInForce({ tools, messages }: Pick<Counted, 'tools' | 'messages'>): Tool[] {
+export function toolsInForce({ tools, messages }: Pick<CountRequest, 'tools' | 'messages'>): Tool[] {
   const byName = new Map((tools ?? []).flatMap((tool) => (isShown(tool) ? [[tool.name, tool] as const] : [])));
   const removed = new Set<string>();
   for (const { content } of messages) {
@@ -20,7 +20,7 @@ export function toolsInForce({ tools, messages }: Pick<Counted, 'tools' | 'messa
   return [...byName.values()].filter(({ name }) => !removed.has(name));
 }
 
-const isShown = (tool: NonNullable<Counted['tools']>[number]): tool is Tool => !('value' in tool && tool.type === 'unserved');
+const isShown = (tool: NonNullable<CountRequest['tools']>[number]): tool is Tool => !('value' in tool && tool.type === 'unserved');
 
 export function chatTool({ name, description, input_schema: schema, strict, defer_loading }: Tool): JsonObject {
   const parameters = 'type' in schema ? schema : { ...schema, type: 'object' };
@@ -30,7 +30,7 @@ export function chatTool({ name, description, input_schema: schema, strict, defe
 const KINDS = { auto: 'auto', any: 'required', none: 'none' };
 
 /** Converts the choice. If the chosen tool is not shown to the model, the model chooses freely. */
-export function chatToolChoice(choice: NonNullable<Counted['tool_choice']>, tools: readonly Tool[]): JsonObject {
+export function chatToolChoice(choice: NonNullable<CountRequest['tool_choice']>, tools: readonly Tool[]): JsonObject {
   const isKnown = choice.type !== 'tool' || tools.some(({ name }) => name === choice.name);
   return {
     tool_choice: choice.type !== 'tool' ? KINDS[choice.type] : isKnown ? { type: 'function', function: { name: choice.name } } : 'auto',

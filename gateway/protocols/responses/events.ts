@@ -8,7 +8,7 @@ import { callItem, itemId, logprobsOf, messageItem, reasoningItem, textPart, typ
 import { responseObject } from './response.ts';
 import { inputOf, type NamedTool } from './tools.ts';
 
-type Open = { type: ItemType; id: string; text: string; logprobs: JsonObject[]; call: ToolCall | null; tool: NamedTool | null };
+type OpenItem = { type: ItemType; id: string; text: string; logprobs: JsonObject[]; call: ToolCall | null; tool: NamedTool | null };
 
 /** Writes a chat reply's chunks as OpenAI's numbered events of a response: one output item at a time. */
 export class ResponseEvents implements EventWriter {
@@ -17,7 +17,7 @@ export class ResponseEvents implements EventWriter {
   readonly #tools: readonly NamedTool[];
   readonly #output: JsonObject[] = [];
   #head: { created: unknown; model: unknown } | null = null;
-  #open: Open | null = null;
+  #open: OpenItem | null = null;
   /** Text that came while a tool call was open, which may continue. */
   #waiting = '';
   #finish: unknown = null;
@@ -108,7 +108,7 @@ export class ResponseEvents implements EventWriter {
     if (call.arguments !== '' && open.type === 'function_call') this.#item('response.function_call_arguments.delta', { delta: call.arguments });
   }
 
-  #ensure(type: 'message' | 'reasoning', item: (id: string) => JsonObject, part: JsonObject): Open {
+  #ensure(type: 'message' | 'reasoning', item: (id: string) => JsonObject, part: JsonObject): OpenItem {
     if (this.#open?.type === type) return this.#open;
     this.#close();
     const open = this.#begin(type, item);
@@ -116,7 +116,7 @@ export class ResponseEvents implements EventWriter {
     return open;
   }
 
-  #begin(type: ItemType, item: (id: string) => JsonObject, call: ToolCall | null = null, tool: NamedTool | null = null): Open {
+  #begin(type: ItemType, item: (id: string) => JsonObject, call: ToolCall | null = null, tool: NamedTool | null = null): OpenItem {
     const isCall = call !== null;
     const id = itemId(type, this.#callId, this.#output.filter((each) => (isCall ? 'call_id' in each : each.type === type)).length);
     this.#open = { type, id, text: '', logprobs: [], call, tool };
@@ -138,20 +138,20 @@ export class ResponseEvents implements EventWriter {
     this.#close();
   }
 
-  #closeMessage({ id, text, logprobs }: Open): JsonObject {
+  #closeMessage({ id, text, logprobs }: OpenItem): JsonObject {
     const part = textPart(text, logprobs.length > 0 ? logprobs : null);
     this.#part('response.output_text.done', { text, logprobs: [] });
     this.#part('response.content_part.done', { part });
     return messageItem(id, [part], 'completed');
   }
 
-  #closeReasoning({ id, text }: Open): JsonObject {
+  #closeReasoning({ id, text }: OpenItem): JsonObject {
     this.#part('response.reasoning_text.done', { text });
     this.#part('response.content_part.done', { part: { type: 'reasoning_text', text } });
     return reasoningItem(id, text, 'completed');
   }
 
-  #closeCall({ id, text: given, tool }: Open, call: ToolCall): JsonObject {
+  #closeCall({ id, text: given, tool }: OpenItem, call: ToolCall): JsonObject {
     const item = callItem({ id, call, tool, given, status: 'completed' });
     if (tool?.kind === 'custom') {
       const input = inputOf(given);

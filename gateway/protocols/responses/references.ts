@@ -4,19 +4,19 @@ import { onlyChoice } from '../message-parts.ts';
 import { Failure } from '../../failure.ts';
 import type { RecordedCalls } from '../../chat/request.ts';
 import { outputOf, placeOfItem } from './items.ts';
-import { servedItem, type Asked, type Item } from './shape.ts';
+import { servedItem, type ResponsesRequest, type Item } from './shape.ts';
 import type { NamedTool } from './tools.ts';
 
 /** An item of a recorded reply. `item` is null for an id that adds nothing to another id's item. */
-type Recorded = { item: Item | null; bytes: number };
+type RecordedItem = { item: Item | null; bytes: number };
 
 /** Returns the input with the recorded items in place of references to their ids. One query reads them all. */
-export async function withReferences(input: Asked['input'], tools: readonly NamedTool[], recorded: RecordedCalls): Promise<Asked['input']> {
+export async function withReferences(input: ResponsesRequest['input'], tools: readonly NamedTool[], recorded: RecordedCalls): Promise<ResponsesRequest['input']> {
   if (typeof input === 'string') return input;
   const callIds = new Set(input.flatMap((item) => (item.type === 'item_reference' ? (placeOfItem(item.id)?.callId ?? []) : [])));
   if (!input.some(({ type }) => type === 'item_reference')) return input;
   const replies = callIds.size > 0 ? await recorded.replies([...callIds]) : new Map<string, JsonObject>();
-  const known = new Map<string, Recorded>();
+  const known = new Map<string, RecordedItem>();
   return input.flatMap((item, i): Item[] => {
     if (item.type !== 'item_reference') return [item];
     const found = known.get(item.id) ?? recordedItem(item.id, replies, tools);
@@ -28,7 +28,7 @@ export async function withReferences(input: Asked['input'], tools: readonly Name
 }
 
 /** Finds the item by its call and place. This request's tools decide the kind of a tool call's item; they may differ from the recorded call's. */
-function recordedItem(id: string, replies: ReadonlyMap<string, JsonObject>, tools: readonly NamedTool[]): Recorded | null {
+function recordedItem(id: string, replies: ReadonlyMap<string, JsonObject>, tools: readonly NamedTool[]): RecordedItem | null {
   const named = placeOfItem(id);
   const reply = named && replies.get(named.callId);
   if (!reply) return null;

@@ -10,7 +10,7 @@ import { ResponseEvents } from './events.ts';
 import { outputOf } from './items.ts';
 import { withReferences } from './references.ts';
 import { responseObject } from './response.ts';
-import { responsesRequest, type Asked } from './shape.ts';
+import { responsesRequest, type ResponsesRequest } from './shape.ts';
 import { chatBodyOf, leftOut, wantsLogprobs } from './to-chat.ts';
 import { namedTools, type NamedTool } from './tools.ts';
 
@@ -49,7 +49,7 @@ export const responses: Protocol = {
 /** Marks that the first message came from `instructions`, which apply to one response and not to those that continue it. */
 const INSTRUCTED = { instructions_first: true };
 
-async function complete(request: ModelRequest, asked: Asked, recorded: RecordedCalls): Promise<ModelRequest> {
+async function complete(request: ModelRequest, asked: ResponsesRequest, recorded: RecordedCalls): Promise<ModelRequest> {
   const { previous_response_id: previous, instructions } = asked;
   const input = await withReferences(asked.input, namedTools(asked.tools ?? []), recorded);
   const body = chatBodyOf({ ...asked, input });

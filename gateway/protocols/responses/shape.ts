@@ -80,7 +80,7 @@ export const responsesRequest = z.looseObject({
   conversation: absent('is not served here: name the response before by previous_response_id'),
 });
 
-export type Asked = z.output<typeof responsesRequest>;
+export type ResponsesRequest = z.output<typeof responsesRequest>;
 export type Item = z.output<typeof servedItem>;
 export type Tool = z.output<typeof tool>;
 export type FunctionTool = z.output<typeof functionTool>;

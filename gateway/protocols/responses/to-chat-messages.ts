@@ -1,11 +1,11 @@
 import type { JsonObject } from '../../json.ts';
-import type { Asked, Item, ItemContent } from './shape.ts';
+import type { ResponsesRequest, Item, ItemContent } from './shape.ts';
 import { asArguments, flatName } from './tools.ts';
 
 type Assistant = { role: 'assistant'; content: string | null; reasoning?: string; tool_calls?: JsonObject[] };
 
 /** Converts a conversation's items to chat messages. One reply comes as several items and becomes one message again. */
-export function chatMessagesOf(input: Asked['input']): JsonObject[] {
+export function chatMessagesOf(input: ResponsesRequest['input']): JsonObject[] {
   if (typeof input === 'string') return [{ role: 'user', content: input }];
   const messages: JsonObject[] = [];
   let open: Assistant | null = null;
@@ -32,9 +32,9 @@ function joined(open: Assistant, said: Assistant): Partial<Assistant> {
   return said.reasoning === undefined ? { content: said.content } : { reasoning: said.reasoning };
 }
 
-type Shown = Exclude<Item, { type: 'unserved' | 'item_reference' }>;
+type ShownItem = Exclude<Item, { type: 'unserved' | 'item_reference' }>;
 
-function assistantPart(item: Shown): Assistant | null {
+function assistantPart(item: ShownItem): Assistant | null {
   if (item.type === 'message') return item.role === 'assistant' ? { role: 'assistant', content: textOf(item.content) } : null;
   if (item.type === 'function_call') return withCall(item.call_id, flatName(item.namespace, item.name), item.arguments);
   if (item.type === 'custom_tool_call') return withCall(item.call_id, item.name, asArguments(item.input));
@@ -49,7 +49,7 @@ const withCall = (id: string, name: string, given: string): Assistant => ({
   tool_calls: [{ id, type: 'function', function: { name, arguments: given } }],
 });
 
-function otherMessage(item: Shown): JsonObject {
+function otherMessage(item: ShownItem): JsonObject {
   if (item.type === 'message') return { role: item.role, content: chatContent(item.content) };
   if (item.type === 'function_call_output' || item.type === 'custom_tool_call_output') return { role: 'tool', tool_call_id: item.call_id, content: chatContent(item.output) };
   throw new Error(`no message is made of ${item.type}`);

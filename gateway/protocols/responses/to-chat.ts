@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../json.ts';
 import { leftOutOf, type LeftOut } from '../unserved.ts';
 import { withoutNulls } from '../without-nulls.ts';
-import type { Asked, Item } from './shape.ts';
+import type { ResponsesRequest, Item } from './shape.ts';
 import { chatMessagesOf } from './to-chat-messages.ts';
 import { chatTool, namedTools } from './tools.ts';
 
@@ -11,10 +11,10 @@ const PASSED = [
   'logit_bias', 'ignore_eos', 'skip_special_tokens', 'include_stop_str_in_output', 'chat_template_kwargs', 'user',
 ];
 
-export const wantsLogprobs = ({ include }: Asked): boolean => include?.includes('message.output_text.logprobs') === true;
+export const wantsLogprobs = ({ include }: ResponsesRequest): boolean => include?.includes('message.output_text.logprobs') === true;
 
 /** Returns the parts of the request that the model is not shown. */
-export function leftOut({ input, tools }: Asked): LeftOut[] {
+export function leftOut({ input, tools }: ResponsesRequest): LeftOut[] {
   const parts = (item: Item, at: string): LeftOut[] => {
     if (item.type === 'message') return typeof item.content === 'string' ? [] : leftOutOf(item.content, `${at}.content`);
     return 'output' in item && Array.isArray(item.output) ? leftOutOf(item.output, `${at}.output`) : [];
@@ -23,7 +23,7 @@ export function leftOut({ input, tools }: Asked): LeftOut[] {
 }
 
 /** Returns the equivalent chat request. */
-export function chatBodyOf(asked: Asked): JsonObject {
+export function chatBodyOf(asked: ResponsesRequest): JsonObject {
   const { instructions, input, tools, max_output_tokens, reasoning, stream, text, top_logprobs } = asked;
   const shown = namedTools(tools ?? []);
   return withoutNulls({
@@ -38,7 +38,7 @@ export function chatBodyOf(asked: Asked): JsonObject {
   });
 }
 
-function chatToolChoice({ tool_choice: choice, tools }: Asked): unknown {
+function chatToolChoice({ tool_choice: choice, tools }: ResponsesRequest): unknown {
   if (!choice || typeof choice === 'string') return choice;
   // A chat request cannot restrict which of its tools a model may call, so the model may call all of them.
   if (choice.type === 'allowed_tools') return choice.mode;
@@ -47,7 +47,7 @@ function chatToolChoice({ tool_choice: choice, tools }: Asked): unknown {
   return { type: 'function', function: { name: inNamespace?.name ?? choice.name } };
 }
 
-function responseFormat(format: NonNullable<Asked['text']>['format']): JsonObject | null {
+function responseFormat(format: NonNullable<ResponsesRequest['text']>['format']): JsonObject | null {
   if (!format || format.type === 'text') return null;
   if (format.type === 'json_object') return { type: 'json_object' };
   const { name, schema, strict } = format;

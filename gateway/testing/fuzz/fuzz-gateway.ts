@@ -6,7 +6,7 @@ import { openAttempt } from '../../../store/queries/open-attempt.ts';
 import { TestPostgres } from '../../../store/testing/postgres.ts';
 import { isObject, parseObject } from '../../json.ts';
 import type { NodeGateway, NodeGatewayOptions } from '../../node.ts';
-import { TokenEngine, type Asked } from '../token-engine.ts';
+import { TokenEngine, type ToyRequest } from '../token-engine.ts';
 import { goodRequest, noteReply, MARKS, newTalk, type Talk } from './good-request.ts';
 import { mutateText } from './mutate.ts';
 import { MutatingEngine } from './mutating-engine.ts';
@@ -81,7 +81,7 @@ export async function fuzzGateway({ seed, rounds, start, signal }: FuzzOptions):
 }
 
 /** A mutated request may make the engine sample hundreds of thousands of tokens, which would take seconds. */
-const sayLess = ({ body }: Asked): void => body.cue?.lines.forEach((line) => (line.text = line.text.slice(0, 5_000)));
+const sayLess = ({ body }: ToyRequest): void => body.cue?.lines.forEach((line) => (line.text = line.text.slice(0, 5_000)));
 
 type Agent = { url: string; name: string; random: Random; signal: AbortSignal; served: Set<string>; talk: Talk };
 
