@@ -47,7 +47,7 @@ export function createGateway(deps: GatewayDeps): Hono<GatewayEnv> {
   return app;
 }
 
-const noRoute = (method: string, path: string) => new Failure(404, 'not_found', `${method} ${path} is no route of this gateway`);
+const noRoute = (method: string, path: string) => new Failure(404, 'not_found', `this gateway has no route ${method} ${path}: its routes are at /docs`);
 
 /** A client that speaks WebSockets falls back to HTTP at once on this status. On other statuses it first tries several times. */
-const noWebSocket = () => new Failure(426, 'upgrade_required', 'this gateway speaks no WebSocket: send the request by HTTP', { retryable: false, headers: { upgrade: 'HTTP/1.1' } });
+const noWebSocket = () => new Failure(426, 'upgrade_required', 'this gateway does not support WebSockets: send the request by HTTP', { retryable: false, headers: { upgrade: 'HTTP/1.1' } });

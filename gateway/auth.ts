@@ -14,7 +14,7 @@ export const holdsAdminKey = ({ adminKey }: GatewayDeps, headers: Headers): bool
 /** Throws a 401 unless the request has the admin key. */
 export function requireAdmin(deps: GatewayDeps, headers: Headers): void {
   if (holdsAdminKey(deps, headers)) return;
-  if (deps.adminKey === null) throw new Failure(403, 'not_local', 'without an admin key session routes answer programs that ask localhost', { retryable: false });
+  if (deps.adminKey === null) throw new Failure(403, 'not_local', 'without an admin key, session routes answer only programs that call localhost: call it there, or start the gateway with --admin-key', { retryable: false });
   throw unauthorized('session routes need the admin key: send `Authorization: Bearer <admin key>`');
 }
 

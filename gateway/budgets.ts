@@ -111,4 +111,4 @@ function hasRoom({ budgets: { calls, tokens }, reserved, attemptOpenedAt, second
 const usedUp = (what: string) => new Failure(429, 'budget_exhausted', `the trial's budget of ${what} is used up`, { retryable: false });
 
 const othersHaveIt = () =>
-  new Failure(429, 'budget_reserved', "what is left of the trial's budgets is reserved for its calls under way: try again when they have ended", { headers: { 'retry-after': '5' } });
+  new Failure(429, 'budget_reserved', "the rest of the trial's budgets is reserved by its calls under way: try again when they have ended", { headers: { 'retry-after': '5' } });

@@ -22,7 +22,7 @@ export class Counters {
   /** Calls whose request forces the form of the reply, by what the gateway did (`enforce` or `hint`) and by field. */
   readonly constrained = { enforce: new NamedCounts(), hint: new NamedCounts() };
   /** Trials for which the log already says that such calls are not trained. */
-  readonly #told = new Set<string>();
+  readonly #reported = new Set<string>();
   readonly conversations = new ConversationCounts();
 
   /** Returns the sum of these counts and another thread's. */
@@ -46,11 +46,11 @@ export class Counters {
   }
 
   /** True when nothing was logged for this trial yet. Forgets the oldest trials. */
-  isFirstTold(trialId: string): boolean {
-    if (this.#told.has(trialId)) return false;
-    const [oldest] = this.#told;
-    if (oldest !== undefined && this.#told.size >= MOST_TOLD) this.#told.delete(oldest);
-    this.#told.add(trialId);
+  isFirstReport(trialId: string): boolean {
+    if (this.#reported.has(trialId)) return false;
+    const [oldest] = this.#reported;
+    if (oldest !== undefined && this.#reported.size >= MOST_TOLD) this.#reported.delete(oldest);
+    this.#reported.add(trialId);
     return true;
   }
 }

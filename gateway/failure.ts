@@ -54,7 +54,7 @@ export function toFailure(error: unknown): Failure {
     return new Failure(status, error.code, error.message, { retryable: status >= 500 && error.code !== 'missing_prerequisite', cause: error });
   }
   if (isTransient(error)) return storeUnavailable(error);
-  return new Failure(500, 'internal_error', 'the gateway failed: its log says how', { cause: error });
+  return new Failure(500, 'internal_error', 'the gateway failed: its log has the reason', { cause: error });
 }
 
 export const storeUnavailable = (cause?: unknown) =>

@@ -16,7 +16,7 @@ export class Refusals {
   readonly #options: Options;
   readonly #pending = new Map<string, RefusalSummary>();
   /** How many refusals of each trial and reason there were. It limits the lines of the log. */
-  readonly #said = new Map<string, number>();
+  readonly #counts = new Map<string, number>();
   #timer: ReturnType<typeof setTimeout> | null = null;
   #writing: Promise<void> = Promise.resolve();
 
@@ -25,7 +25,7 @@ export class Refusals {
   }
 
   add(trialId: string, refusal: Refusal): void {
-    this.#tell(trialId, refusal);
+    this.#logRefusal(trialId, refusal);
     const { count, latest } = this.#pending.get(trialId) ?? { count: 0, latest: [] };
     this.#pending.set(trialId, { count: count + 1, latest: [refusal, ...latest.slice(0, MOST_REFUSALS - 1)] });
     const { everyMs } = this.#options;
@@ -57,11 +57,11 @@ export class Refusals {
   }
 
   /** Logs the 1st, 2nd, 4th, 8th, … refusal of a trial for one reason. */
-  #tell(trialId: string, { code, status, request, message, size, digest }: Refusal): void {
+  #logRefusal(trialId: string, { code, status, request, message, size, digest }: Refusal): void {
     const key = `${trialId} ${code}`;
-    if (this.#said.size >= MOST_KNOWN) this.#said.clear();
-    const times = (this.#said.get(key) ?? 0) + 1;
-    this.#said.set(key, times);
+    if (this.#counts.size >= MOST_KNOWN) this.#counts.clear();
+    const times = (this.#counts.get(key) ?? 0) + 1;
+    this.#counts.set(key, times);
     if ((times & (times - 1)) !== 0) return;
     const body = size === null ? '' : ` (${size} bytes${digest === null ? '' : `, SHA-256 ${digest.slice(0, 16)}…`})`;
     const again = times > 1 ? ` (refusal ${times} for this reason)` : '';

@@ -9,7 +9,7 @@ import { isAdapter, type Lease } from '../engines/pool.ts';
 import { clientGone, engineSilent, Failure, toFailure } from '../failure.ts';
 import { faultOf } from '../fault-of.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
-import { tellConstrained } from '../tell-constrained.ts';
+import { reportConstrained } from '../report-constrained.ts';
 import { releaseReservation, type Reservation } from '../reservation.ts';
 import type { Retry } from '../retry/retry.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
@@ -139,7 +139,7 @@ export class Call {
     const result = this.result();
     const standing = await this.#standing();
     if (standing === 'foreign' || this.#isForeign(result)) {
-      throw new Failure(502, 'policy_label_mismatch', 'the engine no longer has the weights of this run: the reply is void');
+      throw new Failure(502, 'policy_label_mismatch', 'the engine no longer has the weights of this run, so its reply was discarded: try again');
     }
     const mode = (await this.lease?.replica.logprobsMode(this.lease.model)) ?? null;
     if (this.signal.aborted && !this.budgetExhausted) throw this.failureOf(this.signal.reason);
@@ -191,7 +191,7 @@ export class Call {
     const { id, attempt } = this.trial;
     const now = await withStoreRetry(this.#deps, () => this.#deps.trials.find(id));
     if (now?.attempt !== attempt || now.status !== 'created') return attemptEnded(id, attempt);
-    if (this.#reservation && !(this.id in (now.reserved ?? {}))) return new Failure(503, 'reservation_lost', "another call has taken this one's part of the trial's budgets: try again");
+    if (this.#reservation && !(this.id in (now.reserved ?? {}))) return new Failure(503, 'reservation_lost', "another call has taken this call's reservation of the trial's budgets: try again");
     return new BytesUsedUp(now);
   }
 
@@ -270,7 +270,7 @@ export class Call {
   }
 
   #countCompleted(record: CallRecord): void {
-    tellConstrained(this.#deps, record);
+    reportConstrained(this.#deps, record);
     if (record.continuation) this.#deps.counters.continuations[record.continuation] += 1;
   }
 
@@ -292,7 +292,7 @@ export class Call {
       return why;
     } catch (error) {
       if (error instanceof Failure) throw error;
-      throw new Failure(500, 'not_recorded', 'the call could not be recorded: the gateway\'s log says why', { cause: error });
+      throw new Failure(500, 'not_recorded', 'the call could not be recorded: the gateway\'s log has the reason', { cause: error });
     }
   }
 }

@@ -5,7 +5,7 @@ import { Failure } from '../failure.ts';
 import { answerByIds } from '../token-in/answer-by-ids.ts';
 import { raceAbort } from '../race-abort.ts';
 import { ordinaryAnswer, post, type Answer } from './answer.ts';
-import { tellLeftOut } from '../tell-left-out.ts';
+import { reportLeftOut } from '../report-left-out.ts';
 import type { Call } from './call.ts';
 import { EMPTY_RESULT } from './call-result.ts';
 import { engineBody } from './engine-body.ts';
@@ -69,7 +69,7 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   const { body, leftOut } = await adaptMessages(replica, model, engineBody(call.request, call.inForce, { model, label }));
   const { outline, state } = call.request;
   const fresh = leftOut.filter(({ place }) => !state.known.has(outline.lists.messages?.[place]?.digest ?? ''));
-  tellLeftOut(deps, call.trial.id, fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })));
+  reportLeftOut(deps, call.trial.id, fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })));
   return (await answerByIds(call, replica, traits, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
 }
 

@@ -104,7 +104,7 @@ async function* forward(call: Call, answer: Promise<Answer>, writer: EventWriter
       held += write(chunk);
     }
   }
-  if (!accumulator.isFinished) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish");
+  if (!accumulator.isFinished) throw new Failure(502, 'engine_cut', "the engine's reply ended without a finish reason");
   await call.complete();
   yield held + writer.end();
 }

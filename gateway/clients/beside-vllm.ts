@@ -62,7 +62,7 @@ async function askAgain(asked: readonly Exchange[], ask: (protocol: Protocol, bo
   const answers: Answer[] = [];
   for (const { path, body, reply } of asked) {
     const protocol = protocolOf(path);
-    if (!protocol) throw new Error(`${path} is no model's route`);
+    if (!protocol) throw new Error(`${path} is not a route of a model`);
     const { previous_response_id: previous } = body;
     const answer = await ask(protocol, { ...body, ...(previous ? { previous_response_id: ids.get(previous) } : {}) });
     const text = await answer.text();

@@ -78,9 +78,9 @@ export class EnginePool {
       if (lease) return lease;
       if (Date.now() + POLL_MS > deadline) {
         const headers = { 'retry-after': '5' };
-        if (await this.#isPaused(trial.runId)) throw new Failure(429, 'engine_paused', `the engines of run ${trial.runId} are given new weights: try again`, { headers });
+        if (await this.#isPaused(trial.runId)) throw new Failure(429, 'engine_paused', `the engines of run ${trial.runId} are getting new weights: try again`, { headers });
         const whose = trial.runId === null ? 'this deployment' : `run ${trial.runId}`;
-        throw new Failure(503, 'engine_unavailable', `no engine of ${whose} is in rotation with the right weights`, { headers });
+        throw new Failure(503, 'engine_unavailable', `no engine of ${whose} is in rotation with the right weights: try again`, { headers });
       }
       await sleep(POLL_MS, signal);
     }

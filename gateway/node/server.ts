@@ -72,7 +72,7 @@ function refuse(error: Error, socket: Socket): void {
 
 function failureOf(error: Error): Failure {
   const code = 'code' in error ? error.code : undefined;
-  if (code === 'HPE_HEADER_OVERFLOW') return new Failure(431, 'headers_too_large', 'the headers are larger than 16 KiB', { retryable: false });
+  if (code === 'HPE_HEADER_OVERFLOW') return new Failure(431, 'headers_too_large', 'the headers are larger than 16 KiB: send fewer', { retryable: false });
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT') return new Failure(408, 'request_timeout', 'the headers did not come in time');
   return new Failure(400, 'invalid_request', 'this is not an HTTP request', { retryable: false });
 }

@@ -143,7 +143,7 @@ export class GroupCommit implements Recorder {
         this.#orphans.push(...ids);
         await sleep(PAUSE_MS);
       } else {
-        this.#options.log(`calls ${ids.join(', ')} are recorded though their agents were told that they failed: ${String(error)}`);
+        this.#options.log(`calls ${ids.join(', ')} count as completed although their agents got an error, because they could not be retracted: ${String(error)}`);
       }
     }
   }

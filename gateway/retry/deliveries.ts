@@ -18,7 +18,7 @@ export class Deliveries {
   #whole: string[] = [];
   #cut: string[] = [];
   #timer: ReturnType<typeof setTimeout> | null = null;
-  #telling: Promise<void> = Promise.resolve();
+  #writing: Promise<void> = Promise.resolve();
 
   constructor(options: Options) {
     this.#options = options;
@@ -36,17 +36,17 @@ export class Deliveries {
     const isWhole = await delivered;
     if (isWhole === null) return;
     (isWhole ? this.#whole : this.#cut).push(callId);
-    this.#tellIn(this.#options.waitMs);
+    this.#writeIn(this.#options.waitMs);
   }
 
-  #tellIn(ms: number): void {
+  #writeIn(ms: number): void {
     this.#timer ??= setTimeout(() => void this.flush().catch(() => {}), ms);
   }
 
   /** Resolves when the store has every delivery that this process knows of. */
   flush(): Promise<void> {
-    this.#telling = this.#telling.then(() => this.#tell(), () => this.#tell());
-    return this.#telling;
+    this.#writing = this.#writing.then(() => this.#write(), () => this.#write());
+    return this.#writing;
   }
 
   /** Waits for replies that are still being sent. */
@@ -56,7 +56,7 @@ export class Deliveries {
     if (this.#timer) clearTimeout(this.#timer);
   }
 
-  async #tell(): Promise<void> {
+  async #write(): Promise<void> {
     if (this.#timer) clearTimeout(this.#timer);
     this.#timer = null;
     const [whole, cut] = [this.#whole.splice(0), this.#cut.splice(0)];
@@ -69,7 +69,7 @@ export class Deliveries {
       }
       this.#whole.push(...whole);
       this.#cut.push(...cut);
-      this.#tellIn(RETRY_MS);
+      this.#writeIn(RETRY_MS);
       throw error;
     }
   }

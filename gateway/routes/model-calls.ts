@@ -29,7 +29,7 @@ import { retryOf, type Retry } from '../retry/retry.ts';
 import { conversationOf } from '../token-in/messages.ts';
 import { apiPaths } from './paths.ts';
 import { resolveReferences } from '../resolve-references.ts';
-import { tellLeftOut } from '../tell-left-out.ts';
+import { reportLeftOut } from '../report-left-out.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
 
 /** The connection of the client. */
@@ -130,7 +130,7 @@ export function modelCallRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
         if (reservation) void releaseReservation(deps, reservation);
         throw error;
       });
-      tellLeftOut(deps, trial.id, leftOut.filter((_, i) => !state.known.has(outline.lists.left_out?.[i]?.digest ?? '')));
+      reportLeftOut(deps, trial.id, leftOut.filter((_, i) => !state.known.has(outline.lists.left_out?.[i]?.digest ?? '')));
       const placed = { ...request, outline, conversation, state };
       const place = () => new Call(deps, trial, placed, sampledBody(request, trial, reservation?.tokens ?? null), reservation);
       if (refusal && deps.settings.budgetEnd === 'refuse') {

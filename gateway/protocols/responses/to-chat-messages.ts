@@ -52,7 +52,7 @@ const withCall = (id: string, name: string, given: string): Assistant => ({
 function otherMessage(item: ShownItem): JsonObject {
   if (item.type === 'message') return { role: item.role, content: chatContent(item.content) };
   if (item.type === 'function_call_output' || item.type === 'custom_tool_call_output') return { role: 'tool', tool_call_id: item.call_id, content: chatContent(item.output) };
-  throw new Error(`no message is made of ${item.type}`);
+  throw new Error(`an item of type ${item.type} cannot become a message`);
 }
 
 type ShownPart = Exclude<Exclude<ItemContent, string>[number], { type: 'unserved' }>;

@@ -3,7 +3,7 @@ import { oneLine } from './one-line.ts';
 import type { LeftOut } from './protocols/unserved.ts';
 
 /** Counts and logs the parts of a trial's request that the model is not shown, each once. */
-export function tellLeftOut({ counters, log }: GatewayDeps, trialId: string, fresh: readonly LeftOut[]): void {
+export function reportLeftOut({ counters, log }: GatewayDeps, trialId: string, fresh: readonly LeftOut[]): void {
   for (const { value } of fresh) counters.leftOut.add(typeof value.type === 'string' ? value.type : 'other');
   if (fresh.length === 0) return;
   const named = fresh.slice(0, 5).map(({ at, value }) => `${at} (${oneLine(String(value.type).slice(0, 60))})`);
