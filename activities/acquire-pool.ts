@@ -30,13 +30,13 @@ export const acquirePool = (deps: Deps) => async (input: { runId: string }): Pro
 
 /** Writes the reason for a wait to `runs.reason`, where people look. */
 async function withRunReason<T>(deps: Deps, runId: string, work: () => Promise<T>): Promise<T> {
-  const say = (reason: string | null) => deps.db.update(runs).set({ reason }).where(eq(runs.id, runId));
+  const writeReason = (reason: string | null) => deps.db.update(runs).set({ reason }).where(eq(runs.id, runId));
   try {
     const done = await work();
-    await say(null);
+    await writeReason(null);
     return done;
   } catch (error) {
-    if (error instanceof ApplicationFailure) await say(error.message);
+    if (error instanceof ApplicationFailure) await writeReason(error.message);
     throw error;
   }
 }

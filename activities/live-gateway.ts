@@ -14,7 +14,7 @@ export async function liveGateway(urls: readonly string[], signal: AbortSignal, 
   const inTurn = urls.map((_, i) => urls[(first + i) % urls.length] ?? '');
   for (const end = Date.now() + patienceMs; ; await sleep(LOOK_EVERY_MS, undefined, { signal })) {
     for (const url of inTurn) if (await answers(url, signal)) return url;
-    if (Date.now() >= end) throw new Error(`no gateway answers at ${urls.join(', ')}`);
+    if (Date.now() >= end) throw new Error(`no gateway answers at ${urls.join(', ')}: start one, or correct the gateway URLs of this worker`);
   }
 }
 

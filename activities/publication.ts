@@ -30,7 +30,7 @@ export const beginPublication = (deps: Deps) => async (input: PublicationInput):
     .where(and(eq(replicas.runId, input.runId), toRepair ? inArray(replicas.url, toRepair.map(({ url }) => url)) : undefined))
     .returning({ url: replicas.url });
   if (pool.whole.length + pool.lost.length === 0) {
-    throw ApplicationFailure.create({ type: 'engine_unavailable', message: `run ${input.runId} owns no engine`, nonRetryable: true });
+    throw ApplicationFailure.create({ type: 'engine_unavailable', message: `run ${input.runId} owns no engine: start the gateway with --engine URL, or name engines in the run file, then resume`, nonRetryable: true });
   }
   const parent = target.parentVersion === null ? null : await readVersion(db, input.runId, target.parentVersion);
   const urls = rows.map((row) => row.url).filter((url) => toRepair || !isAway(pool, url)).toSorted();

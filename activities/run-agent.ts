@@ -31,7 +31,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
     whileHeartbeating(async (signal) => {
       const gateway = await liveGateway(deps.gatewayUrls, signal);
       const network = ofRun ?? agent.network;
-      if (network === 'host') sayHostNetwork(agent.name);
+      if (network === 'host') warnOfHostNetwork(agent.name);
       const oomKills = await countOomKills();
       const result = await runInSandbox({
         agent,
@@ -53,7 +53,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
       };
     }),
   );
-  if (!ran) return { outcome: 'infra_error', evidence: 'host', reason: 'this worker does not hold the sandbox', seconds: {} };
+  if (!ran) return { outcome: 'infra_error', evidence: 'host', reason: 'this worker does not have the trial’s sandbox any more', seconds: {} };
   const { result, isMachineOutOfMemory, isGatewayAway } = ran;
   const { ending, reason, isDiskFull } = result;
   if (ending === 'cancelled') throw ApplicationFailure.create({ type: 'cancelled', message: 'the agent was stopped', nonRetryable: true });
@@ -75,7 +75,7 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
 const said = new Set<string>();
 
 /** Warns once in each process for each agent. */
-function sayHostNetwork(agent: string): void {
+function warnOfHostNetwork(agent: string): void {
   if (said.has(agent)) return;
   said.add(agent);
   console.warn(`WARNING: the agent ${agent} reaches all that this host reaches (network: host), including the ports on its loopback interface`);

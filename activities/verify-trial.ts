@@ -32,7 +32,7 @@ export const verifyTrial =
       const verdict = await deps.sandboxes.use(input, ({ sandbox, task }) =>
         whileHeartbeating(async (signal) => judgeWork({ task: within(task, input.seconds), sandbox, isolation: await isolation(), signal })),
       );
-      if (!verdict) throw new Error('this worker does not hold the sandbox');
+      if (!verdict) throw new Error('this worker does not have the trial’s sandbox any more');
       return { outcome: null, reason: verdict.reason, rewards: verdict.rewards, turnRewards: verdict.turnRewards, seconds: elapsed() };
     } catch (error) {
       if (!(error instanceof VerifierError)) throw error;

@@ -9,8 +9,8 @@ import { useTemporal } from './use-temporal.ts';
 const environment = useTemporal();
 let serial = 0;
 
-/** Starts a run of small iterations whose first train step waits until `letGo` is called. */
-async function operated(world: FakeWorld, body: (run: Awaited<ReturnType<typeof start>>, letGo: () => void) => Promise<void>, iterations = 2): Promise<void> {
+/** Starts a run of small iterations whose first train step waits until `free` is called. */
+async function operated(world: FakeWorld, body: (run: Awaited<ReturnType<typeof start>>, free: () => void) => Promise<void>, iterations = 2): Promise<void> {
   Object.assign(world.config, { iterations, groups_per_iteration: 1 });
   const freed = Promise.withResolvers<void>();
   const training = Promise.withResolvers<void>();
@@ -40,20 +40,20 @@ test('an invalid update is refused with the reason, and the run goes on', async 
     ['skip', null, "trial: expected a trial's id"],
   ];
   const world = new FakeWorld();
-  await operated(world, async (run, letGo) => {
+  await operated(world, async (run, free) => {
     for (const [update, argument, message] of refused) {
       await expect(run.executeUpdate(update, { args: [argument] })).rejects.toMatchObject({ cause: { message: expect.stringContaining(message) } });
     }
-    letGo();
+    free();
   });
   expect(world.count('close 1.1')).toBe(1);
 });
 
 test('a pause goes on after the iteration in which it was asked for, until a resume', async () => {
   const world = new FakeWorld();
-  await operated(world, async (run, letGo) => {
+  await operated(world, async (run, free) => {
     await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
-    letGo();
+    free();
     const next = environment.client.workflow.getHandle(run.workflowId);
     await until(async () => {
       const { phase, iteration } = await next.query<RunStatusReport>('status');
@@ -69,9 +69,9 @@ test('a pause goes on after the iteration in which it was asked for, until a res
 test('a paused run begins no evaluation, and after a resume its status is no longer paused', async () => {
   const world = new FakeWorld();
   world.config.evaluation = { ...world.config.evaluation, tasks: ['held-out'], before: false, every: 1 };
-  await operated(world, async (run, letGo) => {
+  await operated(world, async (run, free) => {
     await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
-    letGo();
+    free();
     const next = environment.client.workflow.getHandle(run.workflowId);
     const stands = async (phase: string) => {
       const report = await next.query<RunStatusReport>('status');
@@ -93,9 +93,9 @@ test('a paused iteration’s deadline begins after the pause', async () => {
     if (trialId.includes('-1.1-')) await seen.promise;
     return { outcome: null, seconds: {} };
   };
-  await operated(world, async (run, letGo) => {
+  await operated(world, async (run, free) => {
     await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
-    letGo();
+    free();
     const next = environment.client.workflow.getHandle(run.workflowId);
     const statusOf = () => next.query<RunStatusReport>('status');
     await until(async () => (await statusOf()).phase === 'paused' && world.count('close 0.1') === 1);
@@ -110,7 +110,7 @@ test('a paused iteration’s deadline begins after the pause', async () => {
 
 test('a change that is still being made at the end of an iteration holds for the next', async () => {
   const world = new FakeWorld();
-  await operated(world, async (run, letGo) => {
+  await operated(world, async (run, free) => {
     const asked = Promise.withResolvers<void>();
     const { configureRun } = world;
     world.configureRun = async (input) => {
@@ -120,7 +120,7 @@ test('a change that is still being made at the end of an iteration holds for the
     };
     const change = run.executeUpdate('configure', { args: [{ iterations: 1 }] });
     await asked.promise;
-    letGo();
+    free();
     await change;
   });
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
@@ -129,9 +129,9 @@ test('a change that is still being made at the end of an iteration holds for the
 test('a change during the last iteration holds for the evaluation after it', async () => {
   const world = new FakeWorld();
   world.config = { ...world.config, evaluation: { ...world.config.evaluation, before: false, after: false } };
-  await operated(world, async (run, letGo) => {
+  await operated(world, async (run, free) => {
     await run.executeUpdate('configure', { args: [{ evaluation: { tasks: ['held-out'], after: true, before: false, samples: 1 } }] });
-    letGo();
+    free();
   }, 1);
   expect(world.log.filter((entry) => entry.startsWith('evaluate'))).toEqual(['evaluate 1']);
 });

@@ -26,9 +26,9 @@ const TURN = 'its turn at the engines: an evaluation on demand, a repair or an e
 
 /**
  * Publishes in a workflow of its own, one at a time for a run. That workflow completes even if the run is terminated, so that the engines
- * are never left paused. `tell` reports when it waits for its turn, and when it has that.
+ * are never left paused. `reportWait` reports when it waits for its turn, and when it has that.
  */
-export async function publish(publication: Publication, tell: ReportWait): Promise<void> {
+export async function publish(publication: Publication, reportWait: ReportWait): Promise<void> {
   const workflowId = poolHolder(publication.runId);
   if (workflowInfo().workflowId === workflowId) return void (await publishVersion(publication));
   const start = () =>
@@ -42,11 +42,11 @@ export async function publish(publication: Publication, tell: ReportWait): Promi
   let waited = false;
   const child = await inTurn(start, async () => {
     waited = true;
-    await tell(TURN);
+    await reportWait(TURN);
   });
   const done = child.result();
   // A report that fails does not end the wait for a publication that has begun.
-  if (waited) await Promise.allSettled([tell(...enginesOf(publication.version)), done]);
+  if (waited) await Promise.allSettled([reportWait(...enginesOf(publication.version)), done]);
   await done;
 }
 

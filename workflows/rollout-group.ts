@@ -51,7 +51,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       deadline = trial.deadline;
     }
     // The run's status shows the new deadline at once.
-    void tellDeadline(group, owner, new Date(deadline).toISOString());
+    void reportDeadline(group, owner, new Date(deadline).toISOString());
   });
   setHandler(groupStatusQuery, () => ({
     id: group.id,
@@ -70,19 +70,19 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   const hasEnded = () => running().length === 0;
   const isAt = (count: number) => trials.filter(({ outcome }) => outcome !== null && COUNTED.includes(outcome)).length >= count;
   try {
-    let told = false;
+    let isReported = false;
     let left = 1;
-    const isDue = () => (told ? running().length < left : isAt(limits.stragglers === 'wait' ? trials.length : limits.quorum));
+    const isDue = () => (isReported ? running().length < left : isAt(limits.stragglers === 'wait' ? trials.length : limits.quorum));
     for (let until = deadline; !hasEnded() && Date.now() < until; until = deadline) {
       setCurrentDetails(`${trials.length - running().length} of ${trials.length} trials ended; deadline ${new Date(until).toISOString()}`);
       await condition(() => hasEnded() || isDue() || deadline !== until, until - Date.now());
       if (hasEnded() || limits.stragglers === 'wait' || !isDue()) continue;
-      told = true;
+      isReported = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
         // A step or a place may wait for any of the trials that are left. A group that no batch can use yet may wait for a trial that makes it usable.
         left = running().length;
-        const waits = await tell(left > 0);
+        const waits = await reportEnd(left > 0);
         if (!waits && !limits.tellsStragglers) left = 0;
       }
     }
@@ -98,12 +98,12 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   }
   return CancellationScope.nonCancellable(async () => {
     const outcomes = await all;
-    await tell(false, outcomes);
+    await reportEnd(false, outcomes);
     return outcomes;
   });
 
   /** Reports the group's end. Returns true when the group has not ended but waits for its running trials. */
-  async function tell(runsOn: boolean, outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<boolean> {
+  async function reportEnd(runsOn: boolean, outcomes = trials.flatMap(({ outcome }) => outcome ?? [])): Promise<boolean> {
     if (await store.endGroup({ id: group.id, isCut: trials.some(({ cut: why }) => why === 'run'), runsOn })) return true;
     // The run may have ended since; the row in the store remains.
     await getExternalWorkflowHandle(group.runId).signal(groupEndedSignal, { id: group.id, outcomes }).catch(() => {});
@@ -111,7 +111,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
   }
 }
 
-async function tellDeadline({ id, runId, kind }: GroupPlan, owner: string, until: string): Promise<void> {
+async function reportDeadline({ id, runId, kind }: GroupPlan, owner: string, until: string): Promise<void> {
   await store.extendGroup({ id, until }).catch(() => {});
   const owners = owner !== runId && patched('evaluation-moves') ? [runId, owner] : [runId];
   await Promise.all(owners.map((each) => getExternalWorkflowHandle(each).signal(groupMovedSignal, { id, until, kind }).catch(() => {})));

@@ -81,9 +81,9 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         const { train } = position.config.deadlines;
         status.enter('publish', 'the trainer to load the model', train);
         if (policyVersion === 0) await loadBase(runId, train);
-        const says = async (waitsFor: string, atMost?: number) => status.waitFor(waitsFor, atMost === undefined ? null : Date.now() + atMost * 1000);
-        await says(...enginesOf(policyVersion));
-        await publish({ runId, version: policyVersion }, says);
+        const reportWait = async (waitsFor: string, atMost?: number) => status.waitFor(waitsFor, atMost === undefined ? null : Date.now() + atMost * 1000);
+        await reportWait(...enginesOf(policyVersion));
+        await publish({ runId, version: policyVersion }, reportWait);
       });
     }
     if (iteration === 0 && position.config.evaluation.before) await untilDone(() => watched(() => evaluate(position, policyVersion)));
@@ -188,7 +188,7 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
   }
 
   /** Writes the run's status if it can: the store may be the cause of the block. */
-  async function say(as: 'blocked' | 'running', reason?: string): Promise<void> {
+  async function writeStatus(as: 'blocked' | 'running', reason?: string): Promise<void> {
     try {
       await store.setRunStatus({ runId, status: as, reason });
     } catch (error) {
@@ -208,9 +208,9 @@ export async function trainRun(runFile: unknown, progress: RunProgress = {}): Pr
         operator.block();
         status.enter('blocked');
         status.waitFor('a person: repair the cause, then resume');
-        await say('blocked', report.reason);
+        await writeStatus('blocked', report.reason);
         await operator.untilResumed();
-        await say('running');
+        await writeStatus('running');
         report.reason = null;
         status.enter(before);
       }

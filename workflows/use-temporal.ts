@@ -8,7 +8,7 @@ export function useTemporal(): Temporal {
   beforeAll(async () => void (environment = await startTemporal()));
   afterAll(async () => void (environment && (await stopTemporal(environment))));
   const started = (): TestWorkflowEnvironment => {
-    if (!environment) throw new Error('Temporal is there from the first test on');
+    if (!environment) throw new Error('Temporal starts before the first test: use it only in tests and hooks');
     return environment;
   };
   return {

@@ -55,7 +55,7 @@ test('a worker whose launcher is killed gets a SandboxError at once', async () =
   const launcher = processTable().find((row) => row.parent === worker.pid);
   if (!launcher) throw new Error('the worker has no launcher');
   process.kill(launcher.pid, 'SIGKILL');
-  expect(String(await said)).toContain('SandboxError: what starts the sandboxes ended: SIGKILL');
+  expect(String(await said)).toContain('SandboxError: the process that starts the sandboxes ended: SIGKILL');
   await once(worker, 'exit');
   if (isolation.kind === 'bubblewrap') await dead(living);
 });

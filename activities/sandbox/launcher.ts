@@ -42,7 +42,7 @@ export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessR
       await killMarked(null, spec.marker);
       throw error;
     });
-    if (!('result' in answer)) throw new SandboxError('error' in answer ? answer.error : 'the launcher gave a wrong answer');
+    if (!('result' in answer)) throw new SandboxError('error' in answer ? answer.error : 'the process that starts the sandboxes sent an invalid reply');
     return answer.result;
   } finally {
     signal.removeEventListener('abort', abort);
@@ -54,7 +54,7 @@ export async function launch({ signal, ...spec }: ProcessSpec): Promise<ProcessR
 export async function remove(path: string): Promise<string | null> {
   const answer = await request((id) => ({ id, remove: path })).reply;
   if ('removed' in answer) return answer.removed;
-  throw new SandboxError('error' in answer ? answer.error : 'the launcher gave a wrong answer');
+  throw new SandboxError('error' in answer ? answer.error : 'the process that starts the sandboxes sent an invalid reply');
 }
 
 function request(message: (id: number) => ToLauncher) {
@@ -76,7 +76,7 @@ function start(): Launcher {
   const launcher: Launcher = { child, pending: new Map() };
   const end = (why: string): void => {
     if (current === launcher) current = null;
-    for (const { reject } of launcher.pending.values()) reject(new SandboxError(`what starts the sandboxes ended: ${why}`));
+    for (const { reject } of launcher.pending.values()) reject(new SandboxError(`the process that starts the sandboxes ended: ${why}`));
   };
   child.on('message', (message: FromLauncher) => launcher.pending.get(message.id)?.resolve(message));
   child.on('error', (error) => end(error.message));

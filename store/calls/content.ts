@@ -17,14 +17,14 @@ export function contentOf(value: unknown): Content {
   if (!isObject(value)) return { digest: digestOf(value), core: value, empty: null };
   const core: [string, unknown][] = [];
   const empty: [string, unknown][] = [];
-  for (const key of Object.keys(value).toSorted()) (saysNothing(value[key]) ? empty : core).push([key, value[key]]);
-  const said = Object.fromEntries(core);
-  return { digest: digestOf(said), core: said, empty: empty.length > 0 ? Object.fromEntries(empty) : null };
+  for (const key of Object.keys(value).toSorted()) (isEmpty(value[key]) ? empty : core).push([key, value[key]]);
+  const fields = Object.fromEntries(core);
+  return { digest: digestOf(fields), core: fields, empty: empty.length > 0 ? Object.fromEntries(empty) : null };
 }
 
-export const whole = (core: unknown, empty: JsonObject | null | undefined): unknown => (empty && isObject(core) ? { ...core, ...empty } : core);
+export const withEmptyFields = (core: unknown, empty: JsonObject | null | undefined): unknown => (empty && isObject(core) ? { ...core, ...empty } : core);
 
-const saysNothing = (value: unknown): boolean => value === null || value === undefined || value === '' || (Array.isArray(value) && value.length === 0);
+const isEmpty = (value: unknown): boolean => value === null || value === undefined || value === '' || (Array.isArray(value) && value.length === 0);
 
 /** Returns the digest of a value's JSON. */
 export const digestOf = (value: unknown): string => hash('sha256', value === undefined ? '' : stringifyExact(value), 'base64url').slice(0, DIGEST_LENGTH);

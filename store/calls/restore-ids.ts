@@ -10,7 +10,7 @@ export function restorePrompts(rows: readonly Row[], known: { callId: string; to
   const earlier = new Map<string, Int32Array>(known ? [[known.callId, known.tokenIds]] : []);
   return rows.map(({ id, baseId, sharedIds, promptTokenIds: rest, completionTokenIds }) => {
     const base = (baseId === null ? undefined : earlier.get(baseId)) ?? new Int32Array();
-    if (rest && base.length < sharedIds) throw new Error(`call ${id} goes on from ${sharedIds} ids of call ${baseId}, which has ${base.length}`);
+    if (rest && base.length < sharedIds) throw new Error(`call ${id} shares ${sharedIds} ids with call ${baseId}, which has only ${base.length}`);
     const prompt = rest && concat(base.subarray(0, sharedIds), rest);
     if (prompt) earlier.set(id, concat(prompt, completionTokenIds ?? []));
     return prompt;

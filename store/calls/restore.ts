@@ -1,6 +1,6 @@
 import { parseExact } from '../exact-json.ts';
 import { isObject, type JsonObject } from '../json.ts';
-import { contentOf, whole } from './content.ts';
+import { contentOf, withEmptyFields } from './content.ts';
 import { LISTS, outlineOf, repliesOf, textOf } from './outline.ts';
 import { restorePrompts } from './restore-ids.ts';
 import { shortRequest, type StoredContent } from './shorten.ts';
@@ -36,7 +36,7 @@ export function restorer(): (row: TextRow) => Texts {
   };
   const valueOf = ({ is, as, and }: StoredContent): unknown => {
     if (as !== undefined && !contents.has(as)) throw new MissingContent(`no call of the attempt brought the content ${as}`);
-    return whole(as === undefined ? learn(is) : contents.get(as), and);
+    return withEmptyFields(as === undefined ? learn(is) : contents.get(as), and);
   };
   return ({ id, baseId, request: shortened, response: said }) => {
     const base = baseId === null ? undefined : earlier.get(baseId);

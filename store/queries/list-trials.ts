@@ -14,7 +14,7 @@ export type TrialPage = { after?: string; limit: number };
  */
 export async function listTrials(db: Database, filter: TrialFilter, { after, limit }: TrialPage): Promise<Trial[]> {
   const { runId, groupId, outcome, status } = filter;
-  if (after !== undefined && (await db.$count(trials, eq(trials.id, after))) === 0) throw new TrialgateError('bad_input', `cursor: no trial is called ${after}`);
+  if (after !== undefined && (await db.$count(trials, eq(trials.id, after))) === 0) throw new TrialgateError('bad_input', `cursor: there is no trial ${after}`);
   const wanted = and(
     ne(trials.status, 'deleted'),
     runId === undefined ? undefined : eq(trials.runId, runId),

@@ -37,7 +37,7 @@ export async function openAttempt(db: Database, input: OpenAttempt, { byUrl = fa
     const trial = await lockTrial(tx, trialId);
     if (!trial) throw new TrialgateError('not_found', `trial ${trialId} is gone`);
     if (trial.outcome) throw closed(trial, `is sealed as ${trial.outcome}: nothing can be added to it`);
-    if (byUrl && trial.runId !== null) throw new TrialgateError('unauthorized', `trial ${trialId} is of run ${trial.runId}: its URL does not open it`);
+    if (byUrl && trial.runId !== null) throw new TrialgateError('unauthorized', `trial ${trialId} belongs to run ${trial.runId}: it is opened with its key, not by its URL alone`);
     const ended = await hasEnded(tx, trial);
     const attempt = asked ?? (ended || (byUrl && isUsed(trial)) ? trial.attempt + 1 : trial.attempt);
     if (attempt < trial.attempt) throw closed(trial, `is at attempt ${trial.attempt}: attempt ${attempt} is closed`);

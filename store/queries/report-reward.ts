@@ -17,9 +17,9 @@ export async function reportReward(db: Database, input: { trialId: string; attem
     if (attempt !== undefined && attempt !== trial.attempt) {
       throw new TrialgateError('attempt_closed', `trial ${trialId} is at attempt ${trial.attempt}, not ${attempt}`);
     }
-    if (trial.runId !== null) throw new TrialgateError('reward_refused', `trial ${trialId} is of run ${trial.runId}: its verifier gives its rewards`);
+    if (trial.runId !== null) throw new TrialgateError('reward_refused', `trial ${trialId} belongs to run ${trial.runId}: only its verifier gives it rewards`);
     if (trial.reportedReward === reward) return trial;
-    if (trial.reportedReward !== null) throw new TrialgateError('reward_refused', `trial ${trialId} has the reward ${trial.reportedReward} already`);
+    if (trial.reportedReward !== null) throw new TrialgateError('reward_refused', `trial ${trialId} already has the reward ${trial.reportedReward}, which cannot change`);
     await tx.update(trials).set({ reportedReward: reward }).where(eq(trials.id, trialId));
     return { ...trial, reportedReward: reward };
   });

@@ -11,7 +11,7 @@ export function anonymous(history: Json, home: string): Json {
   const without = strip(history, home);
   const told = JSON.stringify(readable(without));
   for (const secret of [hostname(), REPOSITORY, home, `${userInfo().username}@`]) {
-    if (told.includes(secret)) throw new Error(`a history tells of this machine: ${secret}`);
+    if (told.includes(secret)) throw new Error(`a history contains a name of this machine: ${secret}`);
   }
   return without;
 }

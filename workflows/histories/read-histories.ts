@@ -23,6 +23,6 @@ export function readHistories(): HistoryFile[] {
 function recorded(line: string): RecordedHistory {
   const history = History.fromObject(JSON.parse(line));
   const { workflowId, workflowType } = history.events[0]?.workflowExecutionStartedEventAttributes ?? {};
-  if (!workflowId || !workflowType?.name) throw new Error('a history that does not begin with its start');
+  if (!workflowId || !workflowType?.name) throw new Error('a recorded history does not begin with its start event');
   return { workflowId, type: workflowType.name, history };
 }

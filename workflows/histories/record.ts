@@ -37,7 +37,7 @@ try {
   for (const [name, play] of Object.entries(scenarios)) {
     if (values.only && !values.only.split(',').includes(name)) continue;
     const start = Date.now();
-    await Promise.race([play(stage), delay(LIMIT_MS, undefined, { ref: false }).then(() => Promise.reject(new Error(`${name} takes for ever`)))]);
+    await Promise.race([play(stage), delay(LIMIT_MS, undefined, { ref: false }).then(() => Promise.reject(new Error(`${name} did not end within ${LIMIT_MS / 1000} s`)))]);
     const histories = await collect(home);
     const packed = gzipSync(histories.map((history) => `${JSON.stringify(history)}\n`).join(''), { level: 9 });
     writeFileSync(path.join(folder, `${name}.jsonl.gz`), packed);

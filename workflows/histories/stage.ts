@@ -92,7 +92,7 @@ export function hold(world: FakeWorld, slow: RegExp): { held: Set<string>; free:
 
 export async function until(what: string, condition: () => boolean | Promise<boolean>): Promise<void> {
   for (let tries = 0; !(await condition()); tries++) {
-    if (tries > 600) throw new Error(`it never came that ${what}`);
+    if (tries > 600) throw new Error(`timed out waiting until ${what}`);
     await delay(50);
   }
 }
