@@ -23,8 +23,8 @@ function deepest(issue: z.core.$ZodIssue): Found {
   const [first] = best;
   if (!first || (depth === 0 && message !== UNSAID)) return own;
   const expected = [...new Set(best.flatMap((each) => each.expected))];
-  const said = best.length > 1 && expected.length > 1 ? `Invalid input: expected ${expected.join(' or ')}` : first.message;
-  return { path: [...path, ...first.path], message: said, expected };
+  const text = best.length > 1 && expected.length > 1 ? `Invalid input: expected ${expected.join(' or ')}` : first.message;
+  return { path: [...path, ...first.path], message: text, expected };
 }
 
 /** The message that zod gives a union without a message of its own. */

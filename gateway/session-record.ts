@@ -71,14 +71,14 @@ const usage = ({ usedCalls, usedTokens, usedBytes }: Trial) => ({ calls: usedCal
 function turn(call: Call): Turn {
   const { request } = call;
   const [choice] = choicesOf(call.response ?? {});
-  const said = isObject(choice?.message) ? choice.message : { content: choice?.text };
+  const message = isObject(choice?.message) ? choice.message : { content: choice?.text };
   return {
     request_messages: listed(request.messages) ?? [],
-    completion_text: typeof said.content === 'string' ? said.content : '',
+    completion_text: typeof message.content === 'string' ? message.content : '',
     completion_token_ids: list(call.completionTokenIds),
     completion_logprobs: list(call.logprobs),
     finish_reason: call.finishReason,
-    tool_calls: listed(said.tool_calls),
+    tool_calls: listed(message.tool_calls),
     prompt_token_ids: list(call.promptTokenIds),
     prompt: request.prompt ?? null,
     tools: listed(request.tools),

@@ -23,7 +23,7 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
   const { holdMs } = deps.settings;
   const caller = { id: call.trial.id, runId: call.trial.runId };
   const failed = new Set<string>();
-  let said: EngineFailed | null = null;
+  let lastError: EngineFailed | null = null;
   let healthyErrors = 0;
   let isRepeated = false;
   let deadline = Date.now() + holdMs;
@@ -31,9 +31,9 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
     if (losses === 1) deadline = Date.now() + holdMs;
     let lease: Lease;
     try {
-      lease = await deps.engines.lease(caller, said ? 0 : deadline, call.signal, failed);
+      lease = await deps.engines.lease(caller, lastError ? 0 : deadline, call.signal, failed);
     } catch (error) {
-      if (healthyErrors !== 1 || isRepeated || call.signal.aborted) throw said ?? error;
+      if (healthyErrors !== 1 || isRepeated || call.signal.aborted) throw lastError ?? error;
       isRepeated = true;
       failed.clear();
       continue;
@@ -48,7 +48,7 @@ export async function dispatch(deps: GatewayDeps, call: Call): Promise<Answer> {
       call.result = () => EMPTY_RESULT;
       if (error instanceof EngineFailed) {
         failed.add(url);
-        said = error;
+        lastError = error;
         if (error.isAnswer && (await lease.replica.isAlive())) healthyErrors += 1;
         error.fault = healthyErrors > 1 ? 'request' : 'engine';
       } else if (error instanceof Failure) throw error;

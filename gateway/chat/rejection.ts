@@ -25,8 +25,8 @@ export async function rejection(call: Call, reply: EngineReply): Promise<Failure
   const { status } = reply;
   const text = await call.readText(reply.body);
   const body = parseObject(text);
-  const said = isObject(body?.error) ? body.error : null;
-  const message = typeof said?.message === 'string' ? said.message : text.slice(0, 500);
+  const reported = isObject(body?.error) ? body.error : null;
+  const message = typeof reported?.message === 'string' ? reported.message : text.slice(0, 500);
   // A wrong key or route of the engine is the deployment's problem, and the agent must not see it.
   if (ITS_OWN.has(status)) return new EngineFailed(`the engine answered ${status}: ${message}`, { isAnswer: status === 500 });
   if (status >= 500 || status === 401 || status === 403 || status < 400) {
@@ -37,17 +37,17 @@ export async function rejection(call: Call, reply: EngineReply): Promise<Failure
     // The adapter was just unloaded, or its engine restarted. The next lease reads which models are loaded.
     if (call.lease && isAdapter(call.lease)) return new EngineFailed(`the engine answered 404: ${message}`, { isAnswer: false });
   }
-  if (status === 400 && exceedsContext(said, message)) {
-    const error = { ...said, message, code: 'context_length_exceeded' };
+  if (status === 400 && exceedsContext(reported, message)) {
+    const error = { ...reported, message, code: 'context_length_exceeded' };
     return new Failure(status, 'context_length_exceeded', message, { body: { ...body, error }, retryable: false });
   }
-  const what = typeof said?.type === 'string' ? `${said.type}: ${message}` : message;
+  const what = typeof reported?.type === 'string' ? `${reported.type}: ${message}` : message;
   return new Failure(status, `engine_${status}`, what, body ? { body } : {});
 }
 
-function exceedsContext(said: Record<string, unknown> | null, message: string): boolean {
-  if (said?.code === 'context_length_exceeded' || said?.param === 'input_tokens') return true;
-  return /maximum (context|model) length|context (length|window) (is|of|exceeded)/i.test(message) && said?.param !== 'max_tokens';
+function exceedsContext(reported: Record<string, unknown> | null, message: string): boolean {
+  if (reported?.code === 'context_length_exceeded' || reported?.param === 'input_tokens') return true;
+  return /maximum (context|model) length|context (length|window) (is|of|exceeded)/i.test(message) && reported?.param !== 'max_tokens';
 }
 
 export const badReply = (what: string) => new Failure(502, 'bad_engine_reply', `the engine's reply ${what}`);

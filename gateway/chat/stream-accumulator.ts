@@ -68,9 +68,9 @@ export class StreamAccumulator {
   /** Returns the chunks that end a reply here by its length, as if the engine had been told of that length. */
   cutShort(): JsonObject[] {
     const { usage: _, ...head } = this.#head;
-    const said = head.object === 'text_completion' ? { text: '' } : { delta: {} };
+    const empty = head.object === 'text_completion' ? { text: '' } : { delta: {} };
     const open = Array.from({ length: this.#expected }, (_each, index) => index).filter((index) => this.#choice(index).result.finishReason === null);
-    const ends = open.map((index) => ({ ...head, choices: [{ index, ...said, logprobs: null, finish_reason: 'length', stop_reason: null }] }));
+    const ends = open.map((index) => ({ ...head, choices: [{ index, ...empty, logprobs: null, finish_reason: 'length', stop_reason: null }] }));
     const [prompt_tokens, completion_tokens] = [this.prompt?.length ?? 0, sampledTokens(this.result())];
     return [...ends, { ...head, choices: [], usage: { prompt_tokens, completion_tokens, total_tokens: prompt_tokens + completion_tokens } }];
   }

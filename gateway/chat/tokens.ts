@@ -14,8 +14,8 @@ export function promptOf(reply: JsonObject): number[] | null {
 
 /** Reads the sampled tokens of a choice, of a reply or a chunk, of a chat or a text completion. */
 export function sampledOf({ token_ids, logprobs, sampling_mask }: JsonObject): SampledTokens {
-  const said = isObject(logprobs) ? (logprobs.content ?? logprobs.token_logprobs) : undefined;
-  return { completion: idsIn(token_ids), logprobs: Array.isArray(said) ? said.map(logprobOf) : null, mask: maskIn(sampling_mask) };
+  const entries = isObject(logprobs) ? (logprobs.content ?? logprobs.token_logprobs) : undefined;
+  return { completion: idsIn(token_ids), logprobs: Array.isArray(entries) ? entries.map(logprobOf) : null, mask: maskIn(sampling_mask) };
 }
 
 function logprobOf(entry: unknown): number {

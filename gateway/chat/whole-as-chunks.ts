@@ -22,9 +22,9 @@ export function wholeAsChunks(whole: JsonObject): JsonObject[] {
 }
 
 function chatChunks(head: ChunkHead, { message, finish_reason, stop_reason, ...rest }: JsonObject, index: number): JsonObject[] {
-  const said = { ...rest, index, delta: deltaOf(isObject(message) ? message : {}), finish_reason: null };
+  const opening = { ...rest, index, delta: deltaOf(isObject(message) ? message : {}), finish_reason: null };
   const end = { index, delta: {}, logprobs: null, finish_reason, stop_reason };
-  return [said, end].map((choice) => ({ ...head, choices: [choice] }));
+  return [opening, end].map((choice) => ({ ...head, choices: [choice] }));
 }
 
 /** Returns one opening chunk for each choice. The first one has the prompt's ids. */
@@ -35,7 +35,7 @@ export function openingChunks(head: ChunkHead, n: number, prompt_token_ids: unkn
 
 /** Returns a message as a delta, without null and empty fields. Tool calls get their index. */
 function deltaOf({ tool_calls, ...message }: JsonObject): JsonObject {
-  const said = Object.fromEntries(Object.entries(message).filter(([key, value]) => key !== 'role' && value !== null && value !== undefined));
-  if (!Array.isArray(tool_calls) || tool_calls.length === 0) return said;
-  return { ...said, tool_calls: tool_calls.map((call: unknown, index) => (isObject(call) ? { index, ...call } : call)) };
+  const fields = Object.fromEntries(Object.entries(message).filter(([key, value]) => key !== 'role' && value !== null && value !== undefined));
+  if (!Array.isArray(tool_calls) || tool_calls.length === 0) return fields;
+  return { ...fields, tool_calls: tool_calls.map((call: unknown, index) => (isObject(call) ? { index, ...call } : call)) };
 }

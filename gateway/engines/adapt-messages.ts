@@ -6,8 +6,8 @@ import type { Replica } from './replica.ts';
 const IMAGE = 'data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC';
 /** A tenth of a second of silence as a WAV file. */
 const SOUND = `UklGRmQGAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YUAG${'A'.repeat(2136)}`;
-const said = (role: string, content: unknown): JsonObject => ({ role, content });
-const saidWith = (part: JsonObject): JsonObject[] => [said('user', [{ type: 'text', text: 'x' }, part])];
+const messageFrom = (role: string, content: unknown): JsonObject => ({ role, content });
+const userMessageWith = (part: JsonObject): JsonObject[] => [messageFrom('user', [{ type: 'text', text: 'x' }, part])];
 const call = { id: 'call', type: 'function', function: { name: 'f', arguments: '{}' } };
 
 /**
@@ -17,43 +17,43 @@ const call = { id: 'call', type: 'function', function: { name: 'f', arguments: '
 const FEATURES = {
   // A late system message becomes a user's message in its place. Moved to the front, it would change every later prompt from its start.
   late_system: {
-    probe: ['system', 'user', 'system', 'user'].map((role) => said(role, 'x')),
+    probe: ['system', 'user', 'system', 'user'].map((role) => messageFrom(role, 'x')),
     holds: (message: JsonObject, place: number) => place > 0 && isSystem(message),
     without: (message: JsonObject) => ({ ...message, role: 'user' }),
   },
   // A text model cannot read an image.
   image: {
-    probe: saidWith({ type: 'image_url', image_url: { url: IMAGE } }),
+    probe: userMessageWith({ type: 'image_url', image_url: { url: IMAGE } }),
     ...parted(isImage),
   },
   // A template that does not expand the tools found by a search gets their names instead.
   tool_reference: {
-    probe: [said('user', 'x'), { ...said('assistant', ''), tool_calls: [call] }, { ...said('tool', 'x'), tool_call_id: 'call' }, { ...said('tool', [{ type: 'tool_reference', name: 'f' }]), tool_call_id: 'call' }],
+    probe: [messageFrom('user', 'x'), { ...messageFrom('assistant', ''), tool_calls: [call] }, { ...messageFrom('tool', 'x'), tool_call_id: 'call' }, { ...messageFrom('tool', [{ type: 'tool_reference', name: 'f' }]), tool_call_id: 'call' }],
     holds: (message: JsonObject) => parts(message).some(isToolReference),
     without: (message: JsonObject) => ({ ...message, content: inWords(parts(message).map((part) => (isToolReference(part) ? { type: 'text', text: String(part.name) } : part))) }),
   },
   // vLLM refuses OpenAI's files.
   file: {
-    probe: saidWith({ type: 'file', file: { filename: 'x.txt', file_data: 'data:text/plain;base64,eA==' } }),
+    probe: userMessageWith({ type: 'file', file: { filename: 'x.txt', file_data: 'data:text/plain;base64,eA==' } }),
     ...parted(isFile),
   },
   audio: {
-    probe: saidWith({ type: 'input_audio', input_audio: { data: SOUND, format: 'wav' } }),
+    probe: userMessageWith({ type: 'input_audio', input_audio: { data: SOUND, format: 'wav' } }),
     ...parted(isAudio),
   },
   // vLLM reads a list of images as a video.
   video: {
-    probe: saidWith({ type: 'video_url', video_url: { url: `data:video/jpeg;base64,${[IMAGE, IMAGE].map((each) => each.split(',')[1]).join()}` } }),
+    probe: userMessageWith({ type: 'video_url', video_url: { url: `data:video/jpeg;base64,${[IMAGE, IMAGE].map((each) => each.split(',')[1]).join()}` } }),
     ...parted(isVideo),
   },
   // Types that no engine is known to read.
   other_part: {
-    probe: saidWith({ type: 'unknown_to_all', text: 'x' }),
+    probe: userMessageWith({ type: 'unknown_to_all', text: 'x' }),
     ...parted(isOther),
   },
   // Calls of OpenAI's custom tools, which vLLM refuses. They become calls of a function with one text, as in Responses.
   custom_call: {
-    probe: [said('user', 'x'), { ...said('assistant', ''), tool_calls: [{ id: 'call', type: 'custom', custom: { name: 'f', input: 'x' } }] }, { ...said('tool', 'x'), tool_call_id: 'call' }],
+    probe: [messageFrom('user', 'x'), { ...messageFrom('assistant', ''), tool_calls: [{ id: 'call', type: 'custom', custom: { name: 'f', input: 'x' } }] }, { ...messageFrom('tool', 'x'), tool_call_id: 'call' }],
     holds: (message: JsonObject) => callsOf(message).some(isCustom),
     without: (message: JsonObject) => ({ ...message, tool_calls: callsOf(message).map((each) => (isCustom(each) ? asFunctionCall(each) : each)) }),
   },

@@ -114,8 +114,8 @@ export class Replica {
 
   models(): Promise<Model[]> {
     if (this.#models) return this.#models;
-    const { models: told } = this.#memory;
-    if (told) return Promise.resolve(told);
+    const { models: remembered } = this.#memory;
+    if (remembered) return Promise.resolve(remembered);
     const models = this.#ask('/v1/models').then((reply) => modelList.safeParse(reply).data?.data ?? []);
     this.#models = models;
     const keep = (list: Model[]) => {
@@ -133,8 +133,8 @@ export class Replica {
    */
   traits(model: string | null): Promise<EngineTraits | null> {
     if (this.#traits) return this.#traits;
-    const { traits: told } = this.#memory;
-    if (told) return Promise.resolve(told.known);
+    const { traits: remembered } = this.#memory;
+    if (remembered) return Promise.resolve(remembered.known);
     if (Date.now() < this.#traitsFailedUntil) return Promise.resolve(this.#memory.lastTraits);
     const traits = readTraits(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
       (known) => {
@@ -169,8 +169,8 @@ export class Replica {
   /** Returns null when the engine does not say. */
   logprobsMode(model: string | null): Promise<LogprobsMode | null> {
     if (this.#mode) return this.#mode;
-    const { mode: told } = this.#memory;
-    if (told) return Promise.resolve(told.known);
+    const { mode: remembered } = this.#memory;
+    if (remembered) return Promise.resolve(remembered.known);
     const mode = readLogprobsMode(this.connection, model, AbortSignal.timeout(WARM_MS)).then(
       (known) => {
         if (this.#mode === mode) this.#memory.mode = { known };

@@ -84,47 +84,47 @@ async function findStopped(call: Call, replica: Replica, after: string): Promise
 /** Returns the text of the ids after a stop string, which the reply leaves out. An agent that continues the text writes that string itself. */
 async function stoppedText(call: Call, replica: Replica, { tokenIds, stopped }: Turn): Promise<string | null> {
   if (!stopped) return '';
-  const said = await ask(call, replica, '/detokenize', { tokens: Array.from(tokenIds.subarray(-stopped.tokens)) });
-  return typeof said?.prompt === 'string' ? textFrom(said.prompt, stopped) : null;
+  const reply = await ask(call, replica, '/detokenize', { tokens: Array.from(tokenIds.subarray(-stopped.tokens)) });
+  return typeof reply?.prompt === 'string' ? textFrom(reply.prompt, stopped) : null;
 }
 
 /** Numbers of characters to compare: of the text, of the detokenised text with its special tokens, and of the last tokens. */
 const [ENOUGH, MUCH, LAST] = [16, 512, 256];
 
-/** Returns what follows the text from its stop string on. `said` may contain special tokens that the text leaves out. */
-export function textFrom(said: string, { text, by }: { text: string; by: string }): string | null {
+/** Returns what follows the text from its stop string on. `full` may contain special tokens that the text leaves out. */
+export function textFrom(full: string, { text, by }: { text: string; by: string }): string | null {
   const before = text.slice(-ENOUGH);
   // The stop string ended within the last tokens.
-  for (let at = said.indexOf(by, said.length - by.length - LAST); at >= 0; at = said.indexOf(by, at + 1)) {
-    if (endsAs(said.slice(Math.max(0, at - MUCH), at), before)) return said.slice(at);
+  for (let at = full.indexOf(by, full.length - by.length - LAST); at >= 0; at = full.indexOf(by, at + 1)) {
+    if (endsAs(full.slice(Math.max(0, at - MUCH), at), before)) return full.slice(at);
   }
   return null;
 }
 
-/** True when `said` ends with `text`, ignoring special tokens. */
-function endsAs(said: string, text: string): boolean {
+/** True when `full` ends with `text`, ignoring special tokens. */
+function endsAs(full: string, text: string): boolean {
   const tried = new Set<number>();
   const fits = (end: number, left: number): boolean => {
     const state = end * (ENOUGH + 1) + left;
     if (left === 0 || tried.has(state)) return left === 0;
     tried.add(state);
-    if (end > 0 && said[end - 1] === text[left - 1] && fits(end - 1, left - 1)) return true;
-    const special = specialBefore(said, end);
+    if (end > 0 && full[end - 1] === text[left - 1] && fits(end - 1, left - 1)) return true;
+    const special = specialBefore(full, end);
     return special > 0 && fits(end - special, left);
   };
-  return fits(said.length, text.length);
+  return fits(full.length, text.length);
 }
 
 const LONGEST = 64;
 const OPENINGS: Record<string, string> = { '>': '<', ']': '[' };
 
 /** Returns the length of the special token that ends there, in the forms of vocabularies (`<|im_start|>`, `</s>`, `[INST]`), or 0. */
-function specialBefore(said: string, end: number): number {
-  const closing = said[end - 1] ?? '';
+function specialBefore(full: string, end: number): number {
+  const closing = full[end - 1] ?? '';
   const opening = OPENINGS[closing];
   if (opening === undefined) return 0;
-  const at = said.lastIndexOf(opening, end - 1);
-  const within = at < 0 || end - at > LONGEST ? '' : said.slice(at + 1, end - 1);
+  const at = full.lastIndexOf(opening, end - 1);
+  const within = at < 0 || end - at > LONGEST ? '' : full.slice(at + 1, end - 1);
   return within === '' || within.includes(closing) || /\s/.test(within) ? 0 : end - at;
 }
 

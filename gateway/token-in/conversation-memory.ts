@@ -29,8 +29,8 @@ export type Meaning = { key: string | null; fields: FieldsMeaning | null };
 /** `context` has the digests of the template's fields that are not empty. `continues` is true when its messages can be continued by ids. */
 export type FieldsMeaning = { context: Record<string, string>; continues: boolean; hasPromptIds: boolean };
 
-/** A text completion. `said` is true when its reply is not empty. `length` is that of its prompt and reply. */
-export type TextCompletion = { turn: RememberedTurn; said: boolean; length: number };
+/** A text completion. `hasReply` is true when its reply is not empty. `length` is that of its prompt and reply. */
+export type TextCompletion = { turn: RememberedTurn; hasReply: boolean; length: number };
 /** Text completions that are not in an index yet. The value is true when the reply is not empty. */
 export type UnindexedTurns = Map<RememberedTurn, boolean>;
 

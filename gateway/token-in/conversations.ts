@@ -149,8 +149,8 @@ export class Conversations {
       keys[name] = [...(base?.lists[name]?.items.slice(0, shared) ?? []), ...rest.map((item) => this.#learnStored(trial, item))];
     }
     this.#learnStored(trial, short.fields, true);
-    const said = response && parseStored(response);
-    const [reply, ...others] = choicesOf(said);
+    const stored = response && parseStored(response);
+    const [reply, ...others] = choicesOf(stored);
     for (const { message } of others) this.#knowReply(trial, message);
     const conversation = storedConversation(trial, short.fields, keys, short.prompt !== undefined);
     const turn = this.#add(trial, { callId, base, lists: this.#sharedLists(trial, base, keys), conversation, reply, replyKey: this.#knowReply(trial, reply?.message), tokens: status === 'completed' ? tokens : null });
@@ -160,18 +160,18 @@ export class Conversations {
   /** Adds a stored text completion to the index. It is read back later only if its base's text is not at hand. */
   #addText(trial: Trial, turn: RememberedTurn, [shared, rest]: NonNullable<ShortRequest['prompt']>, reply: string, texts: Map<RememberedTurn, OwnText>): void {
     const start = hashAt(turn.base, shared, texts);
-    const said = trial.notByIds.get(turn);
+    const hasReply = trial.notByIds.get(turn);
     if (start) {
       const text = rest + reply;
       texts.set(turn, { start, text });
       turn.textHash = start.with(ofText(text));
       this.memory.grow(trial, 100);
-      if (said !== undefined) this.#indexText(trial, turn, turn.textHash, said);
-    } else if (said !== undefined) trial.notByText.set(turn, said);
+      if (hasReply !== undefined) this.#indexText(trial, turn, turn.textHash, hasReply);
+    } else if (hasReply !== undefined) trial.notByText.set(turn, hasReply);
   }
 
-  #indexText(trial: Trial, turn: RememberedTurn, hash: RollingHash, said: boolean): void {
-    trial.byText.add(hash, { turn, said, length: hash.length });
+  #indexText(trial: Trial, turn: RememberedTurn, hash: RollingHash, hasReply: boolean): void {
+    trial.byText.add(hash, { turn, hasReply, length: hash.length });
     this.memory.grow(trial, 150);
   }
 
@@ -251,17 +251,17 @@ export class Conversations {
   /** Finds the longest earlier prompt and reply that a text completion begins with. The same prompt again, after an empty reply, is a new start. */
   async #findPrompt(trial: Trial, prompt: string | readonly number[]): Promise<Found> {
     if (typeof prompt === 'string') {
-      await this.#index(trial, trial.notByText, (turn, { text }, said) => this.#indexText(trial, turn, (turn.textHash ??= new RollingHash().with(ofText(text))), said));
+      await this.#index(trial, trial.notByText, (turn, { text }, hasReply) => this.#indexText(trial, turn, (turn.textHash ??= new RollingHash().with(ofText(text))), hasReply));
     } else {
-      await this.#index(trial, trial.notByIds, (turn, { tokenIds }, said) => {
-        trial.byIds.add(new RollingHash().with(ofIds(tokenIds)), { turn, said, length: tokenIds.length });
+      await this.#index(trial, trial.notByIds, (turn, { tokenIds }, hasReply) => {
+        trial.byIds.add(new RollingHash().with(ofIds(tokenIds)), { turn, hasReply, length: tokenIds.length });
         this.memory.grow(trial, 150);
       });
     }
     for (const group of typeof prompt === 'string' ? trial.byText.find(ofText(prompt)) : trial.byIds.find(ofIds(prompt))) {
       const fits: { turn: RememberedTurn; loaded: Turn }[] = [];
-      for (const { turn, said, length } of group.slice(0, 2 * MOST_TWINS)) {
-        if (typeof prompt === 'string' && !said && length === prompt.length) continue;
+      for (const { turn, hasReply, length } of group.slice(0, 2 * MOST_AMBIGUOUS)) {
+        if (typeof prompt === 'string' && !hasReply && length === prompt.length) continue;
         const loaded = await this.#load(trial, turn);
         if (typeof prompt === 'string' ? prompt.startsWith(loaded.text) : startsWith(prompt, loaded.tokenIds)) fits.push({ turn, loaded });
       }
@@ -270,7 +270,7 @@ export class Conversations {
       const different = [first];
       for (const each of fits) {
         const isNew = each.loaded.text === first.loaded.text && !different.some(({ loaded: { tokenIds } }) => sameIds(tokenIds, each.loaded.tokenIds));
-        if (isNew && different.length <= MOST_TWINS) different.push(each);
+        if (isNew && different.length <= MOST_AMBIGUOUS) different.push(each);
       }
       return { ...NOWHERE, parent: { turn: first.turn, messages: 0 }, ambiguousParents: different.slice(1).map(({ turn }) => turn) };
     }
@@ -281,10 +281,10 @@ export class Conversations {
    * Moves turns into the index. Each leaves the list only when it is in the index, so that a failed read loses nothing and parallel
    * requests never find half an index.
    */
-  async #index(trial: Trial, unindexed: UnindexedTurns, add: (turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>, said: boolean) => void): Promise<void> {
-    for (const [turn, said] of unindexed) {
+  async #index(trial: Trial, unindexed: UnindexedTurns, add: (turn: RememberedTurn, held: NonNullable<RememberedTurn['held']>, hasReply: boolean) => void): Promise<void> {
+    for (const [turn, hasReply] of unindexed) {
       const held = turn.held ?? (await this.#readBack(trial, turn));
-      if (unindexed.delete(turn)) add(turn, held, said);
+      if (unindexed.delete(turn)) add(turn, held, hasReply);
     }
   }
 
@@ -361,7 +361,7 @@ const sameIds = (a: Int32Array, b: Int32Array): boolean => a.length === b.length
 
 type Found = { parent: { turn: RememberedTurn; messages: number } | null; ambiguousParents: RememberedTurn[]; isEdited: boolean; nearest: RememberedTurn | null };
 const NOWHERE: Found = { parent: null, ambiguousParents: [], isEdited: false, nearest: null };
-const MOST_TWINS = 8;
+const MOST_AMBIGUOUS = 8;
 
 function findTurn({ nodes }: Trial, { context, keys }: ChatConversation): Found {
   let node = nodes.get(nameOf(null, context));
@@ -386,6 +386,6 @@ function storedConversation({ contents }: Trial, { is, as, and = {} }: StoredCon
   if (hasPrompt || fields?.hasPromptIds) return { prompt: '' };
   if (!fields?.continues || !keys.messages) return null;
   const digests = Object.fromEntries(Object.entries(keys).map(([name, items]) => [name, items.map((item) => item.slice(0, DIGEST_LENGTH))]));
-  const said = (digests.messages ?? []).map((digest) => contents.get(digest)?.key ?? null);
-  return said.every((key) => key !== null) ? { context: storedContext(fields, digests, and), keys: said } : null;
+  const messageKeys = (digests.messages ?? []).map((digest) => contents.get(digest)?.key ?? null);
+  return messageKeys.every((key) => key !== null) ? { context: storedContext(fields, digests, and), keys: messageKeys } : null;
 }

@@ -32,8 +32,8 @@ const continues = (body: JsonObject): boolean => body.continue_final_message !==
 
 /** Returns what a stored request's non-empty fields mean for its conversation. */
 export function meaningOfFields(fields: JsonObject): FieldsMeaning {
-  const said = TEMPLATE_FIELDS.filter((field) => fields[field] !== undefined);
-  return { context: Object.fromEntries(said.map((field) => [field, contextKey(fields[field])])), continues: continues(fields), hasPromptIds: Array.isArray(fields.prompt) };
+  const present = TEMPLATE_FIELDS.filter((field) => fields[field] !== undefined);
+  return { context: Object.fromEntries(present.map((field) => [field, contextKey(fields[field])])), continues: continues(fields), hasPromptIds: Array.isArray(fields.prompt) };
 }
 
 /** Returns the context of a stored request. `lists` has the digests of its items, `empty` its fields without a value. */
@@ -59,8 +59,8 @@ export function keyOf(message: unknown): string | null {
   const text = contentKey(message.content);
   if (text === null) return null;
   const tools = Array.isArray(message.tool_calls) ? message.tool_calls.map(toolOf) : [];
-  const said = digestOf([message.role || null, text, tools, message.tool_call_id || null, message.name || null]);
-  return message.role === 'assistant' ? REPLY + said : OTHER + said;
+  const digest = digestOf([message.role || null, text, tools, message.tool_call_id || null, message.name || null]);
+  return message.role === 'assistant' ? REPLY + digest : OTHER + digest;
 }
 
 const [REPLY, OTHER] = ['r', 'm'];

@@ -12,8 +12,8 @@ export function chatMessagesOf({ system, messages }: Pick<CountRequest, 'system'
 
 function systemMessages(content: string | readonly { type: string; text?: unknown }[]): JsonObject[] {
   const texts = typeof content === 'string' ? [content] : content.map(({ text }) => (typeof text === 'string' ? text : ''));
-  const said = texts.filter((text) => !text.startsWith(BILLING)).join('');
-  return said === '' ? [] : [{ role: 'system', content: said }];
+  const prompt = texts.filter((text) => !text.startsWith(BILLING)).join('');
+  return prompt === '' ? [] : [{ role: 'system', content: prompt }];
 }
 
 function chatMessages({ role, content }: Message): JsonObject[] {

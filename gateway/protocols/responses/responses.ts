@@ -58,10 +58,10 @@ async function complete(request: ModelRequest, asked: ResponsesRequest, recorded
   const earlier = callId === null ? null : await recorded.call(callId);
   if (!earlier) throw unknownResponse(previous);
   const own = listed(body);
-  const said = listed(earlier.request).slice(earlier.request.instructions_first === true ? 1 : 0);
-  for (const message of [...said, earlier.message]) recorded.gain(stringifyExact(message).length);
+  const history = listed(earlier.request).slice(earlier.request.instructions_first === true ? 1 : 0);
+  for (const message of [...history, earlier.message]) recorded.gain(stringifyExact(message).length);
   const added = instructions ? 1 : 0;
-  return { ...request, body: { ...body, messages: [...own.slice(0, added), ...said, earlier.message, ...own.slice(added)] } };
+  return { ...request, body: { ...body, messages: [...own.slice(0, added), ...history, earlier.message, ...own.slice(added)] } };
 }
 
 const listed = ({ messages }: JsonObject): unknown[] => (Array.isArray(messages) ? messages : []);

@@ -11,25 +11,25 @@ export function chatMessagesOf(input: ResponsesRequest['input']): JsonObject[] {
   let open: Assistant | null = null;
   for (const item of input) {
     if (item.type === 'unserved' || item.type === 'item_reference') continue;
-    const said = assistantPart(item);
-    if (!said) {
+    const part = assistantPart(item);
+    if (!part) {
       open = null;
       messages.push(otherMessage(item));
-    } else if (open && goesOn(open, said)) Object.assign(open, joined(open, said));
-    else messages.push((open = said));
+    } else if (open && goesOn(open, part)) Object.assign(open, joined(open, part));
+    else messages.push((open = part));
   }
   return messages;
 }
 
 /** True when the item belongs to the same reply as the one before: a reply has one text and no reasoning after it. */
-function goesOn(open: Assistant, said: Assistant): boolean {
-  if (said.reasoning !== undefined) return open.reasoning === undefined && open.content === null && !open.tool_calls;
-  return said.content === null || open.content === null;
+function goesOn(open: Assistant, part: Assistant): boolean {
+  if (part.reasoning !== undefined) return open.reasoning === undefined && open.content === null && !open.tool_calls;
+  return part.content === null || open.content === null;
 }
 
-function joined(open: Assistant, said: Assistant): Partial<Assistant> {
-  if (said.tool_calls) return { tool_calls: [...(open.tool_calls ?? []), ...said.tool_calls] };
-  return said.reasoning === undefined ? { content: said.content } : { reasoning: said.reasoning };
+function joined(open: Assistant, part: Assistant): Partial<Assistant> {
+  if (part.tool_calls) return { tool_calls: [...(open.tool_calls ?? []), ...part.tool_calls] };
+  return part.reasoning === undefined ? { content: part.content } : { reasoning: part.reasoning };
 }
 
 type ShownItem = Exclude<Item, { type: 'unserved' | 'item_reference' }>;
