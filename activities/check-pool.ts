@@ -24,11 +24,11 @@ export type PoolState = {
 export async function readPoolState(deps: Pick<Deps, 'db'>, runId: string, patienceMs?: number): Promise<PoolState> {
   const rows = await deps.db.select().from(replicas).where(eq(replicas.runId, runId));
   const { min_replicas } = await readRun(deps.db, runId);
-  const asked = await Promise.all(rows.map(async (row) => ({ row, said: await readEngineLabel(row.url, patienceMs) })));
-  const isWhole = ({ row, said }: (typeof asked)[number]) => row.inRotation && row.label !== null && row.label === said;
+  const replies = await Promise.all(rows.map(async (row) => ({ row, label: await readEngineLabel(row.url, patienceMs) })));
+  const isWhole = ({ row, label }: (typeof replies)[number]) => row.inRotation && row.label !== null && row.label === label;
   return {
-    whole: asked.filter(isWhole).map(({ row }) => row),
-    lost: asked.filter((each) => !isWhole(each)).map(({ row, said }) => ({ ...row, answers: said !== null })),
+    whole: replies.filter(isWhole).map(({ row }) => row),
+    lost: replies.filter((each) => !isWhole(each)).map(({ row, label }) => ({ ...row, answers: label !== null })),
     needed: Math.min(min_replicas ?? rows.length, rows.length),
   };
 }

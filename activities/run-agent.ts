@@ -72,12 +72,12 @@ export const runAgent = (deps: Deps) => async (input: AgentTurn): Promise<AgentE
   return { outcome: judged.outcome, reason: why, seconds: spent };
 };
 
-const said = new Set<string>();
+const warned = new Set<string>();
 
 /** Warns once in each process for each agent. */
 function warnOfHostNetwork(agent: string): void {
-  if (said.has(agent)) return;
-  said.add(agent);
+  if (warned.has(agent)) return;
+  warned.add(agent);
   console.warn(`WARNING: the agent ${agent} reaches all that this host reaches (network: host), including the ports on its loopback interface`);
 }
 

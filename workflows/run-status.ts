@@ -63,8 +63,8 @@ export class RunStatus {
         Object.assign(group, { trials: { waiting, running: run, ended }, until: deadline === null ? group.until : isoOf(deadline) });
       } else if (!running.has(group.id)) {
         // The group may have reported its end before this poll listed it.
-        const told = this.#outcomes.get(group.id);
-        if (told) group.trials = tally(told);
+        const reported = this.#outcomes.get(group.id);
+        if (reported) group.trials = tally(reported);
         end(group);
       }
     }

@@ -23,9 +23,9 @@ export const isFailure = ({ outcome }: GroupTrial): boolean => outcome === 'infr
 export function commonReason(rows: readonly GroupTrial[]): string {
   const counts = new Map<string, { times: number; reason: string }>();
   for (const { reason, outcome } of rows) {
-    const said = reason ?? outcome ?? 'unknown';
-    const kind = said.replace(/[0-9a-f]{8,}|\d+/g, '#');
-    counts.set(kind, { times: (counts.get(kind)?.times ?? 0) + 1, reason: said });
+    const text = reason ?? outcome ?? 'unknown';
+    const kind = text.replace(/[0-9a-f]{8,}|\d+/g, '#');
+    counts.set(kind, { times: (counts.get(kind)?.times ?? 0) + 1, reason: text });
   }
   return [...counts.values()].toSorted((a, b) => b.times - a.times)[0]?.reason ?? 'unknown';
 }

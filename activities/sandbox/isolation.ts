@@ -98,8 +98,8 @@ async function tryOut({ kind, bwrap, ownUser, seccomp }: Choice, python: Python)
 /** Returns the last line of the program's output. A program may end without output. */
 function reasonOf(error: unknown, program: string): string {
   if (!(error instanceof Error)) return String(error);
-  const said = 'stderr' in error ? String(error.stderr).trim().split('\n').at(-1) : '';
-  return said || ('code' in error ? `${program} ended with ${String(error.code)}` : error.message);
+  const lastLine = 'stderr' in error ? String(error.stderr).trim().split('\n').at(-1) : '';
+  return lastLine || ('code' in error ? `${program} ended with ${String(error.code)}` : error.message);
 }
 
 /**

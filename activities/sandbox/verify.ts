@@ -149,10 +149,10 @@ function signalOf({ exitCode, signal }: ProcessResult): string | null {
 }
 
 function describe(task: Task, { exitCode, signal, stderr }: ProcessResult, isolation: Isolation): string {
-  const said = stderr.trim().split('\n').at(-1)?.slice(0, 300);
+  const lastLine = stderr.trim().split('\n').at(-1)?.slice(0, 300);
   const absolute =
     isolation.kind === 'bubblewrap'
       ? ''
       : '; without bubblewrap a test finds its folders in TESTS_DIR, LOGS_DIR and WORK_DIR, not at /tests, /logs and /app';
-  return `${task.name}: tests/test.sh ended with ${signal ?? `exit code ${exitCode}`}${said ? ` (${said})` : ''}${absolute}`;
+  return `${task.name}: tests/test.sh ended with ${signal ?? `exit code ${exitCode}`}${lastLine ? ` (${lastLine})` : ''}${absolute}`;
 }

@@ -24,7 +24,7 @@ export async function recordCalls(db: Database, records: readonly CallRecord[]):
   const refused = records.flatMap(({ id }) => (kept.has(id) ? [] : [id]));
   if (refused.length === 0) return new Set();
   // An earlier try may have committed them. This is a second statement because the first one's snapshot may be older than that commit.
-  const there = await db.select({ id: calls.id }).from(calls).where(inArray(calls.id, refused));
-  for (const { id } of there) kept.add(id);
+  const stored = await db.select({ id: calls.id }).from(calls).where(inArray(calls.id, refused));
+  for (const { id } of stored) kept.add(id);
   return new Set(refused.filter((id) => !kept.has(id)));
 }
