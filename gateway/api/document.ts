@@ -36,7 +36,7 @@ export function openApiDocument(version: string) {
       title: 'Trialgate',
       version,
       description:
-        "The gateway's own routes. An agent's calls of the model go to its session's `base_url` with its `api_key`, in OpenAI's protocols or Anthropic's: they are not part of this document.",
+        "The gateway's own routes. An agent's calls of the model go to its session's `base_url` with its `api_key`, in a protocol of OpenAI or Anthropic, and are not part of this document.",
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
     servers: [{ url: '/' }],
@@ -52,7 +52,7 @@ export function openApiDocument(version: string) {
 }
 
 function described({ id, summary, keys, path, query, body, reply, lines, failures }: Operation) {
-  const inPath = path.includes('{trial_id}') ? [{ name: 'trial_id', in: 'path', required: true, description: 'Percent-encoded: it may hold slashes', schema: { type: 'string', pattern: TRIAL_ID.source } }] : [];
+  const inPath = path.includes('{trial_id}') ? [{ name: 'trial_id', in: 'path', required: true, description: 'The trial’s id, percent-encoded because it may contain slashes', schema: { type: 'string', pattern: TRIAL_ID.source } }] : [];
   const content = typeof reply === 'string' ? { [lines ? 'application/jsonl' : 'application/json']: { schema: refer(reply) } } : { [reply.type]: { schema: { type: 'string' } } };
   return {
     operationId: id,
@@ -61,7 +61,7 @@ function described({ id, summary, keys, path, query, body, reply, lines, failure
     parameters: [...inPath, ...parametersOf(query)],
     ...(body ? { requestBody: { required: body.required, content: { 'application/json': { schema: refer(body.schema) } } } } : {}),
     responses: {
-      200: { description: lines ? 'A line each' : 'Done', content },
+      200: { description: lines ? 'One value a line' : 'Success', content },
       ...Object.fromEntries(Object.entries(failures).map(([status, description]) => [status, { description, content: { 'application/json': { schema: refer('Failure') } } }])),
     },
   };

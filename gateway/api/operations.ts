@@ -18,10 +18,10 @@ export type Operation = {
   failures: Record<number, string>;
 };
 
-const BAD = { 400: 'A field or the body is not what it should be' };
+const BAD = { 400: 'A field or the body is invalid; the message names it' };
 const KEY = { 401: 'The key is wrong' };
 const UNKNOWN = { 404: 'No such session' };
-const STORE = { 503: 'PostgreSQL is away: try again' };
+const STORE = { 503: 'PostgreSQL cannot be reached: try again' };
 const SESSION = '/sessions/{trial_id}';
 const admin: Pick<Operation, 'keys'> = { keys: ['admin'] };
 
@@ -31,7 +31,7 @@ export const OPERATIONS: readonly Operation[] = [
     id: 'open',
     method: 'post',
     path: SESSION,
-    summary: 'Open a session, or its next attempt, which closes the one before; the same attempt again changes nothing',
+    summary: 'Open a session or its next attempt, which closes the attempt before; opening the same attempt again changes nothing',
     body: { schema: 'Opening', required: false },
     reply: 'Opened',
     failures: { ...BAD, ...KEY, 409: 'The attempt is closed', 413: 'The body is too large', ...STORE },
@@ -46,27 +46,27 @@ export const OPERATIONS: readonly Operation[] = [
     reply: 'Opened',
     failures: { ...BAD, ...KEY, 413: 'The body is too large', ...STORE },
   },
-  { ...admin, id: 'get', method: 'get', path: SESSION, summary: 'All calls of an attempt, whole', query: recordQuery, reply: 'Session', failures: { ...BAD, ...KEY, ...UNKNOWN, ...STORE } },
+  { ...admin, id: 'get', method: 'get', path: SESSION, summary: 'Read all calls of an attempt in full', query: recordQuery, reply: 'Session', failures: { ...BAD, ...KEY, ...UNKNOWN, ...STORE } },
   {
     ...admin,
     id: 'samples',
     method: 'get',
     path: `${SESSION}/samples`,
-    summary: "An attempt's trainable sequences; a turn's mask is 1 in one of them only",
+    summary: 'Read an attempt’s trainable sequences; each turn is trained in one of them only',
     query: attemptQuery,
     reply: 'Samples',
     failures: { ...BAD, ...KEY, ...UNKNOWN, ...STORE },
   },
-  { ...admin, id: 'complete', method: 'post', path: `${SESSION}/complete`, summary: 'No more calls are accepted', reply: 'Completed', failures: { ...KEY, ...UNKNOWN, ...STORE } },
+  { ...admin, id: 'complete', method: 'post', path: `${SESSION}/complete`, summary: 'Complete a session, which then accepts no more calls', reply: 'Completed', failures: { ...KEY, ...UNKNOWN, ...STORE } },
   {
     id: 'reward',
     method: 'post',
     path: `${SESSION}/reward`,
-    summary: "The agent's own score of a session outside any run; the same number again changes nothing, and no run trains on it",
+    summary: 'Report the reward of a session outside any run; the same number again changes nothing, and no run trains on it',
     keys: ['admin', 'trial'],
     body: { schema: 'Reward', required: true },
     reply: 'RewardReply',
-    failures: { ...BAD, ...KEY, ...UNKNOWN, 409: 'It is of a run, has another reward already, or its attempt is closed', 413: 'The body is too large', ...STORE },
+    failures: { ...BAD, ...KEY, ...UNKNOWN, 409: 'The session belongs to a run, has another reward already, or its attempt is closed', 413: 'The body is too large', ...STORE },
   },
   { ...admin, id: 'delete', method: 'delete', path: SESSION, summary: 'Hide a session and revoke its key', reply: 'Deleted', failures: { ...KEY, ...UNKNOWN, ...STORE } },
   {
@@ -74,23 +74,23 @@ export const OPERATIONS: readonly Operation[] = [
     id: 'batch_delete',
     method: 'post',
     path: '/sessions/batch_delete',
-    summary: 'Hide sessions and revoke their keys, up to 1,000 at once; an unknown id changes nothing, and the same request again neither',
+    summary: 'Hide up to 1,000 sessions and revoke their keys; unknown ids and repeated requests change nothing',
     body: { schema: 'Deletion', required: true },
     reply: 'DeletedSessions',
     failures: { ...BAD, ...KEY, 413: 'The body is too large', ...STORE },
   },
-  { ...admin, id: 'list', method: 'get', path: '/sessions', summary: 'Sessions, the oldest first, a page at a time', query: listing, reply: 'Page', failures: { ...BAD, ...KEY, ...STORE } },
+  { ...admin, id: 'list', method: 'get', path: '/sessions', summary: 'List sessions page by page, the oldest first', query: listing, reply: 'Page', failures: { ...BAD, ...KEY, ...STORE } },
   {
     ...admin,
     id: 'export',
     method: 'get',
     path: '/sessions/export',
-    summary: 'Sessions with their calls, a line each; with `samples=true` a `SampleLine` each. One that broke off goes on after `cursor`, the last line’s `session_id`',
+    summary: 'Export sessions with their calls, one a line; with `samples=true` one `SampleLine` a line. Continue an export that broke off after `cursor`, the last line’s `session_id`',
     query: exporting,
     reply: 'Session',
     lines: true,
     failures: { ...BAD, ...KEY, ...STORE },
   },
-  { id: 'health', method: 'get', path: '/health', summary: 'The process serves', keys: [], reply: 'Health', failures: {} },
-  { id: 'metrics', method: 'get', path: '/metrics', summary: "Counters in Prometheus' text format", keys: [], reply: { type: 'text/plain' }, failures: {} },
+  { id: 'health', method: 'get', path: '/health', summary: 'Report that the process serves', keys: [], reply: 'Health', failures: {} },
+  { id: 'metrics', method: 'get', path: '/metrics', summary: 'Read counters in Prometheus’s text format', keys: [], reply: { type: 'text/plain' }, failures: {} },
 ];

@@ -26,14 +26,14 @@ export const opening = z.strictObject({
   attempt: count.max(999_999_999).optional(),
   sampling: samplingChoices.optional(),
   budgets: budgets.optional(),
-  metadata: metadata.optional().describe('What its client wants to find it by; kept as it is'),
+  metadata: metadata.optional().describe('A JSON object of the client’s own, for example to find the session by; stored unchanged'),
 });
 
 export const opened = z.object({
   session_id: z.string(),
   status: z.literal('created'),
   attempt: count,
-  api_key: z.string().describe("Proves this attempt; what the agent sends as its API key"),
+  api_key: z.string().describe('The API key for the agent; it proves this attempt'),
   base_url: z.string(),
 });
 
@@ -75,14 +75,14 @@ const standing = {
   attempt: count,
   exhausted: z.enum(EXHAUSTED).nullable(),
   outcome: z.enum(OUTCOMES).nullable(),
-  rewards: z.record(z.string(), z.number()).nullable().describe("The verifier's"),
-  reported_reward: z.number().nullable().describe("The agent's own, outside any run; nothing trains on it"),
+  rewards: z.record(z.string(), z.number()).nullable().describe('Given by the verifier'),
+  reported_reward: z.number().nullable().describe('Reported by an agent outside any run; nothing trains on it'),
   reason: z.string().nullable(),
-  metadata: object.nullable().describe('What its client opened it with'),
+  metadata: object.nullable().describe('The metadata with which the client opened the session'),
   created_at: seconds,
 };
 
-const usage = z.object({ calls: z.int(), tokens: z.int(), bytes: z.int().describe('Stored in the database') });
+const usage = z.object({ calls: z.int(), tokens: z.int(), bytes: z.int().describe('Bytes stored in the database') });
 
 export const summary = z.object({
   ...standing,
@@ -91,7 +91,7 @@ export const summary = z.object({
   agent: z.string().nullable(),
   status: statusOf,
   policy_version: z.int().nullable(),
-  usage: usage.describe('Of the current attempt'),
+  usage: usage.describe('Usage of the current attempt'),
   completed_at: seconds.nullable(),
 });
 export const page = z.object({ sessions: z.array(summary), next_cursor: z.string().nullable() });
@@ -100,15 +100,15 @@ export const turn = z.object({
   request_messages: z.array(z.unknown()),
   completion_text: z.string(),
   completion_token_ids: tokens,
-  completion_logprobs: z.array(z.number()).describe('In nats, one a token'),
+  completion_logprobs: z.array(z.number()).describe('In nats, one for each token'),
   finish_reason: z.string().nullable(),
   tool_calls: z.array(z.unknown()).nullable(),
   prompt_token_ids: tokens,
-  prompt: z.unknown().describe("A text completion's"),
+  prompt: z.unknown().describe('The prompt of a text completion'),
   tools: z.array(z.unknown()).nullable(),
   left_out: z.array(z.unknown()).nullable().describe('Blocks, items and tools of the request that the model was not shown'),
-  sampling: object.describe("What was in force, after the run's own settings"),
-  policy_version: z.int().nullable().describe('The oldest that sampled any of its tokens'),
+  sampling: object.describe('The settings in force, after the run’s own'),
+  policy_version: z.int().nullable().describe('The oldest policy version that sampled any of its tokens'),
   policy_label: z.string().nullable(),
   version_spans: z.array(z.object({ version: z.int(), start: z.int(), end: z.int() })).nullable(),
   parent_call_id: z.string().nullable(),
@@ -121,7 +121,7 @@ export const turn = z.object({
   protocol: z.string(),
   choice_of: z.string().nullable(),
   http_status: z.int(),
-  request_bytes: z.int().nullable().describe('Of the request as it came; of a refused one nothing else is kept'),
+  request_bytes: z.int().nullable().describe('The size of the request as it came; of a refused request only its size and digest are stored'),
   stream: z.boolean(),
   started_at: seconds,
   first_token_at: seconds.nullable(),
@@ -133,11 +133,11 @@ const refusal = z.object({
   attempt: count,
   status: z.int(),
   code: z.string(),
-  request: z.string().describe('Method and path'),
-  item: z.string().nullable().describe('The part of the request that is at fault, as a path'),
+  request: z.string().describe('The method and path of the request'),
+  item: z.string().nullable().describe('The path of the part of the request that is at fault'),
   message: z.string(),
-  size: z.int().nullable().describe('Of the body, in bytes'),
-  digest: z.string().nullable().describe('SHA-256 of the body; the body itself is not kept'),
+  size: z.int().nullable().describe('The size of the body in bytes'),
+  digest: z.string().nullable().describe('SHA-256 of the body, which is not stored'),
 });
 
 export const session = z.object({
@@ -152,14 +152,14 @@ export const session = z.object({
   next: z.int().describe('`?after=` this number reads the calls that were recorded later'),
   refusals: z
     .object({ count: z.int(), latest: z.array(refusal) })
-    .describe('Requests of all attempts that were refused before they became calls: how many, and the latest ones'),
+    .describe('Requests of all attempts that were refused before they became calls: their number, and the latest ones'),
 });
 
 export const sample = z.object({
   token_ids: tokens,
   loss_mask: z.array(z.int()),
   logprobs: z.array(z.number()),
-  sampling_mask: z.array(tokens.nullable()).optional().describe('The ids over which each log-probability is normalised, where sampling was truncated'),
+  sampling_mask: z.array(tokens.nullable()).optional().describe('The ids over which each log-probability is normalised, if sampling was truncated'),
   policy_versions: z.array(z.int().nullable()),
   call_ids: z.array(z.string()),
 });
