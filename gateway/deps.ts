@@ -53,7 +53,7 @@ export type GatewayEnv = {
 export type GatewaySettings = {
   /** True to continue conversations from their recorded ids where the engine can. */
   tokenIn: boolean;
-  /** What a call gets at the end of its trial's budget: an empty reply that ends by `length`, or a 429 that says not to retry. */
+  /** The answer to a call after the end of its trial's budget: an empty reply that ends by `length`, or a 429 that says not to retry. */
   budgetEnd: 'length' | 'refuse';
   /** True to answer 404 for any model name but the engine's. */
   strictModel: boolean;

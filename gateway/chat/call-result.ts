@@ -8,7 +8,7 @@ export type ChoiceResult = SampledTokens & {
   finishReason: string | null;
 };
 
-/** What is known of a call when it ends. */
+/** The facts known of a call when it ends. */
 export type CallResult = {
   prompt: number[] | null;
   choices: ChoiceResult[];

@@ -35,7 +35,7 @@ export type ModelRequest = {
   /** The number of replies. */
   n: number;
   maxTokens: number | null;
-  /** What the agent asked for itself. Everything else that the engine is asked for is hidden from it. */
+  /** The extra fields that the agent asked for itself. Everything else that the engine is asked for is hidden from it. */
   wants: Wants;
 };
 /** A recorded call: its request and the message of its reply. */

@@ -80,7 +80,7 @@ test.for(CLIENTS)('$name finishes with tools and streams; each generation is rec
   expect(recorded.trained).toBe(recorded.trainable);
 });
 
-test.for(CLIENTS)('$name: the calls of its modes are trainable, or are marked with the reason where a grammar or a forced tool bends them', async (client, { skip }) => {
+test.for(CLIENTS)('$name: the calls of its modes are trainable, and those that a grammar or a forced tool constrains are marked with the reason', async (client, { skip }) => {
   const { modes } = found(await played.get(client.name), client, skip);
   const expected = client.modes.map(({ name, constrained = 0 }) => [name, constrained, constrained > 0 ? ['sampling_not_reproducible'] : []]);
   expect(Object.fromEntries(modes.map(({ mode, ...each }) => [mode, [each.untrainable, each.reasons]]))).toEqual(Object.fromEntries(expected.map(([name, ...rest]) => [name, rest])));

@@ -24,7 +24,7 @@ test.each([
 const IMAGE = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } };
 const FILE = { type: 'file', file: { filename: 'a.pdf', file_data: 'data:application/pdf;base64,AA==' } };
 
-test.each([true, false])('an image or a file is recorded, and reaches an engine only whose model takes it (text alone: %s)', async (textAlone) => {
+test.each([true, false])('images and files are recorded, and reach only an engine whose model takes them (text alone: %s)', async (textAlone) => {
   const asked: unknown[] = [];
   gateway.toy.fault = (path) => (textAlone && path === '/tokenize' ? 400 : null);
   gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body.messages.map(({ content }) => content)));
@@ -47,7 +47,7 @@ test.each([true, false])('an image or a file is recorded, and reaches an engine 
 const AUDIO = { type: 'input_audio', input_audio: { data: 'AA==', format: 'wav' } };
 const VIDEO = { type: 'video_url', video_url: { url: 'data:video/mp4;base64,AA==' } };
 
-test.each([true, false])('audio, video and parts of unknown types are recorded, and reach an engine only whose model takes them (text alone: %s)', async (textAlone) => {
+test.each([true, false])('audio, video and parts of unknown types are recorded, and reach only an engine whose model takes them (text alone: %s)', async (textAlone) => {
   const asked: { content?: unknown }[][] = [];
   gateway.toy.fault = (path) => (textAlone && path === '/tokenize' ? 400 : null);
   gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body.messages));

@@ -7,7 +7,7 @@ const gateway = useGateway();
 /** Makes calls that get no engine fail soon. */
 const refuseSoon = () => gateway.restart({ settings: { holdMs: 400 } });
 
-test('a run’s call waits and is refused while the engine belongs to another run, has other weights, or is out of rotation', async () => {
+test('a run’s call waits and is then refused while no engine of the run is in rotation with its weights', async () => {
   await refuseSoon();
   const trial = await gateway.trial({ runId: 'mine' });
   for (const [owner, inRotation, status, code] of [

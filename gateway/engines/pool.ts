@@ -23,7 +23,7 @@ type Caller = { id: string; runId: string | null };
 type PoolOptions = {
   readRows: () => Promise<ReplicaRow[]>;
   connect: (url: string) => EngineConnection;
-  /** What earlier pools of this process know about the same replicas. */
+  /** The memory of earlier pools of this process on the same replicas. */
   memory?: PoolMemory;
   /** The deployment's own engines, which serve trials outside any run. */
   urls: readonly string[];
@@ -37,7 +37,7 @@ type PoolOptions = {
 const ROWS_MS = 200;
 const POLL_MS = 100;
 
-/** What is known of the replicas and their load. It holds only values, so that requests with connections of their own can share it. */
+/** The known state of the replicas and their load. It holds only values, so that requests with connections of their own can share it. */
 export class PoolMemory {
   readonly inFlight = new InFlight();
   readonly placement = new Placement((url) => this.inFlight.count(url));

@@ -18,7 +18,7 @@ const ALIVE_MS = 5_000;
 const PATIENCE = 3;
 const BACK_OFF_MS = 500;
 
-/** What a replica has reported. It holds only values, so that requests with connections of their own can share it. */
+/** The reports of a replica. It holds only values, so that requests with connections of their own can share it. */
 export class ReplicaMemory {
   /** How often it was found with another label than before. */
   changes = 0;

@@ -165,7 +165,7 @@ test('a request without a body does not start the thread for large requests', as
   expect(gateway.log.join()).not.toContain('it was started');
 });
 
-test('the thread for large requests answers nobody but its own process', async ({ skip }) => {
+test('the heavy thread answers only requests of its own process', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   const trial = await gateway.trial();
   await gateway.restart({ lane: new LaneEnd('known-to-the-other-thread') });

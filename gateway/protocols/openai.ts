@@ -6,7 +6,7 @@ import { isObject, type JsonObject } from '../json.ts';
 import { asEvent, DONE } from '../sse.ts';
 import type { Protocol } from './protocol.ts';
 
-/** What OpenAI's two kinds of completions share: replies and chunks are the engine's own, and a stream ends by `[DONE]`. */
+/** The common part of OpenAI's two kinds of completions: replies and chunks are the engine's own, and a stream ends by `[DONE]`. */
 export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
   whole: (reply) => reply,
   writer: ({ wants }) => ({

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 
-/** What a request says about earlier and later tries (invariant 4). */
+/** The marks of a request as a try or a retry (invariant 4). */
 export type Retry = {
   /** True when the client says that it may have tried before. */
   isRetry: boolean;

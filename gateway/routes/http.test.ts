@@ -41,7 +41,7 @@ test('a WebSocket is answered 426, so that its client falls back to HTTP at once
   expect(status).toBe(426);
 });
 
-test('clients that add /v1 twice, not at all, or a slash at the end are answered', async () => {
+test('clients that add /v1 twice, leave it out, and end a path with a slash are answered', async () => {
   const trial = await gateway.trial();
   const { url } = gateway.gateway;
   const post = async (path: string, body: unknown) => (await gateway.post(path, trial.key, body)).status;

@@ -6,7 +6,7 @@ import { recordFaults, type Observation } from './record-faults.ts';
 import type { TokenEngine } from './token-engine.ts';
 import { trialOverHttp } from './trial-over-http.ts';
 
-/** Where an agent converses, and what is known of the engine there. */
+/** The gateway that an agent talks to, and the facts known of its engine. */
 export type Place = {
   gateway: { url: string; adminKey: string };
   reading: Reading;

@@ -1,6 +1,6 @@
 import { startsWith } from '../../store/ids.ts';
 
-/** What an engine was given for one reply, and what it gave. */
+/** The prompt that an engine was given for one reply, and the reply. */
 export type GeneratedReply = {
   prompt: number[];
   completion: number[];

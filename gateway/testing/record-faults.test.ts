@@ -21,7 +21,7 @@ const turn = z.looseObject({
 });
 const recorded = z.looseObject({ turns: z.array(turn) });
 const made = z.looseObject({ samples: z.array(z.looseObject({ logprobs: numbers, policy_versions: z.array(z.number().nullable()) })) });
-/** What was observed of a trial, with its record, its samples, and the index of a turn that calls a tool after some text. */
+/** An observed trial with its record, its samples, and the index of a turn that calls a tool after some text. */
 type Planting = { steps: Observation['steps']; turns: z.output<typeof turn>[]; samples: z.output<typeof made>['samples']; calling: number };
 
 const call = ({ turns, steps, calling }: Planting) => [turns[calling]?.tool_calls?.[0]?.function ?? { name: '', arguments: '' }, steps[calling]?.calls[0]?.function ?? { name: '', arguments: '' }];

@@ -6,7 +6,7 @@ import { DONE } from '../sse.ts';
 /** A reply whose end the agent saw, and the request as it was sent. */
 export type DeliveredReply = { trialId: string; body: string; callId: string; text: string; replayed: boolean };
 
-/** What an agent experienced. */
+/** The replies that an agent got, and counts of its tries. */
 export type AgentObservation = { ended: DeliveredReply[]; tries: number; refused: number; cut: number; odd: string[] };
 
 type Options = {

@@ -57,7 +57,7 @@ export class TokenEngine extends EngineServer {
   onBody: (path: string, text: string) => void = () => {};
   /** Runs before a route answers, and may change the request. */
   before: (asked: ToyRequest) => Promise<void> | void = () => {};
-  /** What it was given and gave, in order. With a cue it is logged under the cue's name. */
+  /** The prompts and replies, in order. With a cue it is logged under the cue's name. */
   readonly generated: GeneratedReply[] = [];
   readonly logs = new Map<string, GeneratedReply[]>();
   #serial = 0;

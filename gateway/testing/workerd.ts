@@ -8,7 +8,7 @@ import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { z } from 'zod';
 
-/** What `wrangler deploy` would upload: the script, its compatibility date and its flags. */
+/** The upload of `wrangler deploy`: the script, its compatibility date and its flags. */
 export type Bundle = { script: string; compatibilityDate: string; compatibilityFlags: string[] };
 
 type Options = {

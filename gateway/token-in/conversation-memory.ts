@@ -24,7 +24,7 @@ export type RememberedTurn = {
 /** A node in the tree of a trial's conversations. */
 export type Node = { id: number; turn: RememberedTurn | null; through: RememberedTurn };
 
-/** What a message, or the fields of a request, mean for a conversation. The key is the digest of the content. */
+/** The meaning of a message, or of a request's fields, for a conversation. The key is the digest of the content. */
 export type Meaning = { key: string | null; fields: FieldsMeaning | null };
 /** `context` has the digests of the template's fields that are not empty. `continues` is true when its messages can be continued by ids. */
 export type FieldsMeaning = { context: Record<string, string>; continues: boolean; hasPromptIds: boolean };
@@ -34,7 +34,7 @@ export type TextCompletion = { turn: RememberedTurn; hasReply: boolean; length: 
 /** Text completions that are not in an index yet. The value is true when the reply is not empty. */
 export type UnindexedTurns = Map<RememberedTurn, boolean>;
 
-/** What is remembered of one attempt. Texts are held only as digests. */
+/** The memory of one attempt. Texts are held only as digests. */
 export type Trial = {
   key: string;
   turns: Map<string, RememberedTurn>;

@@ -32,7 +32,7 @@ type At = { trialId: string; attempt: number };
 type Options = { readNew: (after: After) => Promise<NewCall[]>; readTurn: (callId: string, known: KnownTurn | null) => Promise<ReadTurn | undefined>; memory?: ConversationMemory };
 /** The content of a call by digests. `conversation` is null when no call can continue it. */
 type CallContent = { callId: string; base: RememberedTurn | null; lists: RememberedTurn['lists']; conversation: Conversation | null; reply: JsonObject | undefined; replyKey: string | null; tokens: number | null };
-/** What a text completion adds to its base, and the hash of what the base has. */
+/** The text that a completion adds to its base, and the hash of the base's text. */
 type OwnText = { start: RollingHash; text: string };
 
 const NOTHING: KnownContents = new Set<string>();

@@ -4,7 +4,7 @@ import { isSet, type BindsTools } from '../chat/constraints.ts';
 import { idsIn } from '../chat/tokens.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
 
-/** What token-in must know about an engine. */
+/** The facts about an engine that token-in needs. */
 export type EngineTraits = {
   /** The ids that the chat template writes after a reply. */
   closing: number[];

@@ -8,7 +8,7 @@ import { encode, END } from '../testing/toy-tokenizer.ts';
 const context = useTokenGateways();
 const ask = (text: string) => ({ role: 'user', content: text });
 
-describe.each([{ parses: true }, { parses: false }])('an engine that takes tool calls out of the text: $parses', (options) => {
+describe.each([{ parses: true }, { parses: false }])('an engine that parses tool calls: $parses', (options) => {
   test.each([false, true])('the second turn\'s prompt starts with the ids that were sampled (stream: %s)', async (stream) => {
     await context.serve(options);
     const trial = await context.trial();
