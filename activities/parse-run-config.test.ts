@@ -26,6 +26,10 @@ test.each([
   expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);
 });
 
+test('a run file with a text that cannot be stored is refused', () => {
+  expect(fault({ sampling: { stop: ['\0'] } })).toContain('run.yaml is not valid:\n  a text has the character NUL');
+});
+
 test('a run file that is not an object is refused', () => {
   expect(() => parseRunConfig([1], 'run.json')).toThrow('run.json is not valid');
 });

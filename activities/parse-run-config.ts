@@ -1,5 +1,6 @@
 import { z } from 'zod';
 import { TrialgateError } from '../store/errors.ts';
+import { isStorable } from '../store/json.ts';
 import { runConfig, type RunConfig } from './run-config.ts';
 
 /**
@@ -8,7 +9,8 @@ import { runConfig, type RunConfig } from './run-config.ts';
  */
 export function parseRunConfig(raw: unknown, source = 'run file'): RunConfig {
   const parsed = runConfig.safeParse(raw);
-  if (parsed.success) return parsed.data;
+  if (parsed.success && isStorable(parsed.data)) return parsed.data;
+  if (parsed.success) throw new TrialgateError('bad_input', `${source} is not valid:\n  a text has the character NUL or half a surrogate pair, which cannot be stored: remove it`);
   const faults = parsed.error.issues.map((issue) => `  ${describe(issue, raw)}`);
   throw new TrialgateError('bad_input', `${source} is not valid:\n${faults.join('\n')}`);
 }

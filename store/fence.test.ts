@@ -1,7 +1,7 @@
 import { eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { completeTrial } from './queries/complete-trial.ts';
-import { deleteTrial } from './queries/delete-trial.ts';
+import { deleteTrials } from './queries/delete-trials.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { readCalls } from './queries/read-calls.ts';
 import { findTrial } from './queries/find-trials.ts';
@@ -42,8 +42,8 @@ test('after a trial was completed, sealed or deleted, its late calls are refused
   await expect(openAttempt(store.db, { trialId: 'done', attempt: 2 })).rejects.toMatchObject({ code: 'attempt_closed' });
   await openAttempt(store.db, { trialId: 'gone' });
   await recordCalls(store.db, [call('gone', 1)]);
-  await deleteTrial(store.db, { trialId: 'gone' });
-  await deleteTrial(store.db, { trialId: 'never was' });
+  await deleteTrials(store.db, ['gone']);
+  await deleteTrials(store.db, ['never was']);
   expect(await findTrial(store.db, 'gone')).toBeUndefined();
   expect(await readCalls(store.db, { trialId: 'gone', attempt: 1 })).toEqual([]);
 });
@@ -146,7 +146,7 @@ test('deleting a trial removes its calls, except those of a trial that was train
     await recordCalls(store.db, [call(trialId, 1)]);
     await sealTrial(store.db, { trialId, outcome: trialId === 'stale' ? 'cancelled' : 'scored', final: true });
     if (trialId !== 'spare') await store.db.update(trials).set({ batchIteration: 0, batchTake: 1 }).where(eq(trials.id, trialId));
-    await deleteTrial(store.db, { trialId });
+    await deleteTrials(store.db, [trialId]);
     expect(await findTrial(store.db, trialId)).toBeUndefined();
   }
   expect(await readCalls(store.db, { trialId: 'trained', attempt: 1 })).toHaveLength(1);

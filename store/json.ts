@@ -13,5 +13,8 @@ export function toStorable(value: unknown): string {
   return json.includes('\\u') ? json.replace(/(\\\\)|\\u(?:0000|d[89a-f]..)/g, (_, backslash?: string) => backslash ?? '\uFFFD') : json;
 }
 
+/** True when PostgreSQL can store the JSON of the value as it is. */
+export const isStorable = (value: unknown): boolean => toStorable(value) === JSON.stringify(value);
+
 /** Returns the text in a form that PostgreSQL can store. */
 export const toStorableText = (text: string): string => text.replaceAll('\0', '\uFFFD').toWellFormed();

@@ -11,5 +11,5 @@ const RUNTIMES: Record<string, DocumentOptions['start']> = { Node: startGateway,
 test.for(Object.entries(RUNTIMES))(`the API on %s answers each request of its document as the document says (FUZZ_SEED=${seed})`, { timeout: 400_000 }, async ([, start], { signal }) => {
   const { faults, text } = await fuzzDocument({ seed, examples: 5, start, signal });
   expect(text).toMatch(/Selected: (\d+)\/\1\s+Tested: \1\s/);
-  expect([faults, text]).toEqual([0, text]);
+  expect(faults, text).toBe(0);
 });

@@ -80,6 +80,8 @@ test.each([
   ['/sessions/x', { attempt: -1 }, /attempt/],
   ['/sessions/x', { sampling: { temperature: 'hot' } }, /sampling\.temperature/],
   ['/sessions/x', { budgets: { calls: 0 } }, /budgets\.calls/],
+  ['/sessions/x', { sampling: { stop: ['\0'] } }, /cannot be stored/],
+  ['/sessions/x', { sampling: { chat_template_kwargs: { a: [{ b: 'x\0' }] } } }, /cannot be stored/],
 ])('a bad opening gets 400 with the name of what is wrong: %s %j', async (path, body, message) => {
   const reply = await gateway.admin('POST', path, body);
   expect(reply.status).toBe(400);

@@ -1,7 +1,8 @@
 import { Hono, type Context } from 'hono';
+import { isStorable } from '../../store/json.ts';
 import { attemptKey } from '../../store/keys.ts';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
-import { deleteTrial } from '../../store/queries/delete-trial.ts';
+import { deleteTrials } from '../../store/queries/delete-trials.ts';
 import { readTrial } from '../../store/queries/find-trials.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { readCalls, type Call } from '../../store/queries/read-calls.ts';
@@ -29,7 +30,9 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     if (isTaken(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
     if (c.env?.handOver && isHeavy(c.req.raw)) return c.env.handOver(null);
     const { bytes } = await readBody(c.req.raw, deps.settings);
-    const { run_id, group_id, ...rest } = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
+    const described = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
+    if (!isStorable(described)) throw badRequest('a text with the character NUL or with half a surrogate pair cannot be stored: remove that character');
+    const { run_id, group_id, ...rest } = described;
     const opened = await withStoreRetry(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }));
     return c.json({
       session_id: trialId,
@@ -43,7 +46,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
   app.post('/sessions/batch_delete', async (c) => {
     const { session_ids } = check(deletion, parseBody((await readBody(c.req.raw, deps.settings)).bytes));
-    for (const trialId of session_ids) await withStoreRetry(deps, () => deleteTrial(deps.db, { trialId }));
+    await withStoreRetry(deps, () => deleteTrials(deps.db, session_ids));
     return c.json({ session_ids, status: 'deleted' });
   });
 
@@ -81,7 +84,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
 
   app.delete('/sessions/:trial', async (c) => {
     const trialId = knownId(c.req.param('trial'));
-    await withStoreRetry(deps, () => deleteTrial(deps.db, { trialId }));
+    await withStoreRetry(deps, () => deleteTrials(deps.db, [trialId]));
     return c.json({ session_id: trialId, status: 'deleted' });
   });
   return app;
