@@ -10,6 +10,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { makePrivate } from '../../cli/private-folder.ts';
+import type { GuardOptions } from '../../cli/temporal/guard-options.ts';
 import { TestPostgres } from '../../store/testing/postgres.ts';
 import { until } from '../../store/testing/until.ts';
 import type { Sandbox } from './create-sandbox.ts';
@@ -125,7 +126,7 @@ const ATTEMPTS: Record<GuaranteeName, (world: World) => Promise<boolean>> = {
   temporal: async ({ isolation, home, sandbox, token }) => {
     const port = await freePort();
     const server = ['-e', `require('http').createServer((_, response) => response.end('${token}')).listen(${port}, '127.0.0.1')`];
-    const guarded = { bwrap: isolation.bwrap, doors: [{ port, socket: join(home, 'temporal.sock') }], file: process.execPath, args: server };
+    const guarded: GuardOptions = { bwrap: isolation.bwrap ?? '', ports: [{ port, socket: join(home, 'temporal.sock') }], file: process.execPath, args: server };
     const behind = spawn(process.execPath, isolation.kind === 'bubblewrap' ? [GUARD, JSON.stringify(guarded)] : server, { stdio: 'ignore' });
     onTestFinished(() => void behind.kill());
     const answers = (): Promise<boolean> => fetch(`http://127.0.0.1:${port}`).then(async (reply) => (await reply.text()) === token, () => false);
