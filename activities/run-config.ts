@@ -50,7 +50,7 @@ export const runConfig = z.strictObject({
   max_prompt_length: count.default(512),
   /** In tokens, for each call. */
   max_response_length: count.default(128),
-  /** What a trial may use, besides its deadline, before it ends as `truncated`: calls, sampled tokens, seconds from its start, stored bytes. */
+  /** Limits of a trial in addition to its deadline: calls, sampled tokens, seconds from its start, stored bytes. A trial that reaches one ends as `truncated`. */
   budgets: z.strictObject({ calls: count.optional(), tokens: count.optional(), seconds: seconds.optional(), bytes: count.optional() }).prefault({}),
   /** The handling of a forced tool or a schema in an agent's request: the engine's grammar, whose calls train only with its mask, or a hint in the prompt. */
   constrained_decoding: z.enum(['enforce', 'hint']).default('enforce'),

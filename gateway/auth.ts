@@ -52,8 +52,8 @@ export async function openClaimed(deps: GatewayDeps, { trialId, attempt: proven 
 }
 
 /**
- * Where a trial's URL opens it, any text that an agent sends as its key is accepted, except a key of ours. Web pages, which send an origin,
- * are refused.
+ * Returns the attempt when the trial's URL alone opens it (`--compat verl`). Then any text is accepted as a key, except a key of
+ * ours. Web pages, which send an origin, are refused.
  */
 const attemptOfUrl = ({ settings }: GatewayDeps, trial: TrialNow, headers: Headers): number | null =>
   settings.compat === 'verl' && trial.runId === null && !bearer(headers).startsWith('tg-') && !headers.has('origin') ? trial.attempt : null;

@@ -57,16 +57,16 @@ export type GatewaySettings = {
   budgetEnd: 'length' | 'refuse';
   /** True to answer 404 for any model name but the engine's. */
   strictModel: boolean;
-  /** How long a call waits for a replica in rotation. */
+  /** The time for which a call waits for a replica in rotation. */
   holdMs: number;
   /**
-   * How long an engine may be silent within a stream; before the first bytes the gateway then asks whether it is alive. A call also waits
-   * this long for reserved parts of a budget.
+   * The time for which an engine may be silent within a stream. Before the first bytes the gateway then asks whether the engine is alive.
+   * A call also waits this long for reserved parts of a budget.
    */
   idleMs: number;
-  /** How long a stream may send its agent nothing before it sends a comment line that clients skip. */
+  /** After this time without an event a stream sends its agent a comment line, which clients skip. */
   keepAliveMs: number;
-  /** How long a request waits for the database. */
+  /** The time for which a request waits for the database. */
   storeWaitMs: number;
   /** The limit of one request's body after decoding. */
   maxBodyBytes: number;

@@ -20,7 +20,7 @@ export const trainerShape = {
   clip_ratio_high: z.number().min(0).nullable().default(null),
   /** The largest ratio that counts where the advantage is negative (dual clip). */
   clip_ratio_c: z.number().gt(1).default(3),
-  /** What an importance weight of the trainer's over the engine's probability applies to: each token, each sequence, or nothing. */
+  /** Weights each token or each sequence by the trainer's probability divided by the engine's (importance sampling); `none` weights nothing. */
   rollout_is: z.enum(['token', 'sequence', 'none']).default('token'),
   /** The largest such weight (truncated importance sampling). */
   rollout_is_threshold: z.number().min(1).default(2),

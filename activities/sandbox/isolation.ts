@@ -9,7 +9,7 @@ import { findCgroupParents, type CgroupParents } from './cgroup.ts';
 import { findPython, pythonCandidates, type Python } from './find-python.ts';
 
 /**
- * How a sandbox is kept apart from its host. `bubblewrap`: it has files and processes of its own. `user`: it has a user of its own (under
+ * The form of a sandbox's isolation from its host. `bubblewrap`: it has files and processes of its own. `user`: it has a user of its own (under
  * root). `none`: it has only limits and an environment of its own.
  */
 export type Isolation = {

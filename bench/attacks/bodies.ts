@@ -74,7 +74,7 @@ const CALLERS = 8;
 /** The time between the starts of one caller's calls. Callers without pauses would keep all processors of a small machine busy, and the figures would show how it shares them. */
 const PACE_MS = 40;
 const MOST_MEMORY_MIB = 3072;
-/** What the control's attack has begun in the engine and in PostgreSQL ends within this time. */
+/** The engine and PostgreSQL finish the work of the control's attack within this time. */
 const SETTLE_MS = 2_000;
 /** The priorities of the attacker's thread and of the gateway's for large requests, as `nice` counts them. */
 const PRIORITIES = [15, 10];

@@ -111,9 +111,8 @@ async function onePoolOneLabel({ db, runId, settings, engine }: AuditInput): Pro
   for (const { id, label, version, response } of rows) {
     const entries = sampled.get(markOf(String(response))?.serial ?? '') ?? [];
     // The salt is the label at the call's start. With staleness the weights may change before the first token, whose label the call has.
-    const oldest = SETTINGS[settings]?.max_staleness === 0 ? (version ?? 0) : 0;
-    const salts = Array.from({ length: (version ?? -1) + 1 - oldest }, (_, i) => encodeURIComponent(versionLabel(runId, oldest + i)));
-    const isAsSaid = entries.some((each) => each.label === versionLabel(runId, version ?? -1) && salts.includes(each.salt ?? ''));
+    const atStart = Array.from({ length: 1 + (SETTINGS[settings]?.max_staleness ?? 0) }, (_, age) => encodeURIComponent(versionLabel(runId, (version ?? -1) - age)));
+    const isAsSaid = entries.some((each) => each.label === versionLabel(runId, version ?? -1) && atStart.includes(each.salt ?? ''));
     if (!isAsSaid) faults.push(`invariant 11: call ${id} says version ${version} (${label} at its first token), its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
   }
   const unconfirmed = await db.select({ id: calls.id, version: calls.policyVersion }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))

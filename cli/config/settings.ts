@@ -6,7 +6,7 @@ export type Setting = {
   placeholder: string;
   default?: unknown;
   secret?: true;
-  /** How the text of a flag or variable becomes a value. Without it the text is the value. */
+  /** The type to which the text of a flag or variable is converted. Without it the text itself is the value. */
   from?: 'number' | 'boolean' | 'list';
 };
 

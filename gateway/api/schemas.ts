@@ -1,4 +1,5 @@
 import { z } from 'zod';
+import { isStorable } from '../../store/json.ts';
 import { TRIAL_ID } from '../../store/trial-id.ts';
 import { samplingChoices } from '../../store/sampling-choices.ts';
 import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES } from '../../store/schema.ts';
@@ -13,18 +14,19 @@ const object = z.record(z.string(), z.unknown());
 const budgets = z.strictObject({ calls: count, tokens: count, seconds: z.number().gt(0), bytes: count, prompt_tokens: count }).partial();
 
 const MOST_METADATA = 16_384;
-/** PostgreSQL cannot store NUL in a text. */
-const isStorable = (metadata: object): boolean => {
+const fitsRow = (metadata: object): boolean => {
   const text = JSON.stringify(metadata);
   return text.length <= MOST_METADATA && !/\\u(0000|d[89a-f])/.test(text);
 };
-const metadata = object.refine(isStorable, `at most ${MOST_METADATA} characters of JSON, without NUL`);
+const metadata = object.refine(fitsRow, `at most ${MOST_METADATA} characters of JSON, without NUL`);
+
+const sampling = samplingChoices.refine(isStorable, 'a text with the character NUL or with half a surrogate pair cannot be stored: remove that character');
 
 export const opening = z.strictObject({
   run_id: id.optional(),
   group_id: id.optional(),
   attempt: count.max(999_999_999).optional(),
-  sampling: samplingChoices.optional(),
+  sampling: sampling.optional(),
   budgets: budgets.optional(),
   metadata: metadata.optional().describe('A JSON object of the client’s own, for example to find the session by; stored unchanged'),
 });

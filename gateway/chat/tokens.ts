@@ -70,6 +70,6 @@ export function isMasked({ completion, mask }: SampledTokens): boolean {
   return completion !== null && mask?.length === completion.length && completion.every((id, i) => mask[i]?.includes(id));
 }
 
-/** How far rounding may put a log-probability above 0. The trainer has the same bound (`batch.py`). */
+/** Rounding may put a log-probability above 0 by at most this. The trainer has the same bound (`batch.py`). */
 const ROUNDING = 1e-3;
 const isLogprob = (value: number): boolean => Number.isFinite(Math.fround(value)) && value <= ROUNDING;

@@ -258,7 +258,7 @@ export const CLIENTS: readonly Client[] = [
       args: ['--print', '--model', 'policy', '--dangerously-skip-permissions', asking(mode)],
       env: {
         ...sandboxVariables(place), ANTHROPIC_SMALL_FAST_MODEL: 'policy', CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
-        // As root it refuses to skip its questions unless it is told that it runs in a sandbox.
+        // Claude Code skips its questions for root only when this variable says that it runs in a sandbox.
         IS_SANDBOX: '1', DISABLE_AUTOUPDATER: '1',
       },
     }),

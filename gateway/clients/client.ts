@@ -30,7 +30,7 @@ export type Mode = {
   name: string;
   /** The replies of a model that follows instructions, one a turn. If absent, the client's `says`. */
   says?: readonly string[];
-  /** How many of its calls a grammar or a forced tool makes untrainable. If absent, none. */
+  /** The number of its calls that a grammar or a forced tool makes untrainable; 0 if absent. */
   constrained?: number;
 };
 

@@ -2,7 +2,7 @@ import { preference } from './preference.ts';
 
 const MARGIN = 8;
 const FACTOR = 1.5;
-/** How many escaped trials are remembered. */
+/** The number of escaped trials that are remembered. */
 const REMEMBERED = 10_000;
 
 type Place = { url: string };

@@ -31,7 +31,7 @@ type PoolOptions = {
 };
 
 /**
- * How long rows of replicas are reused. A stale row may send a call to a replica whose weights change; this time is shorter than any
+ * Rows of replicas are reused for this time. A stale row may send a call to a replica whose weights change; this time is shorter than any
  * publication, and `verifyLease` then sees the change.
  */
 const ROWS_MS = 200;

@@ -1,5 +1,4 @@
 import { Hono, type Context } from 'hono';
-import { isStorable } from '../../store/json.ts';
 import { attemptKey } from '../../store/keys.ts';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { deleteTrials } from '../../store/queries/delete-trials.ts';
@@ -30,9 +29,7 @@ export function sessionRoutes(deps: GatewayDeps): Hono<GatewayEnv> {
     if (isTaken(trialId)) throw badRequest(`trial id ${trialId}: this name is a route's`);
     if (c.env?.handOver && isHeavy(c.req.raw)) return c.env.handOver(null);
     const { bytes } = await readBody(c.req.raw, deps.settings);
-    const described = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
-    if (!isStorable(described)) throw badRequest('a text with the character NUL or with half a surrogate pair cannot be stored: remove that character');
-    const { run_id, group_id, ...rest } = described;
+    const { run_id, group_id, ...rest } = bytes.byteLength === 0 ? {} : check(opening, parseBody(bytes));
     const opened = await withStoreRetry(deps, () => openAttempt(deps.db, { trialId, runId: run_id, groupId: group_id, ...rest }, { byUrl: isByUrl(deps, c.req.raw) }));
     return c.json({
       session_id: trialId,

@@ -24,28 +24,22 @@ export function startTestGateway(options: NodeGatewayOptions): Promise<NodeGatew
   return startGateway(bundled === undefined ? options : { heavyThread: new URL(bundled), ...options });
 }
 
+type Options = Partial<NodeGatewayOptions>;
+type Lifetime = { before: (start: () => Promise<void>) => void; after: (stop: () => Promise<void>) => void };
+
 /** Gives each test a fresh gateway, as deployed, in front of a fake engine and a real PostgreSQL. */
-export function useGateway(options: Partial<NodeGatewayOptions> = {}) {
-  const context = useDatabase(new TestGateway());
-  beforeEach(async () => {
-    context.engine = await new FakeEngine().start();
-    await context.start(options);
-  });
-  afterEach(async () => {
-    await context.gateway?.close();
-    await context.engine?.stop();
-  });
-  return context;
-}
+export const useGateway = (options: Options = {}) => gatewayFor({ before: beforeEach, after: afterEach }, options);
 
 /** Gives all tests of a file the same engine and gateway, for tests that leave both as they were. */
-export function useSharedGateway(options: Partial<NodeGatewayOptions> = {}) {
+export const useSharedGateway = (options: Options = {}) => gatewayFor({ before: beforeAll, after: afterAll }, options);
+
+function gatewayFor({ before, after }: Lifetime, options: Options) {
   const context = useDatabase(new TestGateway());
-  beforeAll(async () => {
+  before(async () => {
     context.engine = await new FakeEngine().start();
     await context.start(options);
   });
-  afterAll(async () => {
+  after(async () => {
     await context.gateway?.close();
     await context.engine?.stop();
   });

@@ -13,7 +13,7 @@ export type Rules = {
   maxConcurrentTrials: number;
   /** The number of ended trials after which a group counts as ended. */
   quorum: number;
-  /** What happens to a group's other trials then. */
+  /** The treatment of the group's other trials after the quorum. */
   stragglers: 'wait' | 'cancel' | 'carry_over';
   /** Trials started beyond `groupSize`; the first `groupSize` to end are used. */
   overSampling: number;
@@ -23,7 +23,7 @@ export type Rules = {
   maxStaleStragglers: number;
   /** When running trials that no later step can use release their slots: at the start of the step, or when its version is published. */
   endsStale: 'step' | 'publication';
-  /** What may not start while a step is trained and published, so that it starts with the next version. */
+  /** These do not start while a step is trained and published, so that they start with the next version. */
   holds: 'nothing' | 'groups' | 'trials';
   /** The time at which a trial is cut. It is trained on with its reward. */
   deadline: number;
