@@ -1,6 +1,6 @@
 import type { Client } from '@temporalio/client';
 import type { Database } from '../store/database.ts';
-import type { HostSandboxes } from './host-sandboxes.ts';
+import type { HostSandboxes } from './sandbox/host-sandboxes.ts';
 
 /** The values that activities get from the process that runs them. */
 export type Deps = {

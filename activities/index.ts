@@ -1,73 +1,29 @@
-import { acquirePool, releasePool, returnPool } from './acquire-pool.ts';
-import { assembleBatch } from './assemble-batch.ts';
-import { awaitClosed } from './await-closed.ts';
-import { awaitGroup } from './await-group.ts';
-import { checkEvaluation } from './check-evaluation.ts';
-import { awaitPool, hasLostReplica, missingVersion, poolHas } from './check-pool.ts';
-import { borrowPool } from './borrow-pool.ts';
-import { closeSandbox } from './close-sandbox.ts';
-import { closeTake } from './close-take.ts';
-import { configureRun } from './configure-run.ts';
+import { batchActivities } from './batch/index.ts';
 import type { Deps } from './deps.ts';
-import { endGroup } from './end-group.ts';
-import { extendGroup } from './extend-group.ts';
-import { findOpenTrial } from './find-open-trial.ts';
-import { listRunningGroups } from './list-running-groups.ts';
-import { openGroup } from './open-group.ts';
-import { openTake } from './open-take.ts';
-import { openTrial } from './open-trial.ts';
-import { planBase } from './plan-base.ts';
-import { planEvaluation } from './plan-evaluation.ts';
-import { planGroups } from './plan-groups.ts';
-import { planEvaluationOnDemand } from './plan-evaluation-on-demand.ts';
-import { prepareRun } from './prepare-run.ts';
-import { beginPublication, endPublication } from './publication.ts';
-import { recordBase, recordVersion } from './record-version.ts';
-import { runAgent } from './run-agent.ts';
-import { sealTrial } from './seal-trial.ts';
-import { setRunStatus } from './set-run-status.ts';
-import { verifyTrial } from './verify-trial.ts';
+import { evaluationActivities } from './evaluation/index.ts';
+import { iterationActivities } from './iteration/index.ts';
+import { poolActivities } from './pool/index.ts';
+import { rolloutActivities } from './rollout/index.ts';
+import { runActivities } from './run/index.ts';
+import { temporalActivities } from './temporal/index.ts';
+import { hostActivities, sandboxActivities, trialActivities } from './trial/index.ts';
 
-/**
- * Every activity in TypeScript. `cli/worker.ts` assigns them to task queues: `openTrial` to `sandboxes`; `runAgent`, `verifyTrial` and
- * `closeSandbox` to the queue of the host that has the sandbox; all others to `trialgate`.
- */
-export const createActivities = (deps: Deps) => ({
-  acquirePool: acquirePool(deps),
-  assembleBatch: assembleBatch(deps),
-  awaitClosed: awaitClosed(deps),
-  awaitGroup: awaitGroup(deps),
-  awaitPool: awaitPool(deps),
-  beginPublication: beginPublication(deps),
-  borrowPool: borrowPool(deps),
-  checkEvaluation: checkEvaluation(deps),
-  closeTake: closeTake(deps),
-  configureRun: configureRun(deps),
-  endGroup: endGroup(deps),
-  endPublication: endPublication(deps),
-  extendGroup: extendGroup(deps),
-  findOpenTrial: findOpenTrial(deps),
-  hasLostReplica: hasLostReplica(deps),
-  listRunningGroups: listRunningGroups(deps),
-  missingVersion: missingVersion(deps),
-  openGroup: openGroup(deps),
-  openTake: openTake(deps),
-  openTrial: openTrial(deps),
-  planBase: planBase(deps),
-  planEvaluation: planEvaluation(deps),
-  planEvaluationOnDemand: planEvaluationOnDemand(deps),
-  planGroups: planGroups(deps),
-  poolHas: poolHas(deps),
-  prepareRun: prepareRun(deps),
-  recordBase: recordBase(deps),
-  recordVersion: recordVersion(deps),
-  releasePool: releasePool(deps),
-  returnPool: returnPool(deps),
-  sealTrial: sealTrial(deps),
-  setRunStatus: setRunStatus(deps),
-  runAgent: runAgent(deps),
-  verifyTrial: verifyTrial(deps),
-  closeSandbox: closeSandbox(deps),
+/** The activities of the queue `trialgate`. Any activity worker can run them. */
+const generalActivities = (deps: Deps) => ({
+  ...runActivities(deps),
+  ...iterationActivities(deps),
+  ...rolloutActivities(deps),
+  ...trialActivities(deps),
+  ...batchActivities(deps),
+  ...evaluationActivities(deps),
+  ...poolActivities(deps),
+  ...temporalActivities(deps),
 });
 
-export type Activities = ReturnType<typeof createActivities>;
+/** Every activity in TypeScript, by its task queue (`cli/worker.ts`). `sandbox` is polled only by hosts with a free place, `host` by one host alone. */
+export const createActivities = (deps: Deps) => ({ general: generalActivities(deps), sandbox: sandboxActivities(deps), host: hostActivities(deps) });
+
+/** One type for each task queue, so that a call of an activity on a queue that does not have it is a type error. */
+export type GeneralActivities = ReturnType<typeof generalActivities>;
+export type SandboxActivities = ReturnType<typeof sandboxActivities>;
+export type HostActivities = ReturnType<typeof hostActivities>;

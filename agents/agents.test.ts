@@ -4,11 +4,11 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { json } from 'node:stream/consumers';
 import { describe, expect, test } from 'vitest';
-import { agentsFolder } from '../activities/agents-folder.ts';
+import { agentsFolder } from '../activities/sandbox/agents-folder.ts';
 import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
 import { loadAgent } from '../activities/sandbox/load-agent.ts';
 import { runAgent, type AgentResult } from '../activities/sandbox/run-agent.ts';
-import { isolations, temporaryHome, writeFiles } from '../activities/sandbox/testing/fixtures.ts';
+import { isolations, temporaryHome, writeFiles } from '../tests/support/harness/sandbox-fixtures.ts';
 import { loadTask } from '../activities/tasks/load-task.ts';
 
 type Reply = { status?: number; text: string };

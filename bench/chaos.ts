@@ -19,16 +19,16 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { report } from '../cli/exit.ts';
-import { REPOSITORY } from '../cli/folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 import { shutdownSignal } from '../cli/signals.ts';
-import { Random, seedOf } from '../gateway/testing/fuzz/random.ts';
+import { Random, seedOf } from '../tests/support/scenarios/fuzz/random.ts';
 import { ChaosDeployment } from './chaos/deployment.ts';
 import { dealTogether, faultsOf, nameOf } from './chaos/faults.ts';
 import { oneRun, type Outcome } from './chaos/one-run.ts';
 import { reportOf } from './chaos/report.ts';
 import { SETTINGS } from './chaos/settings.ts';
-import { SmallDisk } from '../activities/sandbox/testing/small-disk.ts';
-import { TrialgateError } from '../store/errors.ts';
+import { SmallDisk } from '../tests/support/harness/small-disk.ts';
+import { TrialgateError } from '../core/errors.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 

@@ -10,19 +10,19 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { REPOSITORY } from '../cli/folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
-import { CLIENTS } from '../gateway/clients/all.ts';
-import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Comparison } from '../gateway/clients/beside-vllm.ts';
-import type { Client } from '../gateway/clients/client.ts';
-import { install } from '../gateway/clients/install.ts';
-import { MODE_HEAD, modeRowsIn, withModes } from '../gateway/clients/page.ts';
-import type { RunResult } from '../gateway/clients/run.ts';
-import { toySession } from '../gateway/clients/toy-session.ts';
+import { CLIENTS } from '../tests/clients/all.ts';
+import { clientBesideVllm, differs, firstDifference, isAnswered, ONE_AT_A_TIME, refusedIn, sessionBesideVllm, type Comparison } from '../tests/clients/beside-vllm.ts';
+import type { Client } from '../tests/clients/client.ts';
+import { install } from '../tests/clients/install.ts';
+import { MODE_HEAD, modeRowsIn, withModes } from '../tests/clients/page.ts';
+import type { RunResult } from '../tests/clients/run.ts';
+import { toySession } from '../tests/clients/toy-session.ts';
 import { startGateway, type NodeGateway } from '../gateway/node.ts';
-import { withVllm } from '../gateway/testing/own-vllm.ts';
-import { TestPostgres } from '../store/testing/postgres.ts';
+import { withVllm } from '../tests/support/harness/own-vllm.ts';
+import { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 

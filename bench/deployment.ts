@@ -4,7 +4,7 @@ import { withDeployment, type DeploymentClients } from '../cli/run/connect.ts';
 import type { Stack } from '../cli/supervisor/stack.ts';
 import { deviceOf } from '../cli/supervisor/device.ts';
 import { shutdownSignal } from '../cli/signals.ts';
-import { withTemporaryStack } from '../cli/testing/temporary-deployment.ts';
+import { withTemporaryStack } from '../tests/support/harness/temporary-deployment.ts';
 
 /** Runs `body` with a complete deployment in a temporary folder on free ports. A signal stops it, too. */
 export async function withStack<T>(body: (connected: DeploymentClients, stack: Stack, signal: AbortSignal) => Promise<T>): Promise<T> {

@@ -6,10 +6,10 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { REPOSITORY } from '../cli/folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
-import { hangUpAtRandom, type HangUp } from '../gateway/testing/hang-ups.ts';
+import { hangUpAtRandom, type HangUp } from '../tests/support/scenarios/hang-ups.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 

@@ -7,10 +7,10 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { REPOSITORY } from '../cli/folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
-import { killUnderLoad } from '../gateway/testing/kills.ts';
+import { killUnderLoad } from '../tests/support/scenarios/kills.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 

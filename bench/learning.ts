@@ -15,7 +15,7 @@ import { startRun } from '../cli/run/start-run.ts';
 import { watchRun } from '../cli/run/watch-run.ts';
 import { readRunRecord } from '../cli/show/run-record.ts';
 import { runTable } from '../cli/show/run-table.ts';
-import { REPOSITORY } from '../cli/folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 import { provenance, withStack } from './deployment.ts';
 import { optionsOf } from './options.ts';
 

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { EXIT, report } from '../cli/exit.ts';
-import { TrialgateError } from '../store/errors.ts';
+import { TrialgateError } from '../core/errors.ts';
 import { provenance } from './deployment.ts';
 
 type Default = number | string | null;

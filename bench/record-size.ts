@@ -7,20 +7,20 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { sql } from 'drizzle-orm';
-import { REPOSITORY } from '../cli/folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 import { table } from '../cli/show/table.ts';
-import { generator } from '../gateway/testing/converse.ts';
+import { generator } from '../tests/support/scenarios/converse.ts';
 import { Conversations } from '../gateway/token-in/conversations.ts';
 import { conversationOf } from '../gateway/token-in/messages.ts';
 import { outlineOf } from '../store/calls/outline.ts';
 import { openDatabase, type Database } from '../store/database.ts';
-import type { JsonObject } from '../store/json.ts';
+import type { JsonObject } from '../core/json.ts';
 import { findTrials } from '../store/queries/find-trials.ts';
 import { openAttempt } from '../store/queries/open-attempt.ts';
 import { readNewCalls } from '../store/queries/read-new-calls.ts';
 import { readTurn } from '../store/queries/read-turn.ts';
 import { recordCalls } from '../store/queries/record-calls.ts';
-import { TestPostgres } from '../store/testing/postgres.ts';
+import { TestPostgres } from '../tests/support/harness/postgres.ts';
 import { provenance } from './deployment.ts';
 import { optionsOf } from './options.ts';
 

@@ -11,7 +11,7 @@ import { readRunFile } from '../cli/run/read-run-file.ts';
 import { startRun } from '../cli/run/start-run.ts';
 import { watchRun } from '../cli/run/watch-run.ts';
 import { table } from '../cli/show/table.ts';
-import { REPOSITORY } from '../cli/folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 import type { Database } from '../store/database.ts';
 import { calls, groups, trials } from '../store/schema.ts';
 import { provenance, withStack } from './deployment.ts';

@@ -13,7 +13,7 @@ import { text } from 'node:stream/consumers';
 import { setImmediate as turn } from 'node:timers/promises';
 import { isolation } from '../activities/sandbox/isolation.ts';
 import type { Network } from '../activities/sandbox/network.ts';
-import { sandboxWith, shell, temporaryHome } from '../activities/sandbox/testing/fixtures.ts';
+import { sandboxWith, shell, temporaryHome } from '../tests/support/harness/sandbox-fixtures.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
 import { provenance } from './deployment.ts';

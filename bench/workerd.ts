@@ -7,13 +7,13 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { REPOSITORY } from '../cli/folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 import { shutdownSignal } from '../cli/signals.ts';
 import { table } from '../cli/show/table.ts';
-import { bundleWorker } from '../gateway/testing/bundle-worker.ts';
-import { GatewayProcess } from '../gateway/testing/gateway-process.ts';
-import { trialOverHttp } from '../gateway/testing/trial-over-http.ts';
-import { startWorkerd, type Bundle } from '../gateway/testing/workerd.ts';
+import { bundleWorker } from '../tests/support/harness/bundle-worker.ts';
+import { GatewayProcess } from '../tests/support/harness/gateway-process.ts';
+import { trialOverHttp } from '../tests/support/harness/trial-over-http.ts';
+import { startWorkerd, type Bundle } from '../tests/support/harness/workerd.ts';
 import { openDatabase } from '../store/database.ts';
 import { migrate } from '../store/queries/migrate.ts';
 import { registerReplicas } from '../store/queries/register-replicas.ts';

@@ -18,7 +18,7 @@ const REASONS = [
 endWithNpm();
 if (olderThan(OLDEST_NODE)) fail(`Trialgate needs Node ${OLDEST_NODE.join('.')} or newer, this is ${process.version}`);
 else if (process.platform !== 'linux') fail(`Trialgate runs on Linux; this is ${process.platform}`);
-else if (installed() || (await install())) await runMain(node, process.argv.slice(2));
+else if (installed() || (await install())) await runMain(node, process.argv.slice(2), process.argv[2] === 'test' ? '../tests/run/main.ts' : './main.ts');
 
 function installed() {
   const done = at('node_modules/.package-lock.json');

@@ -1,4 +1,4 @@
-import { TrialgateError } from '../store/errors.ts';
+import { TrialgateError } from '../core/errors.ts';
 import { migrate } from '../store/queries/migrate.ts';
 
 /** Brings the tables up to date. @throws TrialgateError when the database cannot be used; the message has its host, never its password. */

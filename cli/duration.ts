@@ -1,4 +1,4 @@
-import { TrialgateError } from '../store/errors.ts';
+import { TrialgateError } from '../core/errors.ts';
 
 const UNITS: Record<string, number> = { s: 1, m: 60, h: 3600, d: 86_400 };
 

@@ -1,4 +1,4 @@
-import { TrialgateError } from '../store/errors.ts';
+import { TrialgateError } from '../core/errors.ts';
 
 export const EXIT = { done: 0, badInput: 2, missingPrerequisite: 3, failed: 4, interrupted: 130 } as const;
 

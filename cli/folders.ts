@@ -1,8 +1,7 @@
 import path from 'node:path';
+import { REPOSITORY } from '../core/repository.ts';
 
-/** The repository. Installed programs are in it, wherever the deployment's folder is. */
-export const REPOSITORY = path.dirname(import.meta.dirname);
-
+/** Installed programs are in the repository, wherever the deployment's folder is. */
 const installs = path.join(REPOSITORY, '.trialgate');
 
 export const INSTALLS = {

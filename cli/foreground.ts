@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
-import { TrialgateError } from '../store/errors.ts';
+import { TrialgateError } from '../core/errors.ts';
 import type { Launch } from './supervisor/component.ts';
 
 /** Runs a process in our terminal and passes signals on. Returns its exit code, or 0 when a signal that we passed on ended it. */

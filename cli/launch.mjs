@@ -57,11 +57,11 @@ function read(file) {
 }
 
 /**
- * Runs `cli/main.ts` under `node` and ends with its exit code. Passes signals on. If this process is killed, the channel between
- * the two closes and main.ts stops by itself.
+ * Runs `cli/main.ts`, or another program with its `start`, under `node` and ends with its exit code. Passes signals on. If this process is
+ * killed, the channel between the two closes and the program stops by itself.
  */
-export function runMain(node, args) {
-  const main = fileURLToPath(new URL('./main.ts', import.meta.url));
+export function runMain(node, args, program = './main.ts') {
+  const main = fileURLToPath(new URL(program, import.meta.url));
   const child = spawn(node, [main, ...args], { stdio: ['inherit', 'inherit', 'inherit', 'ipc'] });
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(name, () => child.kill(name));
   return new Promise((resolve) => {

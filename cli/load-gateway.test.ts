@@ -5,11 +5,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
-import { GatewayProcess } from '../gateway/testing/gateway-process.ts';
-import { TestPostgres } from '../store/testing/postgres.ts';
-import { until } from '../store/testing/until.ts';
+import { GatewayProcess } from '../tests/support/harness/gateway-process.ts';
+import { TestPostgres } from '../tests/support/harness/postgres.ts';
+import { until } from '../tests/support/harness/until.ts';
 import { EXIT } from './exit.ts';
-import { INSTALLS, REPOSITORY } from './folders.ts';
+import { INSTALLS } from './folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 
 let postgres: TestPostgres;
 beforeAll(async () => void (postgres = await TestPostgres.create()));

@@ -50,7 +50,7 @@ const shared: Plugin = {
   setup(build) {
     build.onResolve({ filter: /\/errors\.ts$/ }, ({ path: file, resolveDir }) => {
       const resolved = path.join(resolveDir, file);
-      return resolved === fileURLToPath(fromHere('../store/errors.ts')) ? { path: pathToFileURL(resolved).href, external: true } : undefined;
+      return resolved === fileURLToPath(fromHere('../core/errors.ts')) ? { path: pathToFileURL(resolved).href, external: true } : undefined;
     });
   },
 };

@@ -14,20 +14,20 @@ Examples:
 Settings: flags, TRIALGATE_… variables, trialgate.yaml; \`trialgate config\` shows them all.
 Exit codes: 0 done, 2 bad input, 3 missing prerequisite, 4 run failed, 130 interrupted.`;
 
-export function program(): Command {
+export function program(registers: readonly ((root: Command) => void)[] = verbs): Command {
   const root = new Command('trialgate')
     .description('Trains a language model on the work of agents that know nothing about training.')
     .addHelpText('after', EXAMPLES)
     .showHelpAfterError('(--help shows how)')
     .exitOverride();
-  for (const register of verbs) register(root);
+  for (const register of registers) register(root);
   return root;
 }
 
 /** Runs the verb in `argv` and returns the exit code. */
-export async function main(argv: string[]): Promise<number> {
+export async function main(argv: string[], registers = verbs): Promise<number> {
   try {
-    await program().parseAsync(argv, { from: 'user' });
+    await program(registers).parseAsync(argv, { from: 'user' });
     return Number(process.exitCode ?? EXIT.done);
   } catch (error) {
     if (!(error instanceof CommanderError)) return report(error);
@@ -35,12 +35,12 @@ export async function main(argv: string[]): Promise<number> {
   }
 }
 
-/** Runs the `trialgate` command in this process and exits. */
-export async function start(): Promise<void> {
+/** Runs the `trialgate` command, or another with the given verbs, in this process and exits. */
+export async function start(registers = verbs): Promise<void> {
   stopWithLauncher();
   // A reader such as `head` may close the pipe early.
   for (const stream of [process.stdout, process.stderr]) stream.on('error', () => {});
-  const code = await main(process.argv.slice(2));
+  const code = await main(process.argv.slice(2), registers);
   // The process exits when the verb has ended, even if a timer or connection is still open.
   await Promise.all([process.stdout, process.stderr].map((stream) => new Promise((written) => stream.write('', written))));
   process.exit(code);

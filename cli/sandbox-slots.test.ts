@@ -4,14 +4,14 @@ import type { WorkflowHandle } from '@temporalio/client';
 import { NativeConnection, Worker } from '@temporalio/worker';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import type { GroupPlan } from '../activities/group-plan.ts';
-import { HostSlots } from '../activities/host-slots.ts';
-import { until } from '../store/testing/until.ts';
-import { FakeWorld } from '../workflows/fake-activities.ts';
-import { withWorkers } from '../workflows/testing.ts';
-import { useTemporal } from '../workflows/use-temporal.ts';
+import type { GroupPlan } from '../activities/rollout/group-plan.ts';
+import { HostSlots } from '../activities/sandbox/host-slots.ts';
+import { until } from '../tests/support/harness/until.ts';
+import { FakeWorld } from '../tests/support/fakes/fake-activities.ts';
+import { withWorkers } from '../tests/support/harness/workflow-worker.ts';
+import { useTemporal } from '../tests/support/harness/use-temporal.ts';
 import { sandboxSlotOptions } from './sandbox-slots.ts';
-import { SANDBOX_QUEUE, TASK_QUEUE } from './task-queue.ts';
+import { SANDBOX_QUEUE, TASK_QUEUE } from '../core/task-queues.ts';
 
 const environment = useTemporal();
 

@@ -1,5 +1,5 @@
 import type { ActivitySlotInfo, CustomSlotSupplier, WorkerOptions } from '@temporalio/worker';
-import type { HostSlots } from '../activities/host-slots.ts';
+import type { HostSlots } from '../activities/sandbox/host-slots.ts';
 
 /**
  * Returns options for a worker that takes a trial only while this host has a free slot for its sandbox, and at a limited rate.

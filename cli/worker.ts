@@ -3,7 +3,7 @@ import { DefaultLogger, NativeConnection, Runtime, Worker, type WorkerOptions } 
 import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { hostname } from 'node:os';
-import { HostSandboxes } from '../activities/host-sandboxes.ts';
+import { HostSandboxes } from '../activities/sandbox/host-sandboxes.ts';
 import { createActivities } from '../activities/index.ts';
 import { isolation, requireBubblewrap } from '../activities/sandbox/isolation.ts';
 import { sweepSandboxes } from '../activities/sandbox/sweep-sandboxes.ts';
@@ -11,7 +11,7 @@ import { openDatabase, type Database } from '../store/database.ts';
 import { makePrivate } from './private-folder.ts';
 import { registerSearchAttributes } from './search-attributes.ts';
 import { sandboxSlotOptions } from './sandbox-slots.ts';
-import { SANDBOX_QUEUE, TASK_QUEUE } from './task-queue.ts';
+import { SANDBOX_QUEUE, TASK_QUEUE } from '../core/task-queues.ts';
 import { workflowBundle } from './workflow-bundle.ts';
 
 export type WorkerSettings = {
@@ -62,16 +62,15 @@ async function optionsOf(settings: WorkerSettings, temporal: Client, db: Databas
     const sandboxes = new HostSandboxes(home, maxSandboxes);
     await sweepSandboxes(home);
     console.log((await isolation()).statement);
-    const activities = createActivities({ db, temporal, gatewayUrls, home, secret, hostQueue, sandboxes });
-    const { openTrial, runAgent, verifyTrial, closeSandbox, ...general } = activities;
+    const { general, sandbox, host } = createActivities({ db, temporal, gatewayUrls, home, secret, hostQueue, sandboxes });
     const heartbeats = { maxHeartbeatThrottleInterval: '2s', defaultHeartbeatThrottleInterval: '2s' } as const;
     options.push({ ...shared, ...heartbeats, taskQueue: TASK_QUEUE, activities: general, maxConcurrentActivityTaskExecutions: 2000 });
-    options.push({ ...shared, ...heartbeats, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...sandboxSlotOptions(sandboxes.slots, sandboxesPerSecond) });
+    options.push({ ...shared, ...heartbeats, taskQueue: SANDBOX_QUEUE, activities: sandbox, ...sandboxSlotOptions(sandboxes.slots, sandboxesPerSecond) });
     options.push({
       ...shared,
       ...heartbeats,
       taskQueue: hostQueue,
-      activities: { runAgent, verifyTrial, closeSandbox },
+      activities: host,
       maxConcurrentActivityTaskExecutions: 2 * maxSandboxes,
     });
   }

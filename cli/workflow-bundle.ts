@@ -3,7 +3,8 @@ import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
 import { writeAtomically } from './files.ts';
-import { INSTALLS, REPOSITORY } from './folders.ts';
+import { INSTALLS } from './folders.ts';
+import { REPOSITORY } from '../core/repository.ts';
 
 const folder = path.join(REPOSITORY, 'workflows');
 

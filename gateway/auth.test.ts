@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
-import { attemptKey } from '../store/keys.ts';
+import { attemptKey } from '../core/keys.ts';
 import { completeTrial } from '../store/queries/complete-trial.ts';
 import { sealTrial } from '../store/queries/seal-trial.ts';
 import { startGateway } from './node.ts';
-import { ASK, readStream, SECRET, useGateway } from './testing/harness.ts';
+import { ASK, readStream, SECRET, useGateway } from '../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 

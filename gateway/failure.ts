@@ -1,8 +1,8 @@
 import { jsonReply } from './json-reply.ts';
 import { requestIdHeader } from './request-id.ts';
 import type { Fault } from '../store/schema.ts';
-import { isTransient } from '../store/transient.ts';
-import { TrialgateError, type ErrorCode } from '../store/errors.ts';
+import { isTransient } from '../core/transient.ts';
+import { TrialgateError, type ErrorCode } from '../core/errors.ts';
 
 /** The reason why a request fails: what the agent is told, and what is recorded. */
 export class Failure extends Error {

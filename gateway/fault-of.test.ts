@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { FakeEngine, type Fault as EngineFault } from './testing/fake-engine.ts';
-import { TokenEngine } from './testing/token-engine.ts';
-import { ASK, eventually, IMPATIENT, readStream, useGateway } from './testing/harness.ts';
+import { FakeEngine, type Fault as EngineFault } from '../tests/support/fakes/fake-engine.ts';
+import { TokenEngine } from '../tests/support/fakes/token-engine.ts';
+import { ASK, eventually, IMPATIENT, readStream, useGateway } from '../tests/support/harness/gateways.ts';
 
 const gateway = useGateway({ settings: IMPATIENT });
 

@@ -1,4 +1,4 @@
-import { stringifyExact } from '../store/exact-json.ts';
+import { stringifyExact } from '../core/exact-json.ts';
 
 type Connection = {
   /** Breaks the connection, for a runtime in which a body that ends with an error does not. */

@@ -1,8 +1,8 @@
-import { asNumber, parseExact } from '../store/exact-json.ts';
-import { isObject, type JsonObject } from '../store/json.ts';
+import { asNumber, parseExact } from '../core/exact-json.ts';
+import { isObject, type JsonObject } from '../core/json.ts';
 import { Failure } from './failure.ts';
 
-export { isObject, type JsonObject } from '../store/json.ts';
+export { isObject, type JsonObject } from '../core/json.ts';
 
 /** Code that handles JSON recurses for each level, here and in engines, and a stack has an end. */
 export const MAX_DEPTH = 500;

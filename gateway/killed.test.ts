@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { killUnderLoad } from './testing/kills.ts';
+import { killUnderLoad } from '../tests/support/scenarios/kills.ts';
 
 test('every reply that an agent saw end is recorded once when its gateway is killed', async () => {
   const counts = await killUnderLoad({ kills: 5, agents: 12 });

@@ -1,6 +1,6 @@
 import { setImmediate } from 'node:timers/promises';
 import { openDatabase, type Database } from '../store/database.ts';
-import { TrialgateError } from '../store/errors.ts';
+import { TrialgateError } from '../core/errors.ts';
 import { retractCalls } from '../store/queries/retract-calls.ts';
 import { migrate } from '../store/queries/migrate.ts';
 import { findTrials } from '../store/queries/find-trials.ts';

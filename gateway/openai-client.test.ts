@@ -1,6 +1,6 @@
 import OpenAI from 'openai';
 import { expect, test } from 'vitest';
-import { ASK, useGateway } from './testing/harness.ts';
+import { ASK, useGateway } from '../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 

@@ -1,4 +1,4 @@
-import { stringifyExact } from '../store/exact-json.ts';
+import { stringifyExact } from '../core/exact-json.ts';
 
 export const DONE = '[DONE]';
 

@@ -1,4 +1,4 @@
-import { isTransient } from '../store/transient.ts';
+import { isTransient } from '../core/transient.ts';
 import { storeUnavailable } from './failure.ts';
 import { sleep } from './sleep.ts';
 

@@ -49,7 +49,7 @@ TURN_SCHEMA = pa.schema(
 )
 
 
-# The trainer's settings of a run file that names none of them, as `activities/batch/trainer-settings.ts` sends them.
+# The trainer's settings of a run file that names none of them, as `core/run-config/trainer-settings.ts` sends them.
 OPTIM = {"lr": 3e-5, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0, "clip_grad": 1}
 SETTINGS = {
     "optim": OPTIM,

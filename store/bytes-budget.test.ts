@@ -4,8 +4,8 @@ import { expect, test } from 'vitest';
 import { findTrial } from './queries/find-trials.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { recordCalls, type CallRecord } from './queries/record-calls.ts';
-import { callRecord } from './testing/call-record.ts';
-import { useDatabase } from './testing/use-database.ts';
+import { callRecord } from '../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../tests/support/harness/use-database.ts';
 import { ROW_BYTES } from './trial-bytes.ts';
 
 const store = useDatabase();

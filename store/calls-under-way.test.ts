@@ -2,7 +2,7 @@ import { eq, sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { enterCall, extendCall, isUnderWay, leaveCall } from './queries/calls-under-way.ts';
 import { callsUnderWay } from './schema.ts';
-import { useDatabase } from './testing/use-database.ts';
+import { useDatabase } from '../tests/support/harness/use-database.ts';
 
 const store = useDatabase();
 

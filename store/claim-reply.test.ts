@@ -6,8 +6,8 @@ import { openAttempt } from './queries/open-attempt.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { settleDeliveries } from './queries/settle-deliveries.ts';
 import { undeliveredCalls } from './schema.ts';
-import { callRecord } from './testing/call-record.ts';
-import { useDatabase } from './testing/use-database.ts';
+import { callRecord } from '../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../tests/support/harness/use-database.ts';
 
 const store = useDatabase();
 const digest = Buffer.alloc(32, 7);

@@ -8,8 +8,8 @@ import { findTrial } from './queries/find-trials.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { sealTrial } from './queries/seal-trial.ts';
 import { attempts, groups, runs, trials } from './schema.ts';
-import { callRecord } from './testing/call-record.ts';
-import { useDatabase } from './testing/use-database.ts';
+import { callRecord } from '../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../tests/support/harness/use-database.ts';
 
 const store = useDatabase();
 

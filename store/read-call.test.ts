@@ -8,8 +8,8 @@ import { TooMuchToRead } from './queries/read-limit.ts';
 import { readTurn } from './queries/read-turn.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { contentOf } from './calls/content.ts';
-import { callRecord } from './testing/call-record.ts';
-import { useDatabase } from './testing/use-database.ts';
+import { callRecord } from '../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../tests/support/harness/use-database.ts';
 
 const store = useDatabase();
 const user = (content: string) => ({ role: 'user', content });

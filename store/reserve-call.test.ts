@@ -1,15 +1,15 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { openDatabase } from './database.ts';
-import { expireReservations } from './testing/expire-reservations.ts';
+import { expireReservations } from '../tests/support/harness/expire-reservations.ts';
 import { findTrial } from './queries/find-trials.ts';
 import { openAttempt } from './queries/open-attempt.ts';
 import { recordCalls } from './queries/record-calls.ts';
 import { removeReservation, renewReservation, reserveCall, type ReservationRequest } from './queries/reserve-call.ts';
 import { lockTrial } from './queries/transaction.ts';
 import type { Budgets } from './schema.ts';
-import { callRecord } from './testing/call-record.ts';
-import { useDatabase } from './testing/use-database.ts';
+import { callRecord } from '../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../tests/support/harness/use-database.ts';
 
 const store = useDatabase();
 let trials = 0;

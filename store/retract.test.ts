@@ -5,8 +5,8 @@ import { openAttempt } from './queries/open-attempt.ts';
 import { readTrainableCalls } from './queries/read-trainable-calls.ts';
 import { readCalls } from './queries/read-calls.ts';
 import { recordCalls, type CallRecord } from './queries/record-calls.ts';
-import { callRecord } from './testing/call-record.ts';
-import { useDatabase } from './testing/use-database.ts';
+import { callRecord } from '../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../tests/support/harness/use-database.ts';
 
 const store = useDatabase();
 

@@ -3,7 +3,7 @@ import { basename, join } from 'node:path';
 import { beforeAll, expect, test } from 'vitest';
 import { createSandbox } from '../activities/sandbox/create-sandbox.ts';
 import { isolation } from '../activities/sandbox/isolation.ts';
-import { temporaryHome, writeFiles } from '../activities/sandbox/testing/fixtures.ts';
+import { temporaryHome, writeFiles } from '../tests/support/harness/sandbox-fixtures.ts';
 import { verify, type Verdict } from '../activities/sandbox/verify.ts';
 import { listTasks } from '../activities/tasks/list-tasks.ts';
 import { loadTask } from '../activities/tasks/load-task.ts';

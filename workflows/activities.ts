@@ -1,18 +1,19 @@
 import { ActivityCancellationType, proxyActivities } from '@temporalio/workflow';
-import type { GpuActivities } from '../activities/gpu-contract.ts';
-import type { Activities } from '../activities/index.ts';
+import type { GpuActivities } from '../core/gpu-contract.ts';
+import type { GeneralActivities, HostActivities, SandboxActivities } from '../activities/index.ts';
+import { SANDBOX_QUEUE } from '../core/task-queues.ts';
 
 export const STORE_SECONDS = 3600;
 
 /** Reads and writes of the store. They are quick, and are retried for as long as a database may be away. */
-export const store = proxyActivities<Activities>({
+export const store = proxyActivities<GeneralActivities>({
   startToCloseTimeout: '60s',
   scheduleToCloseTimeout: STORE_SECONDS * 1000,
   retry: { initialInterval: '500ms', maximumInterval: '10s' },
 });
 
 /** Makes a batch. It may ask a teacher about every sample, so it has as much time as the store, while it sends heartbeats. */
-export const assembling = proxyActivities<Pick<Activities, 'assembleBatch'>>({
+export const assembling = proxyActivities<Pick<GeneralActivities, 'assembleBatch'>>({
   startToCloseTimeout: STORE_SECONDS * 1000,
   scheduleToCloseTimeout: STORE_SECONDS * 1000,
   heartbeatTimeout: '60s',
@@ -21,7 +22,7 @@ export const assembling = proxyActivities<Pick<Activities, 'assembleBatch'>>({
 
 /** Activities that wait for somebody else, for at most `limit`. */
 export const waiting = (limit: string | number) =>
-  proxyActivities<Activities>({
+  proxyActivities<GeneralActivities>({
     startToCloseTimeout: limit,
     scheduleToCloseTimeout: limit,
     heartbeatTimeout: '20s',
@@ -29,7 +30,7 @@ export const waiting = (limit: string | number) =>
   });
 
 /** Waits for another workflow to close. Each try ends after a minute and Temporal retries it. Retries add no events to the history. */
-export const closing = proxyActivities<Pick<Activities, 'awaitClosed'>>({
+export const closing = proxyActivities<Pick<GeneralActivities, 'awaitClosed'>>({
   startToCloseTimeout: '90s',
   scheduleToCloseTimeout: '7d',
   retry: { initialInterval: '200ms', maximumInterval: '1s' },
@@ -40,8 +41,8 @@ export const closing = proxyActivities<Pick<Activities, 'awaitClosed'>>({
  * because nobody else would close what it opened.
  */
 export const opening = (limit: number, summary: string) =>
-  proxyActivities<Pick<Activities, 'openTrial'>>({
-    taskQueue: 'sandboxes',
+  proxyActivities<SandboxActivities>({
+    taskQueue: SANDBOX_QUEUE,
     summary,
     startToCloseTimeout: limit,
     scheduleToCloseTimeout: limit,
@@ -55,7 +56,7 @@ export const opening = (limit: number, summary: string) =>
  * again under its next attempt.
  */
 export const onHost = (taskQueue: string, summary: string) =>
-  proxyActivities<Activities>({
+  proxyActivities<HostActivities>({
     taskQueue,
     summary,
     scheduleToStartTimeout: '60s',

@@ -1,13 +1,13 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { expect, test } from 'vitest';
-import type { BorrowedPool } from '../activities/borrow-pool.ts';
-import type { EvaluationRequest, PlannedEvaluation } from '../activities/plan-evaluation-on-demand.ts';
-import { until } from '../store/testing/until.ts';
+import type { BorrowedPool } from '../activities/pool/borrow-pool.ts';
+import type { EvaluationRequest, PlannedEvaluation } from '../activities/evaluation/plan-evaluation-on-demand.ts';
+import { until } from '../tests/support/harness/until.ts';
 import type { RunStatusReport } from './messages.ts';
-import { FakeWorld } from './fake-activities.ts';
-import { TirelessAgents } from './fake-faults.ts';
-import { withWorkers } from './testing.ts';
-import { useTemporal } from './use-temporal.ts';
+import { FakeWorld } from '../tests/support/fakes/fake-activities.ts';
+import { TirelessAgents } from '../tests/support/fakes/fake-faults.ts';
+import { withWorkers } from '../tests/support/harness/workflow-worker.ts';
+import { useTemporal } from '../tests/support/harness/use-temporal.ts';
 
 const environment = useTemporal();
 let serial = 0;

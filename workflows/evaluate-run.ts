@@ -1,5 +1,5 @@
 import { ApplicationFailure, CancelledFailure, CancellationScope, executeChild, ParentClosePolicy, sleep, upsertSearchAttributes } from '@temporalio/workflow';
-import type { EvaluationRequest } from '../activities/plan-evaluation-on-demand.ts';
+import type { EvaluationRequest } from '../activities/evaluation/plan-evaluation-on-demand.ts';
 import { store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 import { inTurn, poolHolder, publishVersion } from './publish-version.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { FakeWorld } from './fake-activities.ts';
-import { startTemporal, stopTemporal, withWorkers, type Temporal } from './testing.ts';
+import { FakeWorld } from '../tests/support/fakes/fake-activities.ts';
+import { startTemporal, stopTemporal, withWorkers, type Temporal } from '../tests/support/harness/workflow-worker.ts';
 
 const runOnce = async (environment: Temporal, id: string): Promise<boolean> => {
   const world = new FakeWorld();

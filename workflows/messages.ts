@@ -1,5 +1,5 @@
 import { defineQuery, defineSignal, defineUpdate } from '@temporalio/workflow';
-import type { GroupPlan } from '../activities/group-plan.ts';
+import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 
 export type GroupEnd = { id: string; outcomes: Outcome[] };

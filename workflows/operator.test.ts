@@ -1,10 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { until } from '../store/testing/until.ts';
-import { FakeWorld } from './fake-activities.ts';
+import { until } from '../tests/support/harness/until.ts';
+import { FakeWorld } from '../tests/support/fakes/fake-activities.ts';
 import type { RunStatusReport } from './messages.ts';
-import { withWorkers } from './testing.ts';
-import { useTemporal } from './use-temporal.ts';
+import { withWorkers } from '../tests/support/harness/workflow-worker.ts';
+import { useTemporal } from '../tests/support/harness/use-temporal.ts';
 
 const environment = useTemporal();
 let serial = 0;

@@ -1,5 +1,5 @@
 import { ApplicationFailure, condition, getExternalWorkflowHandle, patched, setHandler } from '@temporalio/workflow';
-import type { RunConfig } from '../activities/run-config.ts';
+import type { RunConfig } from '../core/run-config/run-config.ts';
 import { store } from './activities.ts';
 import { RUN_ENDING, configureUpdate, extendSignal, extendUpdate, pauseUpdate, resumeUpdate, skipSignal, skipUpdate, stopUpdate } from './messages.ts';
 import type { RunStatus } from './run-status.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { runConfig } from '../activities/run-config.ts';
+import { runConfig } from '../core/run-config/run-config.ts';
 import { pollInterval } from './poll-interval.ts';
 
 const { deadlines } = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });

@@ -1,6 +1,6 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { ApplicationFailure, CancellationScope, ParentClosePolicy, sleep, startChild, workflowInfo } from '@temporalio/workflow';
-import type { ReplicaReport } from '../activities/gpu-contract.ts';
+import type { ReplicaReport } from '../core/gpu-contract.ts';
 import { gpu, store } from './activities.ts';
 import { attributesOf } from './attributes.ts';
 

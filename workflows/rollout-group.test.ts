@@ -1,12 +1,12 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { Context, sleep } from '@temporalio/activity';
 import { expect, test } from 'vitest';
-import type { GroupPlan } from '../activities/group-plan.ts';
-import { until } from '../store/testing/until.ts';
-import { FakeWorld } from './fake-activities.ts';
+import type { GroupPlan } from '../activities/rollout/group-plan.ts';
+import { until } from '../tests/support/harness/until.ts';
+import { FakeWorld } from '../tests/support/fakes/fake-activities.ts';
 import type { GroupReport, RunStatusReport } from './messages.ts';
-import { endWorkers, withWorkers } from './testing.ts';
-import { useTemporal } from './use-temporal.ts';
+import { endWorkers, withWorkers } from '../tests/support/harness/workflow-worker.ts';
+import { useTemporal } from '../tests/support/harness/use-temporal.ts';
 
 type Activity = (input: never) => Promise<unknown>;
 

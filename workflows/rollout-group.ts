@@ -1,5 +1,5 @@
 import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, patched, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
-import type { GroupPlan } from '../activities/group-plan.ts';
+import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
 import { cutSignal, extendSignal, groupEndedSignal, groupMovedSignal, groupStatusQuery, skipSignal, staleSignal, type TrialState } from './messages.ts';

@@ -1,6 +1,6 @@
 import { CancellationScope, condition, getExternalWorkflowHandle, patched, sleep } from '@temporalio/workflow';
-import type { GroupPlan } from '../activities/group-plan.ts';
-import type { Rollout, TakeInput } from '../activities/plan-groups.ts';
+import type { GroupPlan } from '../activities/rollout/group-plan.ts';
+import type { Rollout, TakeInput } from '../activities/rollout/plan-groups.ts';
 import { store, waiting } from './activities.ts';
 import { pollInterval } from './poll-interval.ts';
 import { cutSignal, staleSignal } from './messages.ts';

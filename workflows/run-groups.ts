@@ -1,6 +1,6 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, condition, isCancellation, patched, setHandler, startChild } from '@temporalio/workflow';
-import type { GroupPlan } from '../activities/group-plan.ts';
+import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import { closing, store, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';

@@ -1,5 +1,5 @@
 import { setCurrentDetails, setHandler, upsertSearchAttributes } from '@temporalio/workflow';
-import type { Rollout } from '../activities/plan-groups.ts';
+import type { Rollout } from '../activities/rollout/plan-groups.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { groupEndedSignal, groupMovedSignal, phaseSignal, statusQuery, type GroupEnd, type GroupStatus, type RunStatusReport } from './messages.ts';
 

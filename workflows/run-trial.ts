@@ -1,9 +1,9 @@
 import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, sleep, type ExternalWorkflowHandle } from '@temporalio/workflow';
-import type { GroupPlan } from '../activities/group-plan.ts';
-import type { GroupLimits } from '../activities/open-group.ts';
-import type { OpenedTrial } from '../activities/open-trial.ts';
-import type { AgentEnd } from '../activities/run-agent.ts';
-import type { SealTrialInput } from '../activities/seal-trial.ts';
+import type { GroupPlan } from '../activities/rollout/group-plan.ts';
+import type { GroupLimits } from '../activities/rollout/open-group.ts';
+import type { OpenedTrial } from '../activities/trial/open-trial.ts';
+import type { AgentEnd } from '../activities/trial/run-agent.ts';
+import type { SealTrialInput } from '../activities/trial/seal-trial.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { onHost, opening, store, waiting } from './activities.ts';
 import { describe } from './describe.ts';

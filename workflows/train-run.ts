@@ -11,8 +11,8 @@ import {
   upsertSearchAttributes,
   workflowInfo,
 } from '@temporalio/workflow';
-import type { RunPosition } from '../activities/prepare-run.ts';
-import type { RunConfig } from '../activities/run-config.ts';
+import type { RunPosition } from '../activities/run/prepare-run.ts';
+import type { RunConfig } from '../core/run-config/run-config.ts';
 import { gpu, store, waiting } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
 import { attributesOf } from './attributes.ts';

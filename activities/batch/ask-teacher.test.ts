@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { ScriptedTeacher } from './testing/scripted-teacher.ts';
+import { ScriptedTeacher } from '../../tests/support/fakes/scripted-teacher.ts';
 import { askTeacher } from './ask-teacher.ts';
 
 let teacher: ScriptedTeacher;

@@ -1,7 +1,7 @@
 import { ApplicationFailure } from '@temporalio/common';
 import { Agent } from 'undici';
 import { z } from 'zod';
-import type { RunConfig } from '../run-config.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Sample } from './sample.ts';
 
 type Teacher = Pick<NonNullable<RunConfig['teacher']>, 'url' | 'model'>;

@@ -5,8 +5,8 @@ import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts'
 import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
 import { trials } from '../../store/schema.ts';
-import { useTokenGateway } from '../../gateway/testing/token-gateway.ts';
-import { parseRunConfig } from '../parse-run-config.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { batchMetrics } from './batch-metrics.ts';
 
 const context = useTokenGateway();

@@ -1,8 +1,8 @@
 import { and, eq, inArray, isNotNull, isNull } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { calls, trials } from '../../store/schema.ts';
-import { weightedReward } from '../reward.ts';
-import type { RunConfig } from '../run-config.ts';
+import { weightedReward } from '../../core/weighted-reward.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { rewardsOf } from '../rollout/rewards-of.ts';
 import type { BatchContents, Trial } from './collect-samples.ts';
 import type { Sample } from './sample.ts';

@@ -1,11 +1,11 @@
 import { and, eq, inArray, isNotNull, or, sql } from 'drizzle-orm';
 import type { Database } from '../../store/database.ts';
 import { attempts, groups, iterations, trials } from '../../store/schema.ts';
-import { requireOpenTake } from '../require-open-take.ts';
+import { requireOpenTake } from '../iteration/require-open-take.ts';
 import { batchTrials, isOffered, readCandidates, usable, type Candidate } from '../rollout/candidates.ts';
-import { readLineage } from '../rollout/lineage.ts';
-import { batchOf, isLive, ofTake, type TakeKey } from '../rollout/takes.ts';
-import type { RunConfig } from '../run-config.ts';
+import { readLineage } from '../iteration/lineage.ts';
+import { batchOf, isLive, ofTake, type TakeKey } from '../iteration/takes.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 /**
  * Marks the trials of a take's batch, once: first stragglers that earlier batches did not wait for, then the oldest groups, so that no

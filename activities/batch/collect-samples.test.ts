@@ -9,13 +9,13 @@ import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { batches, groups, iterations, policyVersions, runs, trials, type Outcome } from '../../store/schema.ts';
-import { callRecord } from '../../store/testing/call-record.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
-import { assembleBatch, type AssembledBatch } from '../assemble-batch.ts';
-import { parseRunConfig } from '../parse-run-config.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { assembleBatch, type AssembledBatch } from './assemble-batch.ts';
+import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
 import { batchMetrics } from './batch-metrics.ts';
 import { collectSamples } from './collect-samples.ts';
-import { ScriptedTeacher } from './testing/scripted-teacher.ts';
+import { ScriptedTeacher } from '../../tests/support/fakes/scripted-teacher.ts';
 
 const store = useDatabase();
 const config = parseRunConfig({ model: 'm', tasks: ['t'], iterations: 5, max_staleness: 1, group_quorum: 2, group_size: 4, stragglers: 'carry_over' });

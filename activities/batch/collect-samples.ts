@@ -3,10 +3,10 @@ import type { Database } from '../../store/database.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { buildSamples, type TokenSample } from '../../store/samples/build-samples.ts';
 import { groups, trials } from '../../store/schema.ts';
-import { readLineage } from '../rollout/lineage.ts';
+import { readLineage } from '../iteration/lineage.ts';
 import { trialRewardsOf, type TrialRewards } from '../rollout/rewards-of.ts';
-import type { RunConfig } from '../run-config.ts';
-import { batchOf, ofTake, type TakeKey } from '../rollout/takes.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { batchOf, ofTake, type TakeKey } from '../iteration/takes.ts';
 import type { Sample } from './sample.ts';
 
 export type Trial = typeof trials.$inferSelect;

@@ -1,7 +1,7 @@
 import { RecordBatch, RecordBatchFileWriter, Schema, Table, tableFromIPC } from 'apache-arrow';
 import { readFile } from 'node:fs/promises';
 import { dirname } from 'node:path';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { storeBatch } from './store-batch.ts';
 
 export type BatchFile = { path: string; table: Table; /** The names of its trials' rewards. */ rewards: string[] };

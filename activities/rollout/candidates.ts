@@ -1,9 +1,9 @@
 import { and, asc, eq, isNotNull, isNull, or, sql } from 'drizzle-orm';
 import type { Executor } from '../../store/queries/transaction.ts';
 import { attempts, calls, groups, trials } from '../../store/schema.ts';
-import type { RunConfig } from '../run-config.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { rewardsOf } from './rewards-of.ts';
-import { batchOf, isLive } from './takes.ts';
+import { batchOf, isLive } from '../iteration/takes.ts';
 
 export type CandidateTrial = {
   id: string;

@@ -4,11 +4,11 @@ import { expect, test } from 'vitest';
 import { attempts, batches, groups, iterations, quarantinedTasks, trials } from '../../store/schema.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { chooseTrials } from '../batch/choose-trials.ts';
-import { endGroup } from '../end-group.ts';
-import { planGroups } from '../plan-groups.ts';
-import { readRun } from '../read-run.ts';
+import { endGroup } from './end-group.ts';
+import { planGroups } from './plan-groups.ts';
+import { readRun } from '../run/read-run.ts';
 
-import { begin, db, end, names, openTake, plan, runId, sample, step, tasks, usePlanning } from './testing.ts';
+import { begin, db, end, names, openTake, plan, runId, sample, step, tasks, usePlanning } from '../../tests/support/harness/planning.ts';
 
 usePlanning();
 

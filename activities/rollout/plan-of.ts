@@ -1,5 +1,5 @@
 import type { groups } from '../../store/schema.ts';
-import type { GroupPlan } from '../group-plan.ts';
+import type { GroupPlan } from './group-plan.ts';
 
 /** Returns the input of a group's workflow from the group's row. */
 export const planOf = (row: typeof groups.$inferSelect): GroupPlan => {

@@ -2,10 +2,10 @@ import { and, eq, isNotNull } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { attempts, groups, trials } from '../../store/schema.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { endGroup } from '../end-group.ts';
-import { planGroups } from '../plan-groups.ts';
+import { endGroup } from './end-group.ts';
+import { planGroups } from './plan-groups.ts';
 
-import { anotherRun, begin, db, end, names, plan, runId, sample, step, usePlanning } from './testing.ts';
+import { anotherRun, begin, db, end, names, plan, runId, sample, step, usePlanning } from '../../tests/support/harness/planning.ts';
 
 usePlanning();
 

@@ -1,5 +1,5 @@
 import type { Outcome } from '../../store/schema.ts';
-import type { RunConfig } from '../run-config.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
 
 /** A trial's rewards, and for the names that the verifier gave turn by turn, the part of each turn. */
 export type TrialRewards = { rewards: Record<string, number>; turnRewards: Record<string, number[]> };

@@ -1,4 +1,4 @@
-import { shuffle } from '../shuffle.ts';
+import { shuffle } from './shuffle.ts';
 
 /**
  * Returns the task at a position of an endless sequence of seeded shuffles, so that every task has its turn. A task in quarantine gives

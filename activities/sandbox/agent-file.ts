@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { NETWORKS } from './network.ts';
+import { NETWORKS } from '../../core/networks.ts';
 
 /** An agent as data. `command` and `env` may contain {python} {agents} {work} {model} {base_url} {api_key}. */
 export const agentFile = z.strictObject({

@@ -4,14 +4,14 @@ import { existsSync, readdirSync, symlinkSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { until } from '../../store/testing/until.ts';
+import { until } from '../../tests/support/harness/until.ts';
 import { createSandbox } from './create-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { hostWork } from './errors.ts';
 import { isolation } from './isolation.ts';
 import { sweepSandboxes } from './sweep-sandboxes.ts';
 import { listTrash } from './trash.ts';
-import { sandboxWith, shell, taskWith, temporaryHome } from './testing/fixtures.ts';
+import { sandboxWith, shell, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 const id = { trialId: 't', attempt: 1 };
 

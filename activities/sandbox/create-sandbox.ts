@@ -1,7 +1,7 @@
 import { lchown, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { TrialgateError } from '../../store/errors.ts';
-import type { Task } from '../tasks/load-task.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import type { Task } from '../../core/task.ts';
 import { copyFiles } from './copy-files.ts';
 import { destroySandbox, removeNamed } from './destroy-sandbox.ts';
 import { hostWork } from './errors.ts';

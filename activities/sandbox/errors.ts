@@ -1,4 +1,4 @@
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 
 /**
  * The reason why a verification gave no reward. `killed`: a signal ended the verifier. `ended_early`: it reached a limit. `no_reward`: it

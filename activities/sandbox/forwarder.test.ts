@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, onTestFinished, test } from 'vitest';
-import { freePort } from '../../cli/supervisor/ports.ts';
-import { until } from '../../store/testing/until.ts';
+import { freePort } from '../../core/free-port.ts';
+import { until } from '../../tests/support/harness/until.ts';
 import { openForwarder } from './forwarder.ts';
 import { isolation } from './isolation.ts';
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { isDiskFullForOthers } from './host-disk.ts';
-import { SmallDisk } from './testing/small-disk.ts';
+import { SmallDisk } from '../../tests/support/harness/small-disk.ts';
 
 const refusal = await SmallDisk.refusal();
 let folder: string;

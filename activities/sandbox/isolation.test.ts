@@ -4,7 +4,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { detectIsolation, requireBubblewrap } from './isolation.ts';
-import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
+import { isolations, sandboxWith, shell, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 const all = await isolations();
 const bubblewrap = all.find(({ kind }) => kind === 'bubblewrap');

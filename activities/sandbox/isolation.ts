@@ -1,9 +1,9 @@
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { bubblewrapArgv } from './bubblewrap.ts';
 import { findCgroupParents, type CgroupParents } from './cgroup.ts';
 import { findPython, pythonCandidates, type Python } from './find-python.ts';
@@ -30,7 +30,7 @@ export type Isolation = {
 
 const run = promisify(execFile);
 const PROBE_UID = 65534;
-const tools = fileURLToPath(new URL('../../.trialgate/tools/', import.meta.url));
+const tools = join(REPOSITORY, '.trialgate/tools');
 
 let detected: Promise<Isolation> | null = null;
 

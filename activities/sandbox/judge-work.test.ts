@@ -8,7 +8,7 @@ import { judgeWork } from './judge-work.ts';
 import { markerOf, verifierName } from './names.ts';
 import { MARKER } from './kill-tree.ts';
 import { processesWith } from './process-table.ts';
-import { sandboxWith, taskWith, temporaryHome } from './testing/fixtures.ts';
+import { sandboxWith, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 /** A number stands for a sparse file of that many bytes. */
 type Files = Record<string, string | Buffer | number>;

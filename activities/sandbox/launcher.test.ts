@@ -6,7 +6,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { detectIsolation } from './isolation.ts';
 import { MARKER } from './kill-tree.ts';
 import { processTable, processesWith } from './process-table.ts';
-import { sandboxWith, specOf, temporaryHome } from './testing/fixtures.ts';
+import { sandboxWith, specOf, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 const isolation = await detectIsolation();
 

@@ -2,7 +2,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { agentsFolder } from '../agents-folder.ts';
+import { agentsFolder } from './agents-folder.ts';
 import { listAgents, loadAgent } from './load-agent.ts';
 
 let folder = '';

@@ -1,7 +1,7 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { parse, YAMLParseError } from 'yaml';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { agentFile, type Agent } from './agent-file.ts';
 
 const PLACEHOLDERS = new Set(['python', 'agents', 'work', 'model', 'base_url', 'api_key']);

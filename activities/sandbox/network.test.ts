@@ -11,7 +11,7 @@ import { buffer, text } from 'node:stream/consumers';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Sandbox } from './create-sandbox.ts';
 import { gatewayDoor, type Network } from './network.ts';
-import { isolations, sandboxWith, shell, taskWith, temporaryHome } from './testing/fixtures.ts';
+import { isolations, sandboxWith, shell, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify } from './verify.ts';
 
 const isolation = (await isolations()).find(({ kind }) => kind === 'bubblewrap');

@@ -8,8 +8,6 @@ export type Network =
   /** The process reaches all that the host reaches. */
   | { kind: 'host' };
 
-export const NETWORKS = ['gateway', 'host'] as const;
-
 const HTTP_PORTS: Record<string, number> = { 'http:': 80, 'https:': 443 };
 /** This port replaces a port on which only root may listen. */
 const UNPRIVILEGED_PORT = 8700;

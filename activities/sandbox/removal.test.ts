@@ -3,13 +3,13 @@ import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, describe, expect, onTestFinished, test, vi } from 'vitest';
-import { until } from '../../store/testing/until.ts';
+import { until } from '../../tests/support/harness/until.ts';
 import { copyFiles } from './copy-files.ts';
 import { createSandbox, type Sandbox } from './create-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { sweepSandboxes } from './sweep-sandboxes.ts';
-import { isolations, sandboxWith, shell, taskWith, temporaryHome } from './testing/fixtures.ts';
-import { SmallDisk } from './testing/small-disk.ts';
+import { isolations, sandboxWith, shell, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import { SmallDisk } from '../../tests/support/harness/small-disk.ts';
 import { listTrash } from './trash.ts';
 import { verify } from './verify.ts';
 

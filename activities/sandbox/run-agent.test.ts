@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
 import { agentFile } from './agent-file.ts';
 import { runAgent } from './run-agent.ts';
-import { isolations, sandboxWith, taskWith, temporaryHome } from './testing/fixtures.ts';
+import { isolations, sandboxWith, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 describe.each(await isolations())('$kind', (isolation) => {
   test('an agent finds the trial’s URL and key by the names that OpenAI’s and Anthropic’s clients read', async () => {

@@ -1,5 +1,5 @@
 import { join } from 'node:path';
-import type { Task } from '../tasks/load-task.ts';
+import type { Task } from '../../core/task.ts';
 import type { Agent } from './agent-file.ts';
 import { baseEnvironment } from './base-environment.ts';
 import { copyFiles } from './copy-files.ts';
@@ -7,7 +7,8 @@ import { handOver, type Sandbox } from './create-sandbox.ts';
 import { hostWork } from './errors.ts';
 import { isDiskFullForOthers } from './host-disk.ts';
 import type { Isolation } from './isolation.ts';
-import { gatewayDoor, type NETWORKS } from './network.ts';
+import type { NETWORKS } from '../../core/networks.ts';
+import { gatewayDoor } from './network.ts';
 import { passable, sandboxUser } from './sandbox-user.ts';
 import { launch } from './launcher.ts';
 import type { EndReason, ProcessResult } from './run-process.ts';

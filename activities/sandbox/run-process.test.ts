@@ -8,7 +8,7 @@ import type { Sandbox } from './create-sandbox.ts';
 import { destroySandbox } from './destroy-sandbox.ts';
 import { MARKER } from './kill-tree.ts';
 import { processesWith } from './process-table.ts';
-import { isolations, sandboxWith, shell, temporaryHome } from './testing/fixtures.ts';
+import { isolations, sandboxWith, shell, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 const living = ({ marker }: Sandbox): number => processesWith(`${MARKER}=${marker}`).length;
 

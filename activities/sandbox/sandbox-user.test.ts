@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { isolation } from './isolation.ts';
 import { sandboxUser } from './sandbox-user.ts';
-import { temporaryHome } from './testing/fixtures.ts';
+import { temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 test('without bubblewrap a sandbox never runs as root because its own user cannot reach its folder', async () => {
   await using folder = await temporaryHome();

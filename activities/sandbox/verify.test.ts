@@ -2,7 +2,7 @@ import { existsSync, symlinkSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { sandboxWith, isolations, taskWith, temporaryHome } from './testing/fixtures.ts';
+import { sandboxWith, isolations, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify, type Verdict } from './verify.ts';
 import type { Isolation } from './isolation.ts';
 

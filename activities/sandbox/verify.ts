@@ -1,7 +1,7 @@
 import { chmod, mkdir } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
-import type { Task } from '../tasks/load-task.ts';
+import type { Task } from '../../core/task.ts';
 import { baseEnvironment } from './base-environment.ts';
 import { copyFiles } from './copy-files.ts';
 import { emptySandbox, handOver, type Sandbox } from './create-sandbox.ts';

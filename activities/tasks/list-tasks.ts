@@ -1,6 +1,6 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { isTask, loadTask } from './load-task.ts';
 import { locate } from './locate.ts';
 

@@ -3,7 +3,7 @@ import { cp, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { sandboxWith, temporaryHome } from '../sandbox/testing/fixtures.ts';
+import { sandboxWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { listTasks } from './list-tasks.ts';
 import { loadTask } from './load-task.ts';
 

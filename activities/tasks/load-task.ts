@@ -1,22 +1,12 @@
 import { realpath, stat } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { parse, TomlError } from 'smol-toml';
-import { TrialgateError } from '../../store/errors.ts';
-import { isInsideSandbox } from '../sandbox/inside-sandbox.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import type { Task } from '../../core/task.ts';
+import { isInsideSandbox } from './inside-sandbox.ts';
 import { locate } from './locate.ts';
 import { readInside, requireInside } from './read-inside.ts';
 import { taskFile } from './task-file.ts';
-
-/** One task: a folder in Harbor's format. */
-export type Task = {
-  name: string;
-  /** Absolute. */
-  folder: string;
-  instruction: string;
-  agent: { timeoutSec: number };
-  verifier: { timeoutSec: number; env: Record<string, string> };
-  environment: { cpus: number; memoryMb: number; storageMb: number; env: Record<string, string> };
-};
 
 /**
  * Loads a task.

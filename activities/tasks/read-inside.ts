@@ -1,7 +1,7 @@
 import { constants } from 'node:fs';
 import { open, readlink, realpath } from 'node:fs/promises';
 import { join, sep } from 'node:path';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 
 const LEAVES = 'is a link that leads out of the task: copy what it names into the task';
 

@@ -4,19 +4,19 @@ import type { ServerResponse } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { and, asc, eq, inArray, like } from 'drizzle-orm';
-import type { PublishInput, TrainStepInput } from '../../activities/gpu-contract.ts';
-import { HostSandboxes } from '../../activities/host-sandboxes.ts';
-import { createActivities } from '../../activities/index.ts';
-import { runConfig } from '../../activities/run-config.ts';
-import { REPOSITORY } from '../../cli/folders.ts';
+import type { PublishInput, TrainStepInput } from '../../core/gpu-contract.ts';
+import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
+import { allActivities } from '../../tests/support/harness/all-activities.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { startRun } from '../../cli/run/start-run.ts';
 import { startGateway } from '../../gateway/node.ts';
-import { TokenEngine, type ToyRequest } from '../../gateway/testing/token-engine.ts';
+import { TokenEngine, type ToyRequest } from '../../tests/support/fakes/token-engine.ts';
 import { openDatabase, type Database } from '../../store/database.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { attempts, trials } from '../../store/schema.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
-import { startTemporal, stopTemporal, withWorkers } from '../../workflows/testing.ts';
+import { TestPostgres } from '../../tests/support/harness/postgres.ts';
+import { startTemporal, stopTemporal, withWorkers } from '../../tests/support/harness/workflow-worker.ts';
 import { reportAttacks, type Attack, type Severity } from './report.ts';
 
 /**
@@ -91,7 +91,7 @@ async function attack({ db, databaseUrl, temporal, home }: Stage, runId: string,
   stack.defer(() => engine.stop());
   const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [], databaseUrl, adminKey: null, secret, log: () => {} });
   stack.defer(() => gateway.close());
-  const real = createActivities({ db, temporal: temporal.client, gatewayUrls: [gateway.url], home, secret, hostQueue: 'host', sandboxes: new HostSandboxes(home, TRIALS) });
+  const real = allActivities({ db, temporal: temporal.client, gatewayUrls: [gateway.url], home, secret, hostQueue: 'host', sandboxes: new HostSandboxes(home, TRIALS) });
   const { runAgent, verifyTrial, closeSandbox, openTrial, ...general } = real;
   const checkpoint = { checkpoint: '/none', checkpoint_sha256: 'none', canary: { token_ids: [1], logprobs: [0] }, metrics: {} };
   const gpu = {

@@ -21,7 +21,7 @@ import { Agent, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Worker } from 'node:worker_threads';
-import { REPOSITORY } from '../../cli/folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { shutdownSignal } from '../../cli/signals.ts';
 import { table } from '../../cli/show/table.ts';
 import { startEngine } from '../gateway/parts/engine.ts';

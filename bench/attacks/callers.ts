@@ -8,12 +8,12 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Agent, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 import { z } from 'zod';
-import { GatewayProcess } from '../../gateway/testing/gateway-process.ts';
-import { EngineServer, json } from '../../gateway/testing/engine-server.ts';
-import { attemptKey } from '../../store/keys.ts';
+import { GatewayProcess } from '../../tests/support/harness/gateway-process.ts';
+import { EngineServer, json } from '../../tests/support/fakes/engine-server.ts';
+import { attemptKey } from '../../core/keys.ts';
 import { openDatabase } from '../../store/database.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { TestPostgres } from '../../tests/support/harness/postgres.ts';
 import { optionsOf } from '../options.ts';
 import { reportAttacks, type Attack } from './report.ts';
 

@@ -19,11 +19,11 @@ import type { Sandbox } from '../../activities/sandbox/create-sandbox.ts';
 import { destroySandbox } from '../../activities/sandbox/destroy-sandbox.ts';
 import { isolation, type Isolation } from '../../activities/sandbox/isolation.ts';
 import { sweepSandboxes } from '../../activities/sandbox/sweep-sandboxes.ts';
-import { isolations, sandboxWith, shell, specOf, taskWith, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
+import { isolations, sandboxWith, shell, specOf, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify } from '../../activities/sandbox/verify.ts';
 import { INSTALLS } from '../../cli/folders.ts';
 import { shutdownSignal } from '../../cli/signals.ts';
-import { withTemporaryStack } from '../../cli/testing/temporary-deployment.ts';
+import { withTemporaryStack } from '../../tests/support/harness/temporary-deployment.ts';
 import { optionsOf } from '../options.ts';
 import { reportAttacks, type Attack } from './report.ts';
 

@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import { and, asc, desc, eq, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import { z } from 'zod';
-import { versionLabel } from '../../activities/label.ts';
-import { auditRun } from '../../cli/testing/audit-run.ts';
+import { versionLabel } from '../../core/policy-label.ts';
+import { auditRun } from '../../tests/support/oracles/audit-run.ts';
 import type { Database } from '../../store/database.ts';
 import { attempts, batches, calls, policyVersions, publications, trials } from '../../store/schema.ts';
 import { markOf } from './answers.ts';
-import type { EngineEntry } from './engine-log.ts';
+import type { EngineEntry } from '../../tests/support/fakes/chaos-engine-log.ts';
 import { hasStragglers, SETTINGS, type Settings } from './settings.ts';
 
 export type AuditInput = { db: Database; runId: string; iterations: number; settings: Settings; witnessed: string[]; engine: EngineEntry[]; restarted: boolean };

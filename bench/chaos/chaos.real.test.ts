@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
-import { Random } from '../../gateway/testing/fuzz/random.ts';
+import { Random } from '../../tests/support/scenarios/fuzz/random.ts';
 import { ChaosDeployment } from './deployment.ts';
 import type { Fault } from './faults.ts';
 import { oneRun } from './one-run.ts';
-import { SmallDisk } from '../../activities/sandbox/testing/small-disk.ts';
+import { SmallDisk } from '../../tests/support/harness/small-disk.ts';
 
 /** One run of `bench/chaos.ts`, with every kind of fault. */
 const FAULTS: Fault[][] = [

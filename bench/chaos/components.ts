@@ -1,7 +1,8 @@
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
-import { INSTALLS, REPOSITORY } from '../../cli/folders.ts';
+import { INSTALLS } from '../../cli/folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { environment, type Component } from '../../cli/supervisor/component.ts';
 import type { Components } from '../../cli/supervisor/components/all.ts';
 import { healthOf } from '../../cli/supervisor/components/engine.ts';

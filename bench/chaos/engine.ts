@@ -10,10 +10,10 @@ import { appendFileSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { z } from 'zod';
-import { TokenEngine } from '../../gateway/testing/token-engine.ts';
+import { TokenEngine } from '../../tests/support/fakes/token-engine.ts';
 import { answerTo, markOf } from './answers.ts';
-import type { EngineEntry } from './engine-log.ts';
-import { VOCABULARY } from './tiny-model.ts';
+import type { EngineEntry } from '../../tests/support/fakes/chaos-engine-log.ts';
+import { VOCABULARY } from '../../tests/support/harness/tiny-model.ts';
 
 const RELOAD_MS = 400;
 const BUSY_MS = 500;

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { groupOf, isAlive, send, type ProcessId } from '../../cli/supervisor/processes.ts';
-import type { Random } from '../../gateway/testing/fuzz/random.ts';
+import type { Random } from '../../tests/support/scenarios/fuzz/random.ts';
 import { COMPONENTS, DISK_NAMES, LINKS, type ChaosDeployment, type DiskName, type LinkName } from './deployment.ts';
 import { familyOf } from './processes.ts';
 

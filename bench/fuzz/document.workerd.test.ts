@@ -1,7 +1,7 @@
 import { expect, inject, test } from 'vitest';
 import { startGateway } from '../../gateway/node.ts';
-import { startWorkerGateway } from '../../gateway/testing/worker-gateway.ts';
-import '../../gateway/testing/workerd-setup.ts';
+import { startWorkerGateway } from '../../tests/support/harness/worker-gateway.ts';
+import '../../tests/support/harness/workerd-setup.ts';
 import { fuzzDocument, type DocumentOptions } from './schemathesis.ts';
 
 const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 1_000_000);

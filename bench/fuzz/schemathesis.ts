@@ -6,8 +6,8 @@ import { INSTALLS } from '../../cli/folders.ts';
 import { findPython } from '../../cli/install/python.ts';
 import { failure, runLogged } from '../../cli/install/run-step.ts';
 import type { NodeGateway, NodeGatewayOptions } from '../../gateway/node.ts';
-import { FakeEngine } from '../../gateway/testing/fake-engine.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
+import { TestPostgres } from '../../tests/support/harness/postgres.ts';
 
 const PACKAGE = 'schemathesis==4.32.5';
 const VENV = join(INSTALLS.root, 'fuzz');

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { REPOSITORY } from '../../cli/folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { table } from '../../cli/show/table.ts';
 
 const frame = z.object({ functionName: z.string(), url: z.string(), lineNumber: z.number() });

@@ -1,4 +1,4 @@
-import { REPOSITORY } from '../../cli/folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { table } from '../../cli/show/table.ts';
 import type { Figures } from './measure.ts';
 

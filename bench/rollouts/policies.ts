@@ -1,4 +1,4 @@
-import type { RunConfig } from '../../activities/run-config.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { synchronous, type Rules } from './simulate/rules.ts';
 
 export type Policy = {

@@ -1,7 +1,8 @@
 import { spawn } from 'node:child_process';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
-import { INSTALLS, REPOSITORY } from '../folders.ts';
+import { INSTALLS } from '../folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 
 export type CommandOutput = { code: number; stdout: string; stderr: string };
 

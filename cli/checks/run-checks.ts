@@ -1,7 +1,8 @@
 import { existsSync } from 'node:fs';
 import path from 'node:path';
 import { EXIT } from '../exit.ts';
-import { INSTALLS, REPOSITORY } from '../folders.ts';
+import { INSTALLS } from '../folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { progressLine } from '../progress.ts';
 import { capture } from './capture.ts';
 import { failed, notChecked, passed, type Check, type Verdict } from './check.ts';

@@ -10,7 +10,7 @@ export function register(root: Command): void {
       const [{ CHECK_NAMES, runChecks }, { shutdownSignal }, { TrialgateError }] = await Promise.all([
         import('../checks/run-checks.ts'),
         import('../signals.ts'),
-        import('../../store/errors.ts'),
+        import('../../core/errors.ts'),
       ]);
       const unknown = names.filter((name) => !CHECK_NAMES.includes(name));
       if (unknown.length > 0) throw new TrialgateError('bad_input', `there is no check ${unknown.join(', ')}; there are ${CHECK_NAMES.join(', ')}`);

@@ -22,7 +22,6 @@ import { register as skip } from './skip.ts';
 import { register as status } from './status.ts';
 import { register as stop } from './stop.ts';
 import { register as supervise } from './supervise.ts';
-import { register as test } from './test.ts';
 import { register as train } from './train.ts';
 import { register as up } from './up.ts';
 import { register as worker } from './worker.ts';
@@ -30,5 +29,5 @@ import { register as worker } from './worker.ts';
 /** All verbs, in the order in which `--help` lists them. */
 export const verbs: ((root: Command) => void)[] = [
   quickstart, up, down, status, train, show, pause, resume, stop, configure, skip, extend, redo, fork, rescore, evaluate, schedule,
-  logs, doctor, config, install, gateway, worker, gpuWorker, supervise, check, test,
+  logs, doctor, config, install, gateway, worker, gpuWorker, supervise, check,
 ];

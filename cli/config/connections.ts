@@ -1,4 +1,4 @@
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { gatewayPorts, isGateway, LOOPBACK, reachableAt } from '../supervisor/gateways.ts';
 import { readState, type StackState } from '../supervisor/state.ts';
 import type { Deployment } from './schema.ts';

@@ -1,5 +1,5 @@
 import path from 'node:path';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { gatewayPorts } from '../supervisor/gateways.ts';
 import { deployment, type Deployment } from './schema.ts';
 import { SETTING_KEYS, settingOf, type SettingKey } from './settings.ts';

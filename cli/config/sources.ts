@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { isMap, isScalar, LineCounter, parseDocument } from 'yaml';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { SETTING_KEYS, flagOf, settingOf, variableOf, type SettingKey } from './settings.ts';
 
 /** A given value and its origin: `from` names the default, the file and line, the variable or the flag. */

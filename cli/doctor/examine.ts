@@ -5,7 +5,7 @@ import path from 'node:path';
 import { statementsOf } from '../../activities/sandbox/guarantees.ts';
 import { listTrash, trashFolder } from '../../activities/sandbox/trash.ts';
 import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
-import { agentsWithHostNetwork } from '../../activities/network-notice.ts';
+import { agentsWithHostNetwork } from '../../activities/sandbox/network-notice.ts';
 import { openDatabase } from '../../store/database.ts';
 import { readNetworkNotices } from '../show/network-notices.ts';
 import { reasonOf } from '../show/warnings.ts';

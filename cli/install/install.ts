@@ -1,6 +1,6 @@
 import { existsSync, statfsSync } from 'node:fs';
 import path from 'node:path';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { INSTALLS } from '../folders.ts';
 import { makePrivate } from '../private-folder.ts';
 import { progressLine } from '../progress.ts';

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { REPOSITORY } from '../folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 
 const entry = z.object({ integrity: z.string().optional(), resolved: z.string().optional(), hasInstallScript: z.boolean().optional(), link: z.boolean().optional(), os: z.union([z.string(), z.array(z.string())]).optional() });
 const versions = z.record(z.string(), z.string());
@@ -16,7 +16,7 @@ const packagesOf = (folder: string) => {
 const { allowScripts, ...wanted } = manifest.parse(read('package.json'));
 const packages = packagesOf('.');
 
-const FOLDERS = ['.', ...['js-sdks', 'claude-code', 'codex', 'opencode'].map((name) => `gateway/clients/npm/${name}`), 'bench/gateway/peers/portkey'];
+const FOLDERS = ['.', ...['js-sdks', 'claude-code', 'codex', 'opencode'].map((name) => `tests/clients/npm/${name}`), 'bench/gateway/peers/portkey'];
 
 test.each(FOLDERS)('every package of %s that is installed on Linux has a digest in the lock, and the lock names no registry', (folder) => {
   const inLock = packagesOf(folder);

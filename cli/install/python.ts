@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 
 export type Python = { path: string; version: string };
 

@@ -2,7 +2,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { until } from '../../store/testing/until.ts';
+import { until } from '../../tests/support/harness/until.ts';
 import { mustRun } from './run-step.ts';
 
 let folder: string;

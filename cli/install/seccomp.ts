@@ -1,6 +1,7 @@
 import { existsSync, readFileSync, renameSync } from 'node:fs';
 import path from 'node:path';
-import { INSTALLS, REPOSITORY } from '../folders.ts';
+import { INSTALLS } from '../folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { fetchDebianFile } from './debian-package.ts';
 import { runLogged, type ReportProgress } from './run-step.ts';
 

@@ -1,6 +1,6 @@
 import { Client, Connection } from '@temporalio/client';
 import { openDatabase, type Database } from '../../store/database.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { connectionsOf } from '../config/connections.ts';
 import type { Deployment } from '../config/schema.ts';
 import { retryDroppedUpdates } from './retry-updates.ts';

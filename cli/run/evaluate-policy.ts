@@ -1,13 +1,13 @@
 import { WorkflowFailedError, type Client } from '@temporalio/client';
 import { ApplicationFailure, WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { EvaluationRequest } from '../../activities/plan-evaluation-on-demand.ts';
-import { readRun } from '../../activities/read-run.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import type { EvaluationRequest } from '../../activities/evaluation/plan-evaluation-on-demand.ts';
+import { readRun } from '../../activities/run/read-run.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { innermost } from '../../workflows/describe.ts';
 import type { evaluateRun, EvaluationDone } from '../../workflows/evaluate-run.ts';
 import { progressLine } from '../progress.ts';
-import { TASK_QUEUE } from '../task-queue.ts';
+import { TASK_QUEUE } from '../../core/task-queues.ts';
 import type { DeploymentClients } from './connect.ts';
 import { readProgress } from './run-progress.ts';
 

@@ -1,5 +1,5 @@
-import type { EvaluationRequest } from '../../activities/plan-evaluation-on-demand.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import type { EvaluationRequest } from '../../activities/evaluation/plan-evaluation-on-demand.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { parseRunOrPolicy } from './name-run.ts';
 import { folderOf } from './parse-changes.ts';
 import { wholeNumber } from './train-file.ts';

@@ -1,10 +1,10 @@
-import { checkRun } from '../../activities/check-run.ts';
-import { forkBase } from '../../activities/fork-base.ts';
-import { mergeSettings } from '../../activities/merge-settings.ts';
-import { parseRunConfig } from '../../activities/parse-run-config.ts';
-import { readRun } from '../../activities/read-run.ts';
-import { resolvePaths } from '../../activities/resolve-paths.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { checkRun } from '../../activities/run/check-run.ts';
+import { forkBase } from '../../activities/run/fork-base.ts';
+import { mergeSettings } from '../../core/run-config/merge-settings.ts';
+import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
+import { readRun } from '../../activities/run/read-run.ts';
+import { resolvePaths } from '../../activities/run/resolve-paths.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { DeploymentClients } from './connect.ts';
 import type { Policy } from './name-run.ts';
 import { printRunNotices } from './run-notices.ts';

@@ -1,4 +1,4 @@
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 
 /** Returns a default name for a run: the name it comes from, and the time. */
 export function defaultRunName(from: string): string {

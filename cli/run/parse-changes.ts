@@ -1,8 +1,8 @@
 import { existsSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { parse } from 'yaml';
-import { mergeSettings } from '../../activities/merge-settings.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { mergeSettings } from '../../core/run-config/merge-settings.ts';
+import { TrialgateError } from '../../core/errors.ts';
 
 /** Keys whose values are folders. A relative one is resolved from where the command runs. */
 const FOLDERS = ['tasks', 'evaluation.tasks'];

@@ -1,4 +1,4 @@
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 
 /** Parses reward weights such as `tests=1,style=0.2`. @throws TrialgateError `bad_input` */
 export function parseWeights(text: string): Record<string, number> {

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import type { Deployment } from '../config/schema.ts';
-import { REPOSITORY } from '../folders.ts';
+import { REPOSITORY } from '../../core/repository.ts';
 import { installWithProgress } from '../install/install.ts';
 import { stackProgress } from '../progress.ts';
 import { livingState } from '../supervisor/state.ts';

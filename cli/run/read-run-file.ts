@@ -1,10 +1,10 @@
 import { readFile } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { parseDocument } from 'yaml';
-import { parseRunConfig } from '../../activities/parse-run-config.ts';
-import { resolvePaths } from '../../activities/resolve-paths.ts';
-import type { RunConfig } from '../../activities/run-config.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { parseRunConfig } from '../../core/run-config/parse-run-config.ts';
+import { resolvePaths } from '../../activities/run/resolve-paths.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { TrialgateError } from '../../core/errors.ts';
 
 /**
  * Reads a run file, YAML or JSON, and fills in every default. Relative paths are resolved from the file's folder.

@@ -2,7 +2,7 @@ import type { Client } from '@temporalio/client';
 import proto from '@temporalio/proto';
 import { randomUUID } from 'node:crypto';
 import { and, desc, eq } from 'drizzle-orm';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { iterations } from '../../store/schema.ts';
 import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';

@@ -1,9 +1,9 @@
 import { isGrpcDeadlineError } from '@temporalio/client';
 import { and, eq, isNotNull } from 'drizzle-orm';
-import { readRun } from '../../activities/read-run.ts';
+import { readRun } from '../../activities/run/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { iterations, runs } from '../../store/schema.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { DeploymentClients } from './connect.ts';
 import { markRunning } from './mark-running.ts';
 import { startRescoring } from './rescore-run.ts';

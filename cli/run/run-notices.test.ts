@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { runConfig } from '../../activities/run-config.ts';
-import { useTokenEngines } from '../../gateway/testing/token-engines.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { useTokenEngines } from '../../tests/support/fakes/token-engines.ts';
 import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { runNotices } from './run-notices.ts';
 
 const store = useDatabase();

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm';
-import { networkNotice } from '../../activities/network-notice.ts';
-import type { RunConfig } from '../../activities/run-config.ts';
+import { networkNotice } from '../../activities/sandbox/network-notice.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
 import type { Database } from '../../store/database.ts';
 import { DEPLOYMENT_POOL, replicas } from '../../store/schema.ts';
 import { samplingNotice } from './sampling-notice.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { useTokenEngines } from '../../gateway/testing/token-engines.ts';
+import { useTokenEngines } from '../../tests/support/fakes/token-engines.ts';
 import { samplingNotice } from './sampling-notice.ts';
 
 const startEngine = useTokenEngines();

@@ -1,7 +1,7 @@
-import type { RunConfig } from '../../activities/run-config.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { UndiciConnection } from '../../gateway/node/engine-connection.ts';
 import { readTraits, type EngineTraits } from '../../gateway/token-in/engine-traits.ts';
-import type { Sampling } from '../../store/sampling-choices.ts';
+import type { Sampling } from '../../core/sampling-choices.ts';
 
 const ASK_MS = 10_000;
 

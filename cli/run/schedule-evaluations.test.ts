@@ -1,12 +1,12 @@
 import { beforeAll, expect, test } from 'vitest';
-import { runConfig } from '../../activities/run-config.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
 import { runs } from '../../store/schema.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
-import { FakeWorld } from '../../workflows/fake-activities.ts';
-import { withWorkers } from '../../workflows/testing.ts';
-import { useTemporal } from '../../workflows/use-temporal.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { FakeWorld } from '../../tests/support/fakes/fake-activities.ts';
+import { withWorkers } from '../../tests/support/harness/workflow-worker.ts';
+import { useTemporal } from '../../tests/support/harness/use-temporal.ts';
 import { printSchedules } from '../show/print-schedules.ts';
-import { TASK_QUEUE } from '../task-queue.ts';
+import { TASK_QUEUE } from '../../core/task-queues.ts';
 import { listSchedules, removeSchedule, scheduleEvaluations } from './schedule-evaluations.ts';
 
 const environment = useTemporal();

@@ -1,9 +1,9 @@
 import { ScheduleAlreadyRunning, ScheduleNotFoundError, ScheduleOverlapPolicy, type Client } from '@temporalio/client';
-import type { EvaluationRequest } from '../../activities/plan-evaluation-on-demand.ts';
-import { readRun } from '../../activities/read-run.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import type { EvaluationRequest } from '../../activities/evaluation/plan-evaluation-on-demand.ts';
+import { readRun } from '../../activities/run/read-run.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { evaluateRun } from '../../workflows/evaluate-run.ts';
-import { TASK_QUEUE } from '../task-queue.ts';
+import { TASK_QUEUE } from '../../core/task-queues.ts';
 import type { DeploymentClients } from './connect.ts';
 
 const scheduleOf = (runId: string): string => `${runId}/evaluate`;

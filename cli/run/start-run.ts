@@ -1,9 +1,9 @@
 import { WorkflowExecutionAlreadyStartedError, WorkflowIdReusePolicy } from '@temporalio/common';
 import type { Client, WorkflowHandle } from '@temporalio/client';
-import type { RunConfig } from '../../activities/run-config.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { RunProgress, trainRun } from '../../workflows/train-run.ts';
-import { TASK_QUEUE } from '../task-queue.ts';
+import { TASK_QUEUE } from '../../core/task-queues.ts';
 
 export type RunHandle = WorkflowHandle<typeof trainRun>;
 

@@ -1,8 +1,8 @@
 import { basename, extname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { checkRun } from '../../activities/check-run.ts';
+import { checkRun } from '../../activities/run/check-run.ts';
 import type { Deployment } from '../config/schema.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { readRunRecord } from '../show/run-record.ts';
 import { runTable } from '../show/run-table.ts';
 import { withDeployment, type DeploymentClients } from './connect.ts';

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
-import { runConfig } from '../../activities/run-config.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { runs } from '../../store/schema.ts';
-import { callRecord } from '../../store/testing/call-record.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { constrainedNotices, readConstrainedWarnings } from './constrained-calls.ts';
 import { show } from './show.ts';
 

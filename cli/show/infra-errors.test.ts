@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { runConfig } from '../../activities/run-config.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
 import { countAttempts } from '../../store/queries/count-attempts.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { runs } from '../../store/schema.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { association } from './association.ts';
 import { readInfraErrors, readInfraWarnings, warnOfRetried, warnOfTrend } from './infra-errors.ts';
 import { show } from './show.ts';

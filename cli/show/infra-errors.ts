@@ -1,6 +1,6 @@
 import { eq, inArray, isNotNull, and, sql } from 'drizzle-orm';
-import { readRun } from '../../activities/read-run.ts';
-import { weightedReward } from '../../activities/reward.ts';
+import { readRun } from '../../activities/run/read-run.ts';
+import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
 import { countAttempts, type AttemptCount } from '../../store/queries/count-attempts.ts';
 import { attempts, runs, trials } from '../../store/schema.ts';

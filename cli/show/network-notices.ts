@@ -1,6 +1,6 @@
 import { inArray } from 'drizzle-orm';
-import { networkNotice } from '../../activities/network-notice.ts';
-import { readRun } from '../../activities/read-run.ts';
+import { networkNotice } from '../../activities/sandbox/network-notice.ts';
+import { readRun } from '../../activities/run/read-run.ts';
 import type { Database } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
 

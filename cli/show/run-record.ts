@@ -1,8 +1,8 @@
 import { and, asc, count, eq } from 'drizzle-orm';
-import { readRun } from '../../activities/read-run.ts';
-import { weightedReward } from '../../activities/reward.ts';
+import { readRun } from '../../activities/run/read-run.ts';
+import { weightedReward } from '../../core/weighted-reward.ts';
 import type { Database } from '../../store/database.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { attempts, batches, calls, groups, iterations, policyVersions, publications, quarantinedTasks, runs, trials, type DropReason, type Outcome } from '../../store/schema.ts';
 import { passAtK } from './pass-at-k.ts';
 import { statisticsOf, tally, type RewardStatistics } from './statistics.ts';

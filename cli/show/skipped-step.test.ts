@@ -1,11 +1,11 @@
 import { Client } from '@temporalio/client';
 import { expect, test } from 'vitest';
 import type { Deps } from '../../activities/deps.ts';
-import { HostSandboxes } from '../../activities/host-sandboxes.ts';
-import { recordVersion } from '../../activities/record-version.ts';
-import { runConfig } from '../../activities/run-config.ts';
+import { HostSandboxes } from '../../activities/sandbox/host-sandboxes.ts';
+import { recordVersion } from '../../activities/iteration/record-version.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
 import { iterations, policyVersions, runs } from '../../store/schema.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { readRunRecord } from './run-record.ts';
 import { runTable } from './run-table.ts';
 

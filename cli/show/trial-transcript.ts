@@ -1,8 +1,8 @@
 import { asc, eq } from 'drizzle-orm';
 import { z } from 'zod';
-import type { JsonObject } from '../../store/json.ts';
+import type { JsonObject } from '../../core/json.ts';
 import type { Database } from '../../store/database.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { attempts, trials } from '../../store/schema.ts';

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
-import { runConfig } from '../../activities/run-config.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { groups, iterations, runs } from '../../store/schema.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';
 import { show } from './show.ts';
 

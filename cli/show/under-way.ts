@@ -1,5 +1,5 @@
 import { and, asc, eq, or, sql } from 'drizzle-orm';
-import { isLive } from '../../activities/rollout/takes.ts';
+import { isLive } from '../../activities/iteration/takes.ts';
 import type { Database } from '../../store/database.ts';
 import { attempts, groups, trials } from '../../store/schema.ts';
 import type { RunStatusReport } from '../../workflows/messages.ts';

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { runConfig } from '../../activities/run-config.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
 import { openDatabase } from '../../store/database.ts';
 import { runs } from '../../store/schema.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { readWarnings } from './warnings.ts';
 
 const store = useDatabase();

@@ -1,4 +1,4 @@
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { Deployment } from '../config/schema.ts';
 
 /** A gateway process: its component's name and its address. */

@@ -1,7 +1,7 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { closeSync, statSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { Component } from './component.ts';
 import { errorSummary, lastLines, openLog } from './logs.ts';
 import { endGroup, identify, type ProcessId } from './processes.ts';

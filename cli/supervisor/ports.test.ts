@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { expect, it } from 'vitest';
 import { LOOPBACK } from './gateways.ts';
-import { freePort, HeldPorts } from './ports.ts';
+import { HeldPorts } from './ports.ts';
+import { freePort } from '../../core/free-port.ts';
 
 const take = (port: number): Promise<string> =>
   new Promise((resolve) => {

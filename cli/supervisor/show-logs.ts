@@ -2,7 +2,7 @@ import { readdirSync, statSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { homeFolders } from '../folders.ts';
 import { isGateway } from './gateways.ts';
 import { lastLines } from './logs.ts';

@@ -2,7 +2,7 @@ import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { isolation, requireBubblewrap } from '../../activities/sandbox/isolation.ts';
 import type { Deployment } from '../config/schema.ts';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { Component } from './component.ts';
 import { componentsOf, type ComponentName, type Components } from './components/all.ts';
 import { keepAlive } from './life.ts';

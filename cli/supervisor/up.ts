@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { closeSync, statSync } from 'node:fs';
 import path from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { TrialgateError, type ErrorCode } from '../../store/errors.ts';
+import { TrialgateError, type ErrorCode } from '../../core/errors.ts';
 import type { Flags } from '../config/resolve.ts';
 import { variableOf, type SettingKey } from '../config/settings.ts';
 import { homeFolders, INSTALLS } from '../folders.ts';

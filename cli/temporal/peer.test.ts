@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, createServer, Socket } from 'node:net';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { isolation } from '../../activities/sandbox/isolation.ts';
-import { sandboxWith, shell, temporaryHome } from '../../activities/sandbox/testing/fixtures.ts';
+import { sandboxWith, shell, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 import { isOwnProcess } from './peer.ts';
 
 const server = createServer({ pauseOnConnect: true });

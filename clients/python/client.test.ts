@@ -3,7 +3,7 @@ import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { findPython, pythonCandidates } from '../../activities/sandbox/find-python.ts';
 import { OPERATIONS } from '../../gateway/api/operations.ts';
-import { ADMIN_KEY, useGateway } from '../../gateway/testing/harness.ts';
+import { ADMIN_KEY, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 

@@ -2,7 +2,7 @@ import { expect, expectTypeOf, test } from 'vitest';
 import type { z } from 'zod';
 import type * as schemas from '../../gateway/api/schemas.ts';
 import { OPERATIONS } from '../../gateway/api/operations.ts';
-import { ADMIN_KEY, ASK, useGateway } from '../../gateway/testing/harness.ts';
+import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 import { TrialgateClient, type SessionEnd, type OpenedSession, type Opening, type RewardReply, type Page, type SampleLine, type Samples, type Session } from './client.ts';
 
 const gateway = useGateway();

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ASK, useGateway } from '../testing/harness.ts';
+import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 import * as schemas from './schemas.ts';
 
 const gateway = useGateway();

@@ -1,7 +1,7 @@
 import { z } from 'zod';
-import { isStorable } from '../../store/json.ts';
-import { TRIAL_ID } from '../../store/trial-id.ts';
-import { samplingChoices } from '../../store/sampling-choices.ts';
+import { isStorable } from '../../core/json.ts';
+import { TRIAL_ID } from '../../core/trial-id.ts';
+import { samplingChoices } from '../../core/sampling-choices.ts';
 import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES } from '../../store/schema.ts';
 
 const id = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,255}$/, 'an id of letters, digits, `.`, `_`, `-`, `/`');

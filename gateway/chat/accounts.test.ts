@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
-import type { Fault } from '../testing/fake-engine.ts';
-import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
-import { countersOf } from '../testing/counters-of.ts';
+import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
+import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { countersOf } from '../../tests/support/harness/counters-of.ts';
 
 const gateway = useGateway({ settings: { storeWaitMs: 20_000, holdMs: 300, idleMs: 2_000 } });
 

@@ -1,4 +1,4 @@
-import { stringifyExact } from '../../store/exact-json.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
 import { createParser } from 'eventsource-parser';
 import type { EngineReply } from '../engines/connection.ts';
 import type { Replica } from '../engines/replica.ts';

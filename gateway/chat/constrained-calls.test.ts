@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { calling } from '../testing/calling.ts';
-import { useTokenGateways } from '../testing/token-gateway.ts';
-import { decode } from '../testing/toy-tokenizer.ts';
+import { calling } from '../../tests/support/harness/calling.ts';
+import { useTokenGateways } from '../../tests/support/harness/token-gateway.ts';
+import { decode } from '../../tests/support/fakes/toy-tokenizer.ts';
 import { constraintsOf } from './constraints.ts';
 
 const context = useTokenGateways();

@@ -1,4 +1,4 @@
-import { stringifyExact } from '../../store/exact-json.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
 import { isObject, type JsonObject } from '../json.ts';
 
 /** Which tool calls an engine holds to their schema by a grammar, even if the model may call no tool (vLLM's structural tags). */

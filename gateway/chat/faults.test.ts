@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import type { Fault } from '../testing/fake-engine.ts';
-import { ASK, IMPATIENT, readStream, useGateway } from '../testing/harness.ts';
+import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
+import { ASK, IMPATIENT, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const STREAM = { ...ASK, stream: true };

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { countersOf } from '../testing/counters-of.ts';
-import { eventually } from '../testing/harness.ts';
-import { useTokenGateways } from '../testing/token-gateway.ts';
+import { countersOf } from '../../tests/support/harness/counters-of.ts';
+import { eventually } from '../../tests/support/harness/gateways.ts';
+import { useTokenGateways } from '../../tests/support/harness/token-gateway.ts';
 
 const context = useTokenGateways();
 const CHAT = '/v1/chat/completions';

@@ -1,5 +1,5 @@
 import { nothingOfRequest } from '../../store/calls/outline.ts';
-import { startsWith } from '../../store/ids.ts';
+import { startsWith } from '../../core/token-ids.ts';
 import type { CallRecord, ChoiceRecord } from '../../store/queries/record-calls.ts';
 import type { Continuation, Fault } from '../../store/schema.ts';
 import type { TrialNow } from '../../store/queries/find-trials.ts';

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { sampledFrom, sampledBody } from './sampling.ts';
-import { ASK, readStream, useGateway } from '../testing/harness.ts';
+import { ASK, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { choicesOf } from '../../store/calls/choices.ts';
-import { readStream } from '../testing/harness.ts';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { readStream } from '../../tests/support/harness/gateways.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const context = useTokenGateway();
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { countersOf } from '../testing/counters-of.ts';
-import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
+import { countersOf } from '../../tests/support/harness/counters-of.ts';
+import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 /** Enough time for the first tokens, after which the engine is silent. */

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { generator } from '../testing/converse.ts';
+import { generator } from '../../tests/support/scenarios/converse.ts';
 import { compactLogprobs } from './compact-logprobs.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { hide } from './hide.ts';

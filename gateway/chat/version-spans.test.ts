@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
-import { ASK, readStream } from '../testing/harness.ts';
-import { useTokenGateways } from '../testing/token-gateway.ts';
-import type { TokenEngine } from '../testing/token-engine.ts';
+import { ASK, readStream } from '../../tests/support/harness/gateways.ts';
+import { useTokenGateways } from '../../tests/support/harness/token-gateway.ts';
+import type { TokenEngine } from '../../tests/support/fakes/token-engine.ts';
 
 const context = useTokenGateways();
 

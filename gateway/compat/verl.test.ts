@@ -2,8 +2,8 @@ import { expect, test } from 'vitest';
 import OpenAI from 'openai';
 import { eq } from 'drizzle-orm';
 import { calls } from '../../store/schema.ts';
-import { ADMIN_KEY, ASK, useGateway } from '../testing/harness.ts';
-import { VerlClient } from '../testing/verl-client.ts';
+import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
+import { VerlClient } from '../../tests/support/harness/verl-client.ts';
 
 const gateway = useGateway({ settings: { compat: 'verl' } });
 const verl = (): VerlClient => new VerlClient(gateway.gateway.url);

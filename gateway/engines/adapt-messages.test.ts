@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const gateway = useTokenGateway();
 const MESSAGES = ['system', 'user', 'system', 'developer', 'user'].map((role, i) => ({ role, content: `${i}` }));

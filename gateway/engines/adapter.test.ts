@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ASK, readStream, useGateway } from '../testing/harness.ts';
+import { ASK, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import { FakeEngine, type Fault } from '../testing/fake-engine.ts';
-import { ASK, readStream, useGateway } from '../testing/harness.ts';
-import { TokenEngine } from '../testing/token-engine.ts';
+import { FakeEngine, type Fault } from '../../tests/support/fakes/fake-engine.ts';
+import { ASK, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { TokenEngine } from '../../tests/support/fakes/token-engine.ts';
 import { preference } from './preference.ts';
 
 const gateway = useGateway();

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { FakeEngine } from '../testing/fake-engine.ts';
-import { ASK, readStream, useGateway } from '../testing/harness.ts';
+import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
+import { ASK, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 import { preference } from './preference.ts';
 
 const gateway = useGateway();

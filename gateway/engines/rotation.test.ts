@@ -1,8 +1,8 @@
 import { eq } from 'drizzle-orm';
 import { afterEach, expect, test } from 'vitest';
 import { replicas } from '../../store/schema.ts';
-import { FakeEngine } from '../testing/fake-engine.ts';
-import { ASK, eventually, readStream, useGateway, type TestGateway } from '../testing/harness.ts';
+import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
+import { ASK, eventually, readStream, useGateway, type TestGateway } from '../../tests/support/harness/gateways.ts';
 import { preference } from './preference.ts';
 
 const gateway = useGateway();

@@ -4,9 +4,9 @@ import { request } from 'node:http';
 import { getPriority } from 'node:os';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { ADMIN_KEY, ASK, eventually, IN_WORKERD, readStream, useGateway } from '../testing/harness.ts';
-import { hangUpWhileCommitting } from '../testing/lost-replies.ts';
-import { rawRequest } from '../testing/raw-request.ts';
+import { ADMIN_KEY, ASK, eventually, IN_WORKERD, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { hangUpWhileCommitting } from '../../tests/support/fakes/lost-replies.ts';
+import { rawRequest } from '../../tests/support/harness/raw-request.ts';
 import { LaneEnd } from './lane-end.ts';
 
 const gateway = useGateway();

@@ -116,7 +116,7 @@ export class HeavyLane {
   }
 
   #start(): Thread {
-    const { heavyThread = new URL('../../gateway/node/heavy-thread-main.ts', import.meta.url), ...options } = this.#options;
+    const { heavyThread = new URL('./heavy-thread-main.ts', import.meta.url), ...options } = this.#options;
     const given: ThreadOptions = { options, token: this.#token };
     const worker = new Worker(heavyThread, { workerData: given, resourceLimits: { maxOldGenerationSizeMb: HEAP_MIB } });
     const { promise: port, resolve, reject } = Promise.withResolvers<number>();

@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Hono } from 'hono';
 import { serve, type Http2Bindings, type HttpBindings, type ServerType } from '@hono/node-server';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { GatewayEnv } from '../deps.ts';
 import { errorBody, Failure } from '../failure.ts';
 import { LANE_HEADER, type HeavyLane } from './heavy-lane.ts';

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { ProtocolName } from '../../store/schema.ts';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 import { PROTOCOLS } from './all.ts';
 
 const gateway = useTokenGateway();

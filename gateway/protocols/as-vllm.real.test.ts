@@ -1,12 +1,12 @@
 import { beforeAll, expect, test } from 'vitest';
 import { startGateway } from '../node.ts';
 import type { JsonObject } from '../json.ts';
-import { normalizeResponse, type NormalizedResponse } from '../testing/normalized-response.ts';
-import { withVllm } from '../testing/own-vllm.ts';
-import { trialOverHttp } from '../testing/trial-over-http.ts';
+import { normalizeResponse, type NormalizedResponse } from '../../tests/support/oracles/normalized-response.ts';
+import { withVllm } from '../../tests/support/harness/own-vllm.ts';
+import { trialOverHttp } from '../../tests/support/harness/trial-over-http.ts';
 import { openDatabase } from '../../store/database.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
+import { TestPostgres } from '../../tests/support/harness/postgres.ts';
 
 type Case = { path: string; body: JsonObject };
 

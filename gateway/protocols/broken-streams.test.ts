@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { isObject } from '../json.ts';
-import { eventually, useGateway } from '../testing/harness.ts';
-import { readEvents, typesOf } from '../testing/protocol-events.ts';
+import { eventually, useGateway } from '../../tests/support/harness/gateways.ts';
+import { readEvents, typesOf } from '../../tests/support/oracles/protocol-events.ts';
 
 const gateway = useGateway();
 const KINDS = [

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { calling } from '../testing/calling.ts';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { calling } from '../../tests/support/harness/calling.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const gateway = useTokenGateway();
 const GIVEN = '{"id":12345678901234567890,"10":1.0,"2":{"x":1e5,"0":-0}}';

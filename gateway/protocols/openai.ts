@@ -1,4 +1,4 @@
-import { stringifyExact } from '../../store/exact-json.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import type { Wants } from '../chat/request.ts';
 import { errorBody } from '../failure.ts';

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { isObject, type JsonObject } from '../json.ts';
-import { readEvents, typesOf } from '../testing/protocol-events.ts';
-import { calling } from '../testing/calling.ts';
-import { pretendCut } from '../testing/lost-replies.ts';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { readEvents, typesOf } from '../../tests/support/oracles/protocol-events.ts';
+import { calling } from '../../tests/support/harness/calling.ts';
+import { pretendCut } from '../../tests/support/fakes/lost-replies.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const gateway = useTokenGateway();
 

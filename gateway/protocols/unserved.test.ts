@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import type { JsonObject } from '../json.ts';
-import { calling } from '../testing/calling.ts';
-import { readEvents } from '../testing/protocol-events.ts';
-import { IN_WORKERD } from '../testing/harness.ts';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { calling } from '../../tests/support/harness/calling.ts';
+import { readEvents } from '../../tests/support/oracles/protocol-events.ts';
+import { IN_WORKERD } from '../../tests/support/harness/gateways.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const gateway = useTokenGateway();
 const user = (content: unknown) => ({ role: 'user', content });

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { CallRecord } from '../../store/queries/record-calls.ts';
-import { callRecord } from '../../store/testing/call-record.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { GroupCommit } from './group-commit.ts';
 
 const codeOf = (error: unknown) => (error instanceof Error && 'code' in error ? error.code : error);

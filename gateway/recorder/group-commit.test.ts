@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { callRecord } from '../../store/testing/call-record.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { GroupCommit } from './group-commit.ts';
 
 const call = (id: string) => callRecord({ id });

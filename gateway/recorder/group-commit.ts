@@ -1,5 +1,5 @@
 import type { CallRecord } from '../../store/queries/record-calls.ts';
-import { isTransient } from '../../store/transient.ts';
+import { isTransient } from '../../core/transient.ts';
 import { storeUnavailable } from '../failure.ts';
 import { sleep } from '../sleep.ts';
 import type { Recorder } from './recorder.ts';

@@ -1,8 +1,8 @@
 import { sql } from 'drizzle-orm';
 import { afterEach, expect, test } from 'vitest';
-import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
-import { countersOf } from '../testing/counters-of.ts';
-import { slowCommits } from '../testing/slow-commits.ts';
+import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { countersOf } from '../../tests/support/harness/counters-of.ts';
+import { slowCommits } from '../../tests/support/fakes/slow-commits.ts';
 
 const gateway = useGateway({ settings: { storeWaitMs: 1_000 } });
 afterEach(() => gateway.db.execute(sql`drop trigger if exists slow_disk on calls`));

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { beforeAll, expect, test } from 'vitest';
 import { openDatabase } from '../../store/database.ts';
-import { ASK, useGateway } from '../testing/harness.ts';
+import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 beforeAll(async () => {

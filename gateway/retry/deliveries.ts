@@ -1,5 +1,5 @@
 import type { DeliveryReport } from '../../store/queries/settle-deliveries.ts';
-import { isTransient } from '../../store/transient.ts';
+import { isTransient } from '../../core/transient.ts';
 
 type Options = {
   settle: (delivered: DeliveryReport) => Promise<void>;

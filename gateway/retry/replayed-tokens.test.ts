@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { isObject, type JsonObject } from '../json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
-import { readStream } from '../testing/harness.ts';
-import { pretendCut } from '../testing/lost-replies.ts';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { readStream } from '../../tests/support/harness/gateways.ts';
+import { pretendCut } from '../../tests/support/fakes/lost-replies.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const context = useTokenGateway();
 const WANTS = { logprobs: true, return_token_ids: true, n: 2 };

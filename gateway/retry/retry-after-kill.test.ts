@@ -3,12 +3,12 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { openDatabase, type Database } from '../../store/database.ts';
 import { undeliveredCalls } from '../../store/schema.ts';
 import { readCalls } from '../../store/queries/read-calls.ts';
-import { TestPostgres } from '../../store/testing/postgres.ts';
-import { FakeEngine } from '../testing/fake-engine.ts';
-import { GatewayProcess } from '../testing/gateway-process.ts';
-import { ASK, eventually, readStream } from '../testing/harness.ts';
-import { isCommitting } from '../testing/lost-replies.ts';
-import { slowCommits } from '../testing/slow-commits.ts';
+import { TestPostgres } from '../../tests/support/harness/postgres.ts';
+import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
+import { GatewayProcess } from '../../tests/support/harness/gateway-process.ts';
+import { ASK, eventually, readStream } from '../../tests/support/harness/gateways.ts';
+import { isCommitting } from '../../tests/support/fakes/lost-replies.ts';
+import { slowCommits } from '../../tests/support/fakes/slow-commits.ts';
 
 const ADMIN = { authorization: 'Bearer the admin key' };
 let postgres: TestPostgres;

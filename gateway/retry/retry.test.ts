@@ -1,9 +1,9 @@
 import { eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { undeliveredCalls } from '../../store/schema.ts';
-import { hangUpWhileCommitting, isCommitting, pretendCut } from '../testing/lost-replies.ts';
-import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
-import { slowCommits } from '../testing/slow-commits.ts';
+import { hangUpWhileCommitting, isCommitting, pretendCut } from '../../tests/support/fakes/lost-replies.ts';
+import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { slowCommits } from '../../tests/support/fakes/slow-commits.ts';
 
 const gateway = useGateway();
 const again = (count: number) => ({ 'x-stainless-retry-count': String(count) });

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { attemptKey } from '../../store/keys.ts';
+import { attemptKey } from '../../core/keys.ts';
 import { findTrial } from '../../store/queries/find-trials.ts';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
-import { useDatabase } from '../../store/testing/use-database.ts';
-import { expireReservations } from '../../store/testing/expire-reservations.ts';
-import { FakeEngine } from '../testing/fake-engine.ts';
-import { GatewayProcess } from '../testing/gateway-process.ts';
-import { ASK, eventually, SECRET } from '../testing/harness.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { expireReservations } from '../../tests/support/harness/expire-reservations.ts';
+import { FakeEngine } from '../../tests/support/fakes/fake-engine.ts';
+import { GatewayProcess } from '../../tests/support/harness/gateway-process.ts';
+import { ASK, eventually, SECRET } from '../../tests/support/harness/gateways.ts';
 
 const store = useDatabase();
 let engine: FakeEngine;

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ASK, eventually, useGateway } from '../testing/harness.ts';
+import { ASK, eventually, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const finishOf = async (reply: Response): Promise<unknown> => (await reply.json()).choices[0].finish_reason;

@@ -2,7 +2,7 @@ import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { findTrial } from '../../store/queries/find-trials.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
+import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const MAX = 100_000;

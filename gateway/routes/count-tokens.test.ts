@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { eventually } from '../testing/harness.ts';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { eventually } from '../../tests/support/harness/gateways.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const context = useTokenGateway({ settings: { maxCallsInFlight: 3, holdMs: 1_000 } });
 const ASKED = { model: 'policy', messages: [{ role: 'user', content: 'hi' }] };

@@ -1,4 +1,4 @@
-import { stringifyExact } from '../../store/exact-json.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
 import { Hono } from 'hono';
 import { admit } from '../admit.ts';
 import { openTrialOf } from '../auth.ts';

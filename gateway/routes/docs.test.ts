@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { useGateway } from '../testing/harness.ts';
+import { useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const MODEL_ROUTES = /^\/:trial\/|^\/v1\//;

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
 import { runs } from '../../store/schema.ts';
 import { asMetrics, Counters } from '../counters.ts';
-import { ASK, eventually, useGateway } from '../testing/harness.ts';
+import { ASK, eventually, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 

@@ -1,7 +1,7 @@
 import { request as httpRequest } from 'node:http';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { ADMIN_KEY, ASK, useGateway } from '../testing/harness.ts';
+import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const MAX_BYTES = 100_000;
 const gateway = useGateway({ settings: { maxBodyBytes: MAX_BYTES } });

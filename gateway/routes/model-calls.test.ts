@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ASK, eventually, readStream, useGateway } from '../testing/harness.ts';
+import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const STREAM = { ...ASK, stream: true };

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { MOST_REFUSALS, type RefusalSummary } from '../../store/queries/refusals.ts';
-import { ASK, eventually, IN_WORKERD, useGateway } from '../testing/harness.ts';
+import { ASK, eventually, IN_WORKERD, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway({ settings: { maxBodyBytes: 2_000 } });
 const SPOILED = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: [{ type: 'text', text: 'a secret' }, { type: 'text', text: 7 }] }] };

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { readTrial } from '../../store/queries/find-trials.ts';
-import { ADMIN_KEY, useSharedGateway } from '../testing/harness.ts';
+import { ADMIN_KEY, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useSharedGateway();
 

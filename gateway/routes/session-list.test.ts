@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { openAttempt } from '../../store/queries/open-attempt.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { ASK, useSharedGateway } from '../testing/harness.ts';
+import { ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useSharedGateway();
 type ListedSession = { session_id: string };

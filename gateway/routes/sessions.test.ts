@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { recordCalls } from '../../store/queries/record-calls.ts';
-import { callRecord } from '../../store/testing/call-record.ts';
-import { ASK, useGateway } from '../testing/harness.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
+import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 

@@ -1,5 +1,5 @@
 import { Hono, type Context } from 'hono';
-import { attemptKey } from '../../store/keys.ts';
+import { attemptKey } from '../../core/keys.ts';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { deleteTrials } from '../../store/queries/delete-trials.ts';
 import { readTrial } from '../../store/queries/find-trials.ts';
@@ -8,7 +8,7 @@ import { readCalls, type Call } from '../../store/queries/read-calls.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
-import { isTrialId } from '../../store/trial-id.ts';
+import { isTrialId } from '../../core/trial-id.ts';
 import { attemptQuery, deletion, opening, recordQuery } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import { isByUrl, isTaken } from '../compat/verl.ts';

@@ -2,8 +2,8 @@ import { sql } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { findTrial } from '../../store/queries/find-trials.ts';
 import type { GatewaySettings } from '../deps.ts';
-import { ASK, eventually, readStream, TestGateway, useGateway } from '../testing/harness.ts';
-import { expireReservations } from '../../store/testing/expire-reservations.ts';
+import { ASK, eventually, readStream, TestGateway, useGateway } from '../../tests/support/harness/gateways.ts';
+import { expireReservations } from '../../tests/support/harness/expire-reservations.ts';
 
 const gateway = useGateway();
 let other: TestGateway;

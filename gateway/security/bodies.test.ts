@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { ASK, useGateway } from '../testing/harness.ts';
+import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway({ settings: { maxBodyNodes: 100_000 } });
 

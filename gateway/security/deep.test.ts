@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { ASK, useGateway } from '../testing/harness.ts';
+import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const DEPTHS = [1_000, 5_000, 20_000, 500_000];

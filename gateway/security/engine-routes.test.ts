@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { rawRequest, rawText } from '../testing/raw-request.ts';
-import { ASK, useSharedGateway } from '../testing/harness.ts';
+import { rawRequest, rawText } from '../../tests/support/harness/raw-request.ts';
+import { ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useSharedGateway({ settings: { compat: 'verl' } });
 /** The requests that a gateway may send to an engine: its model's routes, and questions about it. */

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { startTestGateway } from '../testing/harness.ts';
-import { fuzzGateway } from '../testing/fuzz/fuzz-gateway.ts';
+import { startTestGateway } from '../../tests/support/harness/gateways.ts';
+import { fuzzGateway } from '../../tests/support/scenarios/fuzz/fuzz-gateway.ts';
 
 const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 1_000_000);
 

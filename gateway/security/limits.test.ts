@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { rawRequest, rawText } from '../testing/raw-request.ts';
-import { ASK, eventually, IN_WORKERD, readStream, useGateway } from '../testing/harness.ts';
+import { rawRequest, rawText } from '../../tests/support/harness/raw-request.ts';
+import { ASK, eventually, IN_WORKERD, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway({ settings: { maxCallsInFlight: 3 }, headersTimeoutMs: 300 });
 

@@ -1,7 +1,7 @@
 import { beforeEach, expect, test } from 'vitest';
 import { startGateway } from '../node.ts';
-import { rawRequest, rawText } from '../testing/raw-request.ts';
-import { ASK, IN_WORKERD, SECRET, useGateway } from '../testing/harness.ts';
+import { rawRequest, rawText } from '../../tests/support/harness/raw-request.ts';
+import { ASK, IN_WORKERD, SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
 
 beforeEach(({ skip }) => skip(IN_WORKERD, 'a Worker has no loopback, and none starts without an admin key'));
 const gateway = useGateway({ adminKey: null });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { ADMIN_KEY, ASK, useGateway } from '../testing/harness.ts';
+import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const OPEN_TO_ALL = /^\/(health|metrics|docs|openapi\.json)/;

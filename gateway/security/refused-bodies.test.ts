@@ -1,6 +1,6 @@
 import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { ASK, eventually, IN_WORKERD, useGateway } from '../testing/harness.ts';
+import { ASK, eventually, IN_WORKERD, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const MIB = 2 ** 20;
 const WHOLE = 64 * MIB;

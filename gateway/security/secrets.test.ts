@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
-import type { Fault } from '../testing/fake-engine.ts';
-import { ADMIN_KEY, ASK, IMPATIENT, IN_WORKERD, SECRET, startTestGateway, useGateway } from '../testing/harness.ts';
+import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
+import { ADMIN_KEY, ASK, IMPATIENT, IN_WORKERD, SECRET, startTestGateway, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const FAULTS: Fault[] = ['status_500', 'status_503', 'bad_request', 'cut', 'error_event', 'hang', 'not_json', 'no_ids', 'refuse'];

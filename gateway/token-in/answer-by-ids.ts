@@ -1,4 +1,4 @@
-import { stringifyExact } from '../../store/exact-json.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
 import { hasMedia } from '../engines/adapt-messages.ts';
 import { ordinaryAnswer, post, type Answer } from '../chat/answer.ts';
 import type { Call } from '../chat/call.ts';

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { ASK, IN_WORKERD, useGateway } from '../testing/harness.ts';
+import { ASK, IN_WORKERD, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 const CALLERS = 32;

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { shorten, type Base } from '../../store/calls/shorten.ts';
 import type { NewCall } from '../../store/queries/read-new-calls.ts';
-import { callRecord } from '../../store/testing/call-record.ts';
+import { callRecord } from '../../tests/support/scenarios/call-record.ts';
 import { ConversationMemory } from './conversation-memory.ts';
 import { Conversations } from './conversations.ts';
 import { conversationOf } from './messages.ts';

@@ -3,7 +3,7 @@ import { choicesOf } from '../../store/calls/choices.ts';
 import { itemKey } from '../../store/calls/outline.ts';
 import { parseStored } from '../../store/calls/restore.ts';
 import { shortRequest, type Base, type KnownContents, type ShortRequest, type StoredContent } from '../../store/calls/shorten.ts';
-import { concat, sharedLength, startsWith } from '../../store/ids.ts';
+import { concat, sharedLength, startsWith } from '../../core/token-ids.ts';
 import type { After, NewCall } from '../../store/queries/read-new-calls.ts';
 import type { KnownTurn, ReadTurn } from '../../store/queries/read-turn.ts';
 import type { CallRecord } from '../../store/queries/record-calls.ts';

@@ -1,5 +1,5 @@
 import { readText, type EngineConnection } from '../engines/connection.ts';
-import { startsWith } from '../../store/ids.ts';
+import { startsWith } from '../../core/token-ids.ts';
 import { isSet, type BindsTools } from '../chat/constraints.ts';
 import { idsIn } from '../chat/tokens.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest';
-import { ADMIN_KEY, IN_WORKERD, readStream } from '../testing/harness.ts';
-import { exactTrial, onToy } from '../testing/exact-trial.ts';
-import { HALVES } from '../testing/token-engine.ts';
-import { useTokenGateways } from '../testing/token-gateway.ts';
-import { encode, END } from '../testing/toy-tokenizer.ts';
+import { ADMIN_KEY, IN_WORKERD, readStream } from '../../tests/support/harness/gateways.ts';
+import { exactTrial, onToy } from '../../tests/support/scenarios/exact-trial.ts';
+import { HALVES } from '../../tests/support/fakes/token-engine.ts';
+import { useTokenGateways } from '../../tests/support/harness/token-gateway.ts';
+import { encode, END } from '../../tests/support/fakes/toy-tokenizer.ts';
 
 const context = useTokenGateways();
 const ask = (text: string) => ({ role: 'user', content: text });

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { ADMIN_KEY, SECRET, startTestGateway } from '../testing/harness.ts';
-import { useTokenGateway } from '../testing/token-gateway.ts';
+import { ADMIN_KEY, SECRET, startTestGateway } from '../../tests/support/harness/gateways.ts';
+import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const context = useTokenGateway();
 const TOOLS = [{ type: 'function', function: { name: 'ls', description: 'lists', parameters: { type: 'object', properties: {} } } }];

@@ -1,4 +1,4 @@
-import { startsWith } from '../../store/ids.ts';
+import { startsWith } from '../../core/token-ids.ts';
 
 export type RenderedPrompts = {
   /** A recorded turn's prompt and completion. */

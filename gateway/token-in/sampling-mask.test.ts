@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
-import { readStream } from '../testing/harness.ts';
-import { useTokenGateways } from '../testing/token-gateway.ts';
+import { readStream } from '../../tests/support/harness/gateways.ts';
+import { useTokenGateways } from '../../tests/support/harness/token-gateway.ts';
 
 const context = useTokenGateways();
 const ask = (text: string) => ({ role: 'user', content: text });

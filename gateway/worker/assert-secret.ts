@@ -1,6 +1,6 @@
 import type { Database } from '../../store/database.ts';
 import { requireSecret } from '../../store/queries/require-secret.ts';
-import { isTransient } from '../../store/transient.ts';
+import { isTransient } from '../../core/transient.ts';
 import type { Isolate } from './isolate.ts';
 
 /**

@@ -1,6 +1,6 @@
 import type { Database } from '../../store/database.ts';
-import { TrialgateError } from '../../store/errors.ts';
-import { isTransient } from '../../store/transient.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import { isTransient } from '../../core/transient.ts';
 import type { Isolate } from './isolate.ts';
 
 /** Each execution has another result, and the text looks like a read that may be cached, because it names no volatile function. */

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { TrialgateError } from '../../store/errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { DEFAULT_SETTINGS, type GatewaySettings } from '../deps.ts';
 import { isObject, MAX_DEPTH } from '../json.ts';
 

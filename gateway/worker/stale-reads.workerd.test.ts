@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from 'vitest';
-import { startCachingProxy } from '../testing/caching-proxy.ts';
-import { ASK, useGateway } from '../testing/harness.ts';
+import { startCachingProxy } from '../../tests/support/fakes/caching-proxy.ts';
+import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 let proxy: Awaited<ReturnType<typeof startCachingProxy>>;

@@ -18,7 +18,7 @@ def fresh():
 
 
 def forked(checkpoint: str, run_id: str) -> Path:
-    """Forks a checkpoint as `activities/link-checkpoint.ts` does: hard links, and the manifest of a version 0."""
+    """Forks a checkpoint as `activities/run/link-checkpoint.ts` does: hard links, and the manifest of a version 0."""
     source = Path(checkpoint)
     target = source.parent / f"fork-{run_id}"
     shutil.copytree(source, target, copy_function=os.link, ignore=shutil.ignore_patterns(MANIFEST))

@@ -28,7 +28,7 @@ class Optim:
 class TrainerSettings:
     """`ppo_mini_batch_size` counts trials and is null for the whole batch.
 
-    Defaults are those of the run file (`activities/batch/trainer-settings.ts`), which sends every setting.
+    Defaults are those of the run file (`core/run-config/trainer-settings.ts`), which sends every setting.
     `loss_scale_factor` is Dr. GRPO's constant, in tokens a trial. At most `max_skipped_steps` steps in a row may make
     no update because a number was not finite. The other settings are explained where they are used (`objectives/`,
     `rollout_correction.py`, `teacher.py`, `policy.py`).

@@ -67,7 +67,7 @@ class Trainer:
         `request` has `run_id`, `version`, `parent_checkpoint` (a folder), `batch_path`, `batch_sha256`, `home` (the
         folder of the deployment) and `trainer` (the settings of `settings.py`). The result has `step_key`, `checkpoint`
         (a folder), `checkpoint_sha256`, `canary`, `metrics`, `skipped` (why the step made no update, or null) and
-        `reused` (true when an earlier try had finished the step). `activities/gpu-contract.ts` has both as types.
+        `reused` (true when an earlier try had finished the step). `core/gpu-contract.ts` has both as types.
 
         Raises `GpuWorkerError`, or `Cancelled` with nothing changed.
         """

@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
-import { stringifyExact } from '../exact-json.ts';
-import { isObject, type JsonObject } from '../json.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
+import { isObject, type JsonObject } from '../../core/json.ts';
 
 /**
  * A value that is stored once and referred to by its digest. `core` has the fields that are not empty, sorted by name, and the digest

@@ -1,4 +1,4 @@
-import { isObject, type JsonObject } from '../json.ts';
+import { isObject, type JsonObject } from '../../core/json.ts';
 import { choicesOf } from './choices.ts';
 import { contentOf, type Content } from './content.ts';
 

@@ -1,4 +1,4 @@
-import { concat } from '../ids.ts';
+import { concat } from '../../core/token-ids.ts';
 
 type Row = { id: string; baseId: string | null; sharedIds: number; promptTokenIds: Int32Array | null; completionTokenIds: Int32Array | null };
 

@@ -1,5 +1,5 @@
-import { parseExact } from '../exact-json.ts';
-import { isObject, type JsonObject } from '../json.ts';
+import { parseExact } from '../../core/exact-json.ts';
+import { isObject, type JsonObject } from '../../core/json.ts';
 import { contentOf, withEmptyFields } from './content.ts';
 import { LISTS, outlineOf, repliesOf, textOf } from './outline.ts';
 import { restorePrompts } from './restore-ids.ts';

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { sharedLength } from '../ids.ts';
+import { sharedLength } from '../../core/token-ids.ts';
 import type { Content } from './content.ts';
 import { itemKey, type Outline } from './outline.ts';
 

@@ -1,7 +1,7 @@
 import type { calls, CallStatus, Continuation, Fault, VersionSpan } from '../schema.ts';
-import { stringifyExact } from '../exact-json.ts';
-import type { JsonObject } from '../json.ts';
-import { sharedLength } from '../ids.ts';
+import { stringifyExact } from '../../core/exact-json.ts';
+import type { JsonObject } from '../../core/json.ts';
+import { sharedLength } from '../../core/token-ids.ts';
 import { ROW_BYTES } from '../trial-bytes.ts';
 import type { Outline } from './outline.ts';
 import { packMask, type SamplingMask } from './sampling-mask.ts';

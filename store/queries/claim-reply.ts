@@ -2,7 +2,7 @@ import { and, asc, eq, or, sql } from 'drizzle-orm';
 import { choicesOf } from '../calls/choices.ts';
 import { parseStored } from '../calls/restore.ts';
 import type { Database } from '../database.ts';
-import type { JsonObject } from '../json.ts';
+import type { JsonObject } from '../../core/json.ts';
 import { calls, trials, undeliveredCalls } from '../schema.ts';
 import { readTurn } from './read-turn.ts';
 

@@ -1,6 +1,6 @@
 import { and, asc, eq, ne, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { TrialgateError } from '../errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { trials, type Outcome } from '../schema.ts';
 import type { Trial } from './transaction.ts';
 

@@ -3,7 +3,7 @@ import { sql } from 'drizzle-orm';
 import { readMigrationFiles } from 'drizzle-orm/migrator';
 import { migrate as apply } from 'drizzle-orm/node-postgres/migrator';
 import { openDatabase } from '../database.ts';
-import { TrialgateError } from '../errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import type { Transaction } from './transaction.ts';
 
 const migrationsFolder = fileURLToPath(new URL('../../migrations', import.meta.url));

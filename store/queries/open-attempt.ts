@@ -1,6 +1,6 @@
 import { and, eq, isNull, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { TrialgateError } from '../errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { attempts, trials, type Budgets, type Sampling } from '../schema.ts';
 import { lockTrial, type Transaction, type Trial } from './transaction.ts';
 

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { parseStored } from '../calls/restore.ts';
 import type { Database } from '../database.ts';
-import type { JsonObject } from '../json.ts';
+import type { JsonObject } from '../../core/json.ts';
 import { calls } from '../schema.ts';
 import { TooMuchToRead, type ReadLimit } from './read-limit.ts';
 

@@ -3,7 +3,7 @@ import { textOf } from '../calls/outline.ts';
 import { restorePrompts } from '../calls/restore-ids.ts';
 import { parseStored } from '../calls/restore.ts';
 import { shortRequest } from '../calls/shorten.ts';
-import { concat } from '../ids.ts';
+import { concat } from '../../core/token-ids.ts';
 import { calls } from '../schema.ts';
 import type { Executor } from './transaction.ts';
 

@@ -2,7 +2,7 @@ import { inArray } from 'drizzle-orm';
 import { recordCalls as statement, recordRetryableCalls } from '../calls/record-statement.ts';
 import { toRows, type CallRecord } from '../calls/to-rows.ts';
 import type { Database } from '../database.ts';
-import { toStorable } from '../json.ts';
+import { toStorable } from '../../core/json.ts';
 import { calls } from '../schema.ts';
 
 export type { CallRecord, ChoiceRecord } from '../calls/to-rows.ts';

@@ -1,6 +1,6 @@
 import { eq, sql } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { toStorable } from '../json.ts';
+import { toStorable } from '../../core/json.ts';
 import { refusals, type Refusal } from '../schema.ts';
 
 /** A trial's row keeps at most so many refusals. */

@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { TrialgateError } from '../errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { trials } from '../schema.ts';
 import { lockTrial, type Trial } from './transaction.ts';
 

@@ -1,6 +1,6 @@
 import type { Database } from '../database.ts';
-import { TrialgateError } from '../errors.ts';
-import { fingerprintOf, sameText } from '../keys.ts';
+import { TrialgateError } from '../../core/errors.ts';
+import { fingerprintOf, sameText } from '../../core/keys.ts';
 import { deployment } from '../schema.ts';
 
 /**

@@ -1,8 +1,8 @@
 import { and, eq } from 'drizzle-orm';
 import type { Database } from '../database.ts';
-import { TrialgateError } from '../errors.ts';
+import { TrialgateError } from '../../core/errors.ts';
 import { attempts, trials, type Evidence, type Outcome } from '../schema.ts';
-import { toStorableText } from '../json.ts';
+import { toStorableText } from '../../core/json.ts';
 import { lockTrial, type Trial } from './transaction.ts';
 
 export type SealInput = {

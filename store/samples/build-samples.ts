@@ -1,5 +1,5 @@
 import type { SamplingMask } from '../calls/sampling-mask.ts';
-import { concat, startsWith } from '../ids.ts';
+import { concat, startsWith } from '../../core/token-ids.ts';
 
 /** A call as the samples of its trial need it. */
 export type TrainableCall = {

@@ -1,8 +1,6 @@
 import { integer, jsonb, pgTable, primaryKey, real, text, timestamp, unique } from 'drizzle-orm/pg-core';
+import type { Canary } from '../../core/canary.ts';
 import { runs } from './runs.ts';
-
-/** A fixed sequence and the log-probabilities that the trainer gives it. An engine must agree with them. */
-export type Canary = { token_ids: number[]; logprobs: number[] };
 
 /** One set of weights. Version 0 is the base model. */
 export const policyVersions = pgTable(

@@ -1,4 +1,4 @@
-import type { Sampling } from '../sampling-choices.ts';
+import type { Sampling } from '../../core/sampling-choices.ts';
 import { bigint, doublePrecision, index, integer, jsonb, pgTable, text, timestamp } from 'drizzle-orm/pg-core';
 
 export const OUTCOMES = ['scored', 'truncated', 'agent_error', 'verifier_error', 'infra_error', 'cancelled'] as const;

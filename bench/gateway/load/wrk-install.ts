@@ -2,7 +2,7 @@ import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, 
 import path from 'node:path';
 import { INSTALLS } from '../../../cli/folders.ts';
 import { runLogged } from '../../../cli/install/run-step.ts';
-import { TrialgateError } from '../../../store/errors.ts';
+import { TrialgateError } from '../../../core/errors.ts';
 
 const OWN = path.join(INSTALLS.tools, 'wrk');
 const LIBRARY = 'libluajit-5.1.so.2';

@@ -1,6 +1,6 @@
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { TrialgateError } from '../../../store/errors.ts';
+import { TrialgateError } from '../../../core/errors.ts';
 import { endGroup, identify } from '../../../cli/supervisor/processes.ts';
 
 export type ChildOptions = {

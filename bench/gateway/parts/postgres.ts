@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { postgresHome } from '../../../cli/supervisor/components/postgres-home.ts';
 import { LOOPBACK } from '../../../cli/supervisor/gateways.ts';
-import { freePort } from '../../../cli/supervisor/ports.ts';
+import { freePort } from '../../../core/free-port.ts';
 import { startChild } from './child.ts';
 
 export type BenchPostgres = AsyncDisposable & {

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { environment } from '../../../cli/supervisor/component.ts';
 import { LOOPBACK } from '../../../cli/supervisor/gateways.ts';
-import { freePort } from '../../../cli/supervisor/ports.ts';
+import { freePort } from '../../../core/free-port.ts';
 import { plainTarget, type Target } from '../cell.ts';
 import { startChild, type Child } from '../parts/child.ts';
 import { fromNpm, fromPyPI } from './install.ts';

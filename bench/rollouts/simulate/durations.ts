@@ -1,4 +1,4 @@
-import { generator } from '../../../gateway/testing/converse.ts';
+import { generator } from '../../../tests/support/scenarios/converse.ts';
 
 /** The logarithm's standard deviation for which the 99th percentile is 20 × the median. */
 export const SIGMA = Math.log(20) / 2.3263478740408408;

@@ -1,8 +1,8 @@
 import type { TestWorkflowEnvironment } from '@temporalio/testing';
-import { createActivities, type Activities } from '../../../activities/index.ts';
-import { HostSandboxes } from '../../../activities/host-sandboxes.ts';
-import type { PublishInput, TrainStepInput } from '../../../activities/gpu-contract.ts';
-import { whileHeartbeating } from '../../../activities/while-heartbeating.ts';
+import { allActivities, type AllActivities } from '../../../tests/support/harness/all-activities.ts';
+import { HostSandboxes } from '../../../activities/sandbox/host-sandboxes.ts';
+import type { PublishInput, TrainStepInput } from '../../../core/gpu-contract.ts';
+import { whileHeartbeating } from '../../../activities/temporal/while-heartbeating.ts';
 import { outlineOf } from '../../../store/calls/outline.ts';
 import type { Database } from '../../../store/database.ts';
 import { completeTrial } from '../../../store/queries/complete-trial.ts';
@@ -22,7 +22,7 @@ export type WorldOptions = {
   publishTime: number;
 };
 
-type AgentInput = Parameters<Activities['runAgent']>[0];
+type AgentInput = Parameters<AllActivities['runAgent']>[0];
 export type TrialUse = SlotUse & { trialId: string; duration: number };
 
 /**
@@ -37,7 +37,7 @@ export class World {
   readonly steps: { wall: number; version: number }[] = [];
   readonly #options: WorldOptions;
   readonly #db: Database;
-  readonly #real: Activities;
+  readonly #real: AllActivities;
   readonly #sandboxes: HostSandboxes;
   /** The ordinal of each group's id, in the order in which groups were planned. */
   readonly #ordinals = new Map<string, number>();
@@ -47,7 +47,7 @@ export class World {
     this.#db = db;
     this.engine = new SlotEngine(options.slots);
     this.#sandboxes = new HostSandboxes(home, options.sandboxes);
-    this.#real = createActivities({ db, temporal: environment.client, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes: this.#sandboxes });
+    this.#real = allActivities({ db, temporal: environment.client, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes: this.#sandboxes });
   }
 
   general() {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { z } from 'zod';
-import { REPOSITORY } from '../../folders.ts';
+import { REPOSITORY } from '../../../core/repository.ts';
 import type { Package } from './policy.ts';
 
 const lockfile = z.object({

@@ -1,4 +1,4 @@
-import { REPOSITORY } from '../../folders.ts';
+import { REPOSITORY } from '../../../core/repository.ts';
 import { capture } from '../capture.ts';
 import { failed, notChecked, passed, type Verdict } from '../check.ts';
 import { brokenReferences } from './broken-references.ts';

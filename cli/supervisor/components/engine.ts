@@ -1,7 +1,7 @@
 import { chmodSync, existsSync, mkdirSync, rmSync } from 'node:fs';
 import path from 'node:path';
 import { Agent, request } from 'undici';
-import { TrialgateError } from '../../../store/errors.ts';
+import { TrialgateError } from '../../../core/errors.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
 import { deviceOf } from '../device.ts';

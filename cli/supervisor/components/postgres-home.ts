@@ -3,8 +3,9 @@ import { createHash } from 'node:crypto';
 import { accessSync, chownSync, constants, cpSync, existsSync, mkdirSync, realpathSync, renameSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { TrialgateError } from '../../../store/errors.ts';
-import { homeFolders, REPOSITORY } from '../../folders.ts';
+import { TrialgateError } from '../../../core/errors.ts';
+import { homeFolders } from '../../folders.ts';
+import { REPOSITORY } from '../../../core/repository.ts';
 
 /** `nobody`: PostgreSQL refuses to run as root. */
 const NOBODY = { uid: 65534, gid: 65534 };

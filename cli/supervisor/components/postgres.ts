@@ -3,7 +3,7 @@ import { chownSync, existsSync, readFileSync, readlinkSync, rmSync, unlinkSync, 
 import path from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import { TrialgateError } from '../../../store/errors.ts';
+import { TrialgateError } from '../../../core/errors.ts';
 import { requireDatabase } from '../../database.ts';
 import type { Component } from '../component.ts';
 import { LOOPBACK } from '../gateways.ts';

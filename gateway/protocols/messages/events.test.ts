@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Failure } from '../../failure.ts';
 import type { JsonObject } from '../../json.ts';
-import { eventsIn, typesOf } from '../../testing/protocol-events.ts';
+import { eventsIn, typesOf } from '../../../tests/support/oracles/protocol-events.ts';
 import { MessageEvents } from './events.ts';
 import { messageOf } from './from-chat.ts';
 

@@ -1,4 +1,4 @@
-import { parseExact } from '../../../store/exact-json.ts';
+import { parseExact } from '../../../core/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
 import { asProtocolId } from '../call-ids.ts';
 import { onlyChoice, parseMessage } from '../message-parts.ts';

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { Failure } from '../../failure.ts';
 import { isObject, type JsonObject } from '../../json.ts';
-import { eventsIn, typesOf } from '../../testing/protocol-events.ts';
+import { eventsIn, typesOf } from '../../../tests/support/oracles/protocol-events.ts';
 import { ResponseEvents } from './events.ts';
 import { responses } from './responses.ts';
 

@@ -1,4 +1,4 @@
-import { stringifyExact } from '../../../store/exact-json.ts';
+import { stringifyExact } from '../../../core/exact-json.ts';
 import type { JsonObject } from '../../json.ts';
 import { onlyChoice } from '../message-parts.ts';
 import { Failure } from '../../failure.ts';

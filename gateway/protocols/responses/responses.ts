@@ -1,4 +1,4 @@
-import { stringifyExact } from '../../../store/exact-json.ts';
+import { stringifyExact } from '../../../core/exact-json.ts';
 import { errorBody, Failure } from '../../failure.ts';
 import type { JsonObject } from '../../json.ts';
 import type { ModelRequest, RecordedCalls } from '../../chat/request.ts';

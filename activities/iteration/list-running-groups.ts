@@ -1,0 +1,22 @@
+import { and, eq, isNull, or, sql } from 'drizzle-orm';
+import { groups, trials } from '../../store/schema.ts';
+import type { Deps } from '../deps.ts';
+import { isRunning } from '../temporal/is-running.ts';
+
+const finished = sql`(select count(*) from ${trials} as trial where trial.group_id = ${groups.id} and trial.outcome is not null)`;
+
+/**
+ * Selects groups whose workflows may run: those that have not ended, and those with a straggler, which may be between two attempts or may
+ * never have had one. A day after its deadline a group has no straggler.
+ */
+export const mayRun = or(
+  isNull(groups.endedAt),
+  sql`(${finished} < ${groups.size} and coalesce(${groups.deadlineAt}, ${groups.openedAt}) > now() - interval '1 day')`,
+);
+
+/** Returns the run's training groups whose workflows run, whichever iteration began them and whether or not a batch may use them. */
+export const listRunningGroups = (deps: Pick<Deps, 'db' | 'temporal'>) => async ({ runId }: { runId: string }): Promise<string[]> => {
+  const rows = await deps.db.select({ id: groups.id }).from(groups).where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), mayRun));
+  const running = await Promise.all(rows.map(async ({ id }) => ((await isRunning(deps, id)) ? [id] : [])));
+  return running.flat();
+};

@@ -1,0 +1,67 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { and, eq, inArray, isNotNull, ne } from 'drizzle-orm';
+import { DEPLOYMENT_POOL, replicas, runs } from '../../store/schema.ts';
+import type { Deps } from '../deps.ts';
+import { isRunning } from '../temporal/is-running.ts';
+import { readRun } from '../run/read-run.ts';
+
+/** Gives the run its engine pool, which belongs to one run at a time. A busy pool is retried until its owner ends or the activity's deadline passes. */
+export const acquirePool = (deps: Deps) => async (input: { runId: string }): Promise<string[]> => {
+  const { runId } = input;
+  const config = await readRun(deps.db, runId);
+  const pool = config.engines.length > 0 ? runId : DEPLOYMENT_POOL;
+  await releaseDeadOwners(deps, runId, pool);
+  return withRunReason(deps, runId, () => deps.db.transaction(async (tx) => {
+    if (config.engines.length > 0) {
+      await tx.insert(replicas).values(config.engines.map((url) => ({ url, pool, inRotation: false }))).onConflictDoNothing();
+    }
+    const inPool = config.engines.length > 0 ? inArray(replicas.url, config.engines) : eq(replicas.pool, pool);
+    const rows = await tx.select().from(replicas).where(inPool).for('update');
+    const busy = rows.find((row) => row.runId !== null && row.runId !== runId);
+    if (busy) throw ApplicationFailure.create({ type: 'pool_busy', message: `waiting for engine ${busy.url}, which belongs to run ${busy.runId} until that ends` });
+    if (rows.length === 0) {
+      const message = 'no engine is registered: start the gateway with --engine URL, or name engines in the run file';
+      throw ApplicationFailure.create({ type: 'engine_unavailable', message });
+    }
+    await tx.update(replicas).set({ runId, updatedAt: new Date() }).where(inPool);
+    return rows.map((row) => row.url).toSorted();
+  }));
+};
+
+/** Writes the reason for a wait to `runs.reason`, where people look. */
+async function withRunReason<T>(deps: Deps, runId: string, work: () => Promise<T>): Promise<T> {
+  const writeReason = (reason: string | null) => deps.db.update(runs).set({ reason }).where(eq(runs.id, runId));
+  try {
+    const done = await work();
+    await writeReason(null);
+    return done;
+  } catch (error) {
+    if (error instanceof ApplicationFailure) await writeReason(error.message);
+    throw error;
+  }
+}
+
+/** Releases the pool at the end of a run. When an evaluation on demand still uses the pool, that evaluation releases it at its own end. */
+export const releasePool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
+  if (!(await isRunning(deps, `${input.runId}/publish`))) await release(deps, input.runId);
+};
+
+/** Releases the pool at the end of an evaluation on demand, unless its run is under way and keeps it. */
+export const returnPool = (deps: Deps) => async (input: { runId: string }): Promise<void> => {
+  if (!(await isRunning(deps, input.runId))) await release(deps, input.runId);
+};
+
+/** Makes the pool free for others. Engines that only this run's file named are removed. */
+async function release({ db }: Deps, runId: string): Promise<void> {
+  await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
+  await db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, runId));
+}
+
+/** Releases the pools of terminated runs, which could not do that themselves, after their last publication has ended. */
+async function releaseDeadOwners(deps: Deps, runId: string, pool: string): Promise<void> {
+  const owned = and(eq(replicas.pool, pool), isNotNull(replicas.runId), ne(replicas.runId, runId));
+  for (const { owner } of await deps.db.selectDistinct({ owner: replicas.runId }).from(replicas).where(owned)) {
+    if (owner === null || (await isRunning(deps, owner)) || (await isRunning(deps, `${owner}/publish`))) continue;
+    await release(deps, owner);
+  }
+}

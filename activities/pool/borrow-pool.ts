@@ -1,0 +1,41 @@
+import { ApplicationFailure } from '@temporalio/common';
+import { and, desc, eq } from 'drizzle-orm';
+import { TrialgateError } from '../../core/errors.ts';
+import { policyVersions, replicas } from '../../store/schema.ts';
+import { acquirePool } from './acquire-pool.ts';
+import type { Deps } from '../deps.ts';
+import { isRunning } from '../temporal/is-running.ts';
+import { nonRetryable } from '../temporal/non-retryable.ts';
+
+export type BorrowedPool = { version: number; /** True when the pool has the version already. */ published: boolean };
+
+/**
+ * Gets engines for an evaluation on demand. A run that is under way shares its engines with the version that they have. Otherwise the
+ * engines are acquired, and the version (the newest unless another is named) is still to be published. Fails with `pool_busy` while the
+ * engines are busy.
+ */
+export const borrowPool = (deps: Deps) => (input: { runId: string; version?: number }): Promise<BorrowedPool> =>
+  nonRetryable(async () => {
+    const { runId, version } = input;
+    if (await isRunning(deps, runId)) return { version: await sharedVersion(deps, runId, version), published: true };
+    const versions = and(eq(policyVersions.runId, runId), version === undefined ? undefined : eq(policyVersions.version, version));
+    const [row] = await deps.db.select().from(policyVersions).where(versions).orderBy(desc(policyVersions.version)).limit(1);
+    if (!row) throw new TrialgateError('bad_input', `run ${runId} has no policy version ${version ?? 'yet'}`);
+    await acquirePool(deps)({ runId }).catch(asBusy);
+    return { version: row.version, published: false };
+  });
+
+/** Turns a busy pool into a failure that is not retried: the caller waits, so that others can have their turn meanwhile. */
+function asBusy(error: unknown): never {
+  if (!(error instanceof ApplicationFailure)) throw error;
+  throw ApplicationFailure.create({ type: 'pool_busy', message: error.message, nonRetryable: true, cause: error });
+}
+
+async function sharedVersion({ db }: Deps, runId: string, wanted: number | undefined): Promise<number> {
+  const rows = await db.select().from(replicas).where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
+  const [version] = rows.flatMap(({ label }) => (label?.startsWith(`${runId}@`) ? [Number(label.slice(runId.length + 1))] : []));
+  if (version === undefined) throw ApplicationFailure.create({ type: 'pool_busy', message: `run ${runId} has no engine with a version yet`, nonRetryable: true });
+  if (wanted === undefined || wanted === version) return version;
+  const message = `run ${runId} is under way and its engines have version ${version}: evaluate that one, or stop the run before`;
+  throw new TrialgateError('bad_input', `${message} (trialgate stop ${runId})`);
+}

@@ -1,0 +1,16 @@
+import { existsSync } from 'node:fs';
+import { isAbsolute, resolve } from 'node:path';
+import { REPOSITORY } from '../../core/repository.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+
+/** Resolves the relative paths of a run file from `base`. A model may also be an installed one or the name of one on a hub. */
+export function resolvePaths(config: RunConfig, base: string = REPOSITORY): RunConfig {
+  const from = (path: string) => (isAbsolute(path) ? path : resolve(base, path));
+  const candidates = [resolve(base, config.model), resolve(REPOSITORY, '.trialgate/models', config.model)];
+  return {
+    ...config,
+    model: candidates.find((path) => existsSync(path)) ?? config.model,
+    tasks: config.tasks.map(from),
+    evaluation: { ...config.evaluation, tasks: config.evaluation.tasks.map(from) },
+  };
+}

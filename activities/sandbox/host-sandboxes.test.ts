@@ -1,0 +1,68 @@
+import { mkdir, readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, test } from 'vitest';
+import { HostSandboxes } from './host-sandboxes.ts';
+import { taskWith, temporaryHome, writeFiles } from '../../tests/support/harness/sandbox-fixtures.ts';
+
+const never = new AbortController().signal;
+const key = { trialId: 't', attempt: 1 };
+
+async function hostWithTask(idleMs?: number) {
+  const folder = await temporaryHome();
+  const host = new HostSandboxes(folder.home, 2, idleMs);
+  await mkdir(join(folder.home, 'sandboxes'));
+  const left = async () => (await readdir(join(folder.home, 'sandboxes'))).filter((name) => !name.startsWith('.'));
+  return { host, left, task: await taskWith(folder.home, 'true'), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
+}
+
+test('an opening that fails frees its place', async () => {
+  await using here = await hostWithTask();
+  await writeFiles(here.task.folder, { 'environment/data': 'more than nothing' });
+  const full = { ...here.task, environment: { ...here.task.environment, storageMb: 0 } };
+  await expect(here.host.open(key, full, never)).rejects.toThrow('environment');
+  expect(here.host.slots.free).toBe(2);
+  expect(await here.left()).toEqual([]);
+});
+
+test('an opening that is cancelled at any moment leaves no sandbox and frees its place', async () => {
+  await using here = await hostWithTask();
+  for (let ticks = 0; ticks < 40; ticks++) {
+    const controller = new AbortController();
+    const opening = here.host.open(key, here.task, controller.signal).catch(() => 'cancelled');
+    for (let i = 0; i < ticks; i++) await new Promise((resolve) => setImmediate(resolve));
+    controller.abort(new Error('cancelled'));
+    if ((await opening) !== 'cancelled') break;
+    expect(here.host.slots.free).toBe(2);
+    expect(await here.left()).toEqual([]);
+  }
+});
+
+test('two tries of one opening take one place and share the sandbox', async () => {
+  await using here = await hostWithTask();
+  await Promise.all([here.host.open(key, here.task, never), here.host.open(key, here.task, never)]);
+  expect(here.host.slots.free).toBe(1);
+  expect(await here.host.use(key, async ({ sandbox }) => readdir(sandbox.work))).toEqual(['instruction.md']);
+  await here.host.close(key);
+  expect(here.host.slots.free).toBe(2);
+  expect(await here.left()).toEqual([]);
+});
+
+test('a sandbox that nobody uses for the idle time is removed and frees its place', async () => {
+  await using here = await hostWithTask(20);
+  await here.host.open(key, here.task, never);
+  for (let i = 0; i < 200 && here.host.slots.free < 2; i++) await sleep(10);
+  expect(here.host.slots.free).toBe(2);
+  expect(await here.left()).toEqual([]);
+});
+
+test('a sandbox in use is never removed as idle, however long ago it was opened', async () => {
+  await using here = await hostWithTask(50);
+  await here.host.open(key, here.task, never);
+  await here.host.open(key, here.task, never);
+  const names = await here.host.use(key, async () => {
+    await sleep(200);
+    return here.left();
+  });
+  expect(names).toHaveLength(1);
+});

@@ -1,0 +1,43 @@
+import { beforeAll, expect, test } from 'vitest';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { groups, runs } from '../../store/schema.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { findOpenTrial } from './find-open-trial.ts';
+
+const store = useDatabase();
+const find = (trialId: string, runId = 'first') => findOpenTrial(store)({ runId, trialId });
+
+beforeAll(async () => {
+  await store.db.insert(runs).values([{ id: 'first', config: {} }, { id: 'first-0.1-1', config: {} }]);
+  const group = { runId: 'first', ordinal: 0, task: 't', agent: 'a', size: 2, policyVersion: 0 };
+  const past = new Date(Date.now() - 10 * 86_400_000);
+  await store.db.insert(groups).values([
+    { ...group, id: 'first/0.1/1', kind: 'train' },
+    { ...group, id: 'first/eval@0/1', kind: 'eval' },
+    { ...group, id: 'first/0.1/2', kind: 'train', endedAt: past, deadlineAt: past },
+  ]);
+  await openAttempt(store.db, { trialId: 'first-0.1-1-0', runId: 'first', groupId: 'first/0.1/1', member: 0 });
+});
+
+test('a trial that waits for a sandbox is found with its group and its index', async () => {
+  expect(await find('first-0.1-1-0')).toEqual({ groupId: 'first/0.1/1', member: 0 });
+  expect(await find('first-0.1-1-1')).toEqual({ groupId: 'first/0.1/1', member: 1 });
+  expect(await find('first-eval.0-1-1')).toEqual({ groupId: 'first/eval@0/1', member: 1 });
+});
+
+test.each([
+  ['first', 'first-0.1-1-2'],
+  ['first', 'first-0.1-1-01'],
+  ['first', 'first-0.1-2-0'],
+  ['first', 'first-0.1-3-0'],
+  ['first', 'first'],
+  ['first-0.1-1', 'first-0.1-1-1'],
+])('run %s does not find trial %s, which is not among its open trials', async (runId, trialId) => {
+  await expect(find(trialId, runId)).rejects.toMatchObject({ type: 'bad_input', message: `run ${runId} has no trial ${trialId}: "trialgate show ${runId}" lists them` });
+});
+
+test('a trial that has ended cannot be skipped, and the message says how it ended', async () => {
+  await sealTrial(store.db, { trialId: 'first-0.1-1-0', outcome: 'scored', rewards: { reward: 1 } });
+  await expect(find('first-0.1-1-0')).rejects.toMatchObject({ message: 'trial first-0.1-1-0 has ended: scored' });
+});

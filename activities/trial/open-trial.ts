@@ -1,0 +1,65 @@
+import { eq } from 'drizzle-orm';
+import { Context } from '@temporalio/activity';
+import { openAttempt } from '../../store/queries/open-attempt.ts';
+import { trials, type Outcome, type Sampling } from '../../store/schema.ts';
+import type { Deps } from '../deps.ts';
+import type { GroupPlan } from '../rollout/group-plan.ts';
+import { nonRetryable } from '../temporal/non-retryable.ts';
+import { readRun } from '../run/read-run.ts';
+import type { RunConfig } from '../../core/run-config/run-config.ts';
+import { loadTask } from '../tasks/load-task.ts';
+import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
+
+export type OpenTrial = { trialId: string; attempt: number; member: number; group: GroupPlan };
+/** The result of opening a trial. One that has an outcome is not run again. `host` is the task queue of the worker that has the attempt's sandbox. */
+export type OpenedTrial = { finished: Outcome } | { finished: null; attempt: number; host: string };
+
+/** Opens an attempt, and its sandbox on this host as soon as there is a place. */
+export const openTrial =
+  (deps: Deps) =>
+  async (input: OpenTrial): Promise<OpenedTrial> =>
+    whileHeartbeating((signal) =>
+      nonRetryable(async () => {
+        const config = await readRun(deps.db, input.group.runId);
+        const opened = await openAttemptOf(deps, input, config);
+        if (opened.finished) return opened;
+        const key = { trialId: input.trialId, attempt: opened.attempt };
+        await deps.sandboxes.open(key, await loadTask(input.group.task), signal, config.network);
+        return { ...opened, host: deps.hostQueue };
+      }),
+    );
+
+async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
+  const { trialId, member, group } = input;
+  const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
+  if (row?.outcome) return { finished: row.outcome };
+  // Temporal's retry of this activity continues the attempt that its first try opened.
+  if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created') return { finished: null, attempt: row.attempt };
+  // A group that runs again after its workflow was lost starts after every recorded attempt.
+  const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
+  await openAttempt(deps.db, {
+    trialId,
+    attempt,
+    runId: group.runId,
+    groupId: group.id,
+    member,
+    task: group.task,
+    agent: group.agent,
+    sampling: samplingOf(config),
+    budgets: { ...config.budgets, prompt_tokens: config.max_prompt_length },
+    policyVersion: group.policyVersion,
+  });
+  return { finished: null, attempt };
+}
+
+/**
+ * Returns the sampling settings of a run's trials. Without the run's own settings nothing truncates or changes the distribution, because
+ * the trainer's softmax must reproduce it (invariant 2).
+ */
+export const samplingOf = (config: RunConfig): Sampling => ({
+  temperature: 1,
+  ...config.sampling,
+  max_tokens: config.max_response_length,
+  constrained_decoding: config.constrained_decoding,
+  chat_template_kwargs: config.chat_template_kwargs,
+});

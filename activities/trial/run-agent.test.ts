@@ -1,0 +1,142 @@
+import { MockActivityEnvironment } from '@temporalio/testing';
+import { Client, Connection } from '@temporalio/client';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { openDatabase, type Database } from '../../store/database.ts';
+import { ASK, SECRET, useGateway } from '../../tests/support/harness/gateways.ts';
+import { HostSandboxes } from '../sandbox/host-sandboxes.ts';
+import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
+import { sealTrial } from '../../store/queries/seal-trial.ts';
+import { readWitness } from './read-witness.ts';
+import { runAgent, type AgentEnd } from './run-agent.ts';
+import { isolation } from '../sandbox/isolation.ts';
+import { taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+
+type Place = { db: Database; gatewayUrl: string; network?: 'gateway' | 'host'; onSandbox?: (root: string) => void };
+
+async function endOf(agent: string, trial: { id: string; attempt: number }, { db, gatewayUrl, network, onSandbox }: Place): Promise<AgentEnd> {
+  await using folder = await temporaryHome();
+  const task = await taskWith(folder.home, 'true');
+  const key = { trialId: trial.id, attempt: trial.attempt };
+  const sandboxes = new HostSandboxes(folder.home, 1);
+  await sandboxes.open(key, task, new AbortController().signal, network);
+  if (onSandbox) await sandboxes.use(key, async ({ sandbox }) => onSandbox(sandbox.root));
+  const temporal = new Client({ connection: Connection.lazy() });
+  const deps = { db, temporal, gatewayUrls: [gatewayUrl], home: folder.home, secret: SECRET, hostQueue: 'host', sandboxes };
+  const end: AgentEnd = await new MockActivityEnvironment().run(runAgent(deps), { ...key, agent, seconds: 20 });
+  await sandboxes.close(key);
+  expect(sandboxes.slots.free).toBe(1);
+  return end;
+}
+
+/** A gateway that is healthy and knows no trial; with `dies` it ends at the first call. */
+async function refusingGateway({ dies = false } = {}) {
+  const server = createServer((request, response) => {
+    if (request.method === 'GET') return void response.end();
+    response.writeHead(404).end('no such trial', () => dies && server.close().closeAllConnections());
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  const address = server.address();
+  return {
+    url: `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`,
+    [Symbol.dispose]: () => server.close().closeAllConnections(),
+  };
+}
+
+test('an agent that crashed because its gateway died ends as infra_error', async () => {
+  using refusing = await refusingGateway({ dies: true });
+  // The store is not asked, because it may be down together with the gateway.
+  const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
+  const end = await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl: refusing.url });
+  expect(end).toMatchObject({ outcome: 'infra_error', evidence: 'gateway', reason: expect.stringContaining('the gateway refused') });
+});
+
+test.skipIf((await isolation()).kind !== 'bubblewrap')('a run’s `network: host` opens the host’s network to its agents, and the log warns of it', async () => {
+  const warned = vi.spyOn(console, 'warn').mockImplementation(() => {});
+  onTestFinished(() => warned.mockRestore());
+  let root = '';
+  const confined: boolean[] = [];
+  const server = createServer((request, response) => {
+    if (request.method === 'POST') confined.push(existsSync(join(root, 'gateway.sock')));
+    response.writeHead(request.method === 'POST' ? 404 : 200).end();
+  });
+  await once(server.listen(0, '127.0.0.1'), 'listening');
+  onTestFinished(() => void server.close().closeAllConnections());
+  const address = server.address();
+  const gatewayUrl = `http://127.0.0.1:${typeof address === 'object' ? address?.port : ''}`;
+  // The store's answer about the calls does not matter here.
+  const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
+  for (const network of ['gateway', 'host'] as const) {
+    await endOf('oneshot', { id: 't', attempt: 1 }, { db, gatewayUrl, network, onSandbox: (folder) => (root = folder) }).catch(() => null);
+  }
+  expect(confined).toEqual([true, false]);
+  expect(warned.mock.calls).toEqual([[expect.stringMatching(/WARNING: the agent oneshot .*network: host/)]]);
+});
+
+describe('an agent in front of a gateway', () => {
+  const gateway = useGateway();
+
+  test('a trial whose calls are used up ends as truncated, however its agent exits', async () => {
+    const trial = await gateway.trial({ budgets: { calls: 1 } });
+    expect(await endOf('repair', trial, { db: gateway.db, gatewayUrl: gateway.gateway.url })).toMatchObject({ outcome: 'truncated', reason: 'budget_exhausted' });
+    expect((await trial.calls()).filter((call) => call.finishReason === 'stop')).toHaveLength(1);
+  });
+
+  /** Returns the end of an attempt whose agent crashed after these calls. `faults` has the engine's fault in each call. */
+  async function crashedAfter(...faults: Fault[]) {
+    const trial = await gateway.trial({ runId: 'run' });
+    await gateway.givePool('run', 'default');
+    for (const fault of faults) {
+      gateway.engine.fault = fault;
+      await (await trial.chat(ASK)).text();
+    }
+    gateway.engine.fault = 'none';
+    using refusing = await refusingGateway();
+    return await endOf('oneshot', trial, { db: gateway.db, gatewayUrl: refusing.url });
+  }
+
+  test.each<[Fault[], Partial<AgentEnd>]>([
+    [['dead'], { outcome: 'infra_error', evidence: 'engine' }],
+    [['status_503'], { outcome: 'infra_error', evidence: 'engine' }],
+    [['dead', 'bad_request'], { outcome: 'infra_error', evidence: 'engine' }],
+    // A healthy engine answers with an error twice, for example to `structured_outputs: {grammar: "root ::= root"}`.
+    [['status_500'], { outcome: 'agent_error' }],
+    [['bad_request'], { outcome: 'agent_error' }],
+    [['dead', 'none'], { outcome: 'agent_error' }],
+  ])('an agent that crashed after calls that the engine answered by %j ends as %j', async (faults, expected) => {
+    const end = await crashedAfter(...faults);
+    expect(end).toMatchObject({ ...expected, reason: expect.stringContaining('the gateway refused') });
+    expect(end.evidence).toBe(expected.evidence);
+  });
+
+  test('a gateway that took no connection has failed the agent until a later call is answered', async () => {
+    const trial = await gateway.trial();
+    const witness = { trialId: trial.id, attempt: 1, gatewayFailedAt: Date.now() };
+    expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: true });
+    expect((await trial.chat(ASK)).status).toBe(200);
+    expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: false });
+    expect(await readWitness(gateway.db, { ...witness, gatewayFailedAt: null })).toMatchObject({ hasGatewayFailed: false });
+  });
+
+  test('a trial that ends by its engine for the third time, while the engine answers others, is its agent’s error', async () => {
+    await gateway.givePool('run', 'default');
+    const outcomes = [];
+    const trial = await gateway.trial({ trialId: 'thrice', runId: 'run' });
+    for (let attempt = 1; attempt <= 3; attempt++) {
+      const { key } = await gateway.trial({ trialId: trial.id, attempt });
+      gateway.engine.fault = 'status_503';
+      await (await gateway.chat(trial.id, key, ASK)).text();
+      gateway.engine.fault = 'none';
+      using refusing = await refusingGateway();
+      const other = await gateway.trial({ runId: 'run' });
+      expect((await other.chat(ASK)).status).toBe(200);
+      const end = await endOf('oneshot', { id: trial.id, attempt }, { db: gateway.db, gatewayUrl: refusing.url });
+      outcomes.push(end.outcome);
+      if (end.outcome === 'infra_error') await sealTrial(gateway.db, { trialId: trial.id, attempt, outcome: end.outcome, evidence: end.evidence });
+    }
+    expect(outcomes).toEqual(['infra_error', 'infra_error', 'agent_error']);
+  });
+});

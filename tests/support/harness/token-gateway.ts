@@ -1,0 +1,47 @@
+import { afterEach, beforeEach } from 'vitest';
+import { z } from 'zod';
+import { useDatabase } from './use-database.ts';
+import type { JsonObject } from '../../../gateway/json.ts';
+import type { NodeGatewayOptions } from '../../../gateway/node.ts';
+import { TestGateway } from './gateways.ts';
+import { TokenEngine } from '../fakes/token-engine.ts';
+
+/** Gives each test a fresh gateway in front of the toy engine, whose replies the test sets. */
+export function useTokenGateway(options: Partial<NodeGatewayOptions> = {}): TokenGateway {
+  const context = useTokenGateways();
+  beforeEach(() => context.serve({}, options));
+  return context;
+}
+
+/** Does the same, but each test starts its own by `serve`. */
+export function useTokenGateways(): TokenGateway {
+  const context = useDatabase(new TokenGateway());
+  afterEach(async () => {
+    await context.gateway.close();
+    await context.toy.stop();
+  });
+  return context;
+}
+
+const samples = z.object({ samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })) });
+
+export class TokenGateway extends TestGateway {
+  toy!: TokenEngine;
+
+  async serve(engine: Partial<TokenEngine> = {}, options: Partial<NodeGatewayOptions> = {}): Promise<void> {
+    this.toy = Object.assign(await new TokenEngine().start(), engine);
+    await this.start({ engines: [this.toy.url], ...options });
+  }
+
+  override async restart(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
+    await super.restart({ engines: [this.toy.url], ...options });
+  }
+
+  async samplesOf(trialId: string) {
+    return samples.parse(await (await this.admin('GET', `/sessions/${trialId}/samples`)).json()).samples;
+  }
+
+  async json(reply: Response): Promise<JsonObject> {
+    return z.record(z.string(), z.unknown()).parse(await reply.json());
+  }
+}

@@ -1,0 +1,60 @@
+import type { EngineConnection } from '../../../gateway/engines/connection.ts';
+import { converse, type Line, type Message } from './converse.ts';
+import { inOrder, type TurnMatcher } from './generated.ts';
+import { readingOfSmallModel, readingOfToy, type Reading } from '../oracles/readings.ts';
+import { recordFaults, type Observation } from '../oracles/record-faults.ts';
+import type { TokenEngine } from '../fakes/token-engine.ts';
+import { trialOverHttp } from '../harness/trial-over-http.ts';
+
+/** The gateway that an agent talks to, and the facts known of its engine. */
+export type Place = {
+  gateway: { url: string; adminKey: string };
+  reading: Reading;
+  matches: (trialId: string) => TurnMatcher;
+  /** Fields that each of a trial's requests has in addition. `lines` has the toy engine's answers. */
+  more: (trialId: string, lines: Line[]) => Message;
+  forcing?: Message;
+  /** Fields with which a trial is opened. */
+  opening?: Message;
+};
+
+export const onToy = (gateway: Place['gateway'], toy: TokenEngine): Place => ({
+  gateway,
+  reading: readingOfToy(toy.parses),
+  matches: (trialId) => {
+    const generated = toy.logs.get(trialId) ?? [];
+    toy.logs.delete(trialId);
+    return inOrder(generated);
+  },
+  more: (trialId, lines) => ({ cue: { lines, log: trialId } }),
+});
+
+/** A model this small calls no tool unless forced. The grammar makes such a call untrainable, but the next turn still continues its ids. */
+const FORCING = { tool_choice: { type: 'function', function: { name: 'ls' } }, max_tokens: 48 };
+
+/** `engine` is for the test's own questions. */
+export const onSmallModel = (gateway: Place['gateway'], engine: EngineConnection, matches: TurnMatcher, signal: AbortSignal): Place => ({
+  gateway,
+  reading: readingOfSmallModel(engine, signal),
+  matches: () => matches,
+  more: () => ({ max_tokens: 8, temperature: 1 }),
+  forcing: FORCING,
+});
+
+type Options = { seed: number; steps?: number; tools?: boolean };
+
+/** Runs one random agent's trial, and returns what it saw, what was recorded, and what the engine was given and gave. */
+export async function observeTrial(place: Place, trialId: string, { seed, ...options }: Options): Promise<Observation> {
+  const trial = await trialOverHttp(place.gateway, trialId, place.opening);
+  let lines: Line[] = [];
+  const chat = (body: Message) => trial.chat({ ...place.more(trialId, lines), ...body });
+  const complete = (body: Message) => trial.complete({ ...place.more(trialId, lines), ...body });
+  const steps = await converse(seed, { chat, complete, say: (next) => (lines = next), ...(place.forcing ? { forcing: place.forcing } : {}), ...options });
+  return { steps, session: await trial.session(), samples: await trial.samples(), reading: place.reading, matches: place.matches(trialId) };
+}
+
+/** Does the same, and also returns where these differ. */
+export async function exactTrial(place: Place, trialId: string, options: Options): Promise<Observation & { faults: string[] }> {
+  const seen = await observeTrial(place, trialId, options);
+  return { ...seen, faults: (await recordFaults(seen)).map((fault) => `seed ${options.seed}: ${fault}`) };
+}
