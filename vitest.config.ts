@@ -3,7 +3,7 @@ import { defineConfig } from 'vitest/config';
 import { deviceOf } from './cli/supervisor/device.ts';
 
 /** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
-const overHttp = globSync('{gateway,tests/clients,tests/support}/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').match(/use(Shared|Token)?Gateways?\(|new TestGateway|startTestGateway/));
+const overHttp = globSync('{gateway,tests/clients,tests/support}/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').match(/use(Shared)?(Token)?Gateways?(OnServer)?\(|new TestGateway|startTestGateway/));
 
 /** What should come comes, however busy the machine is: these end what hangs. */
 const PATIENT = { testTimeout: 180_000, hookTimeout: 180_000, expect: { poll: { timeout: 120_000 } } };
@@ -18,7 +18,7 @@ export default defineConfig({
           name: 'fast',
           include: ['{core,gateway,store,activities,workflows,cli,clients,agents,tasks,bench,tests}/**/*.test.ts'],
           exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**'],
-          globalSetup: ['tests/support/harness/template-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'],
+          globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'],
           isolate: false,
           ...PATIENT,
         },
@@ -29,7 +29,7 @@ export default defineConfig({
           include: [...overHttp, '{gateway,bench,tests}/**/*.workerd.test.ts'],
           exclude: ['**/*.real.test.ts', '**/node_modules/**'],
           env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
-          globalSetup: ['tests/support/harness/template-setup.ts', 'tests/support/harness/workerd-setup.ts'],
+          globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/workerd-setup.ts'],
           isolate: false,
           ...PATIENT,
         },

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import { rawRequest, rawText } from '../../tests/support/harness/raw-request.ts';
-import { ASK, eventually, IN_WORKERD, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, IN_WORKERD, readStream, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway({ settings: { maxCallsInFlight: 3 }, headersTimeoutMs: 300 });
+const gateway = useSharedGateway({ settings: { maxCallsInFlight: 3 }, headersTimeoutMs: 300 });
 
 test('a trial has a bounded number of open calls, which leaves other trials alone, and places are free again after every end', async () => {
   const [trial, other] = [await gateway.trial(), await gateway.trial()];
