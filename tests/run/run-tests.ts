@@ -78,7 +78,7 @@ export async function runTests(options: InstallOptions & { only?: readonly Tier[
       const report = path.join(folder, `${suite.name}.report`);
       const start = Date.now();
       console.log(`== ${suite.name}`);
-      const { counts, tests: timed } = suite.read(report, await run(suite, { report, folder }, stop));
+      const { counts, tests: timed } = suite.read(report, await run(suite, { report, folder, env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_INSTALL: 'true' } }, stop));
       const seconds = (Date.now() - start) / 1000;
       results.push({ tier: suite.tier, suite: suite.name, counts, seconds });
       tests.push(...timed);
@@ -109,12 +109,13 @@ export async function runTests(options: InstallOptions & { only?: readonly Tier[
   return total.failed > 0 || total.passed === 0 ? 1 : 0;
 }
 
-const WITHOUT_PYTHON = 'WARNING: Temporal and the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those on Temporal are left out';
+const WITHOUT_PYTHON = 'WARNING: Temporal and the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those that start Python or Temporal are left out';
 
 /** Runs a suite and returns its exit code. Each printed line begins with the suite's name. */
-function run({ name, command }: Suite, { report, folder }: { report: string; folder: string }, signal: AbortSignal): Promise<number> {
+function run({ name, command }: Suite, { report, folder, env: more }: { report: string; folder: string; env: Record<string, string> }, signal: AbortSignal): Promise<number> {
   const env = {
     ...process.env,
+    ...more,
     PYTHONPATH: INSTALLS.gpuWorkers,
     PYTHONDONTWRITEBYTECODE: '1',
     TMPDIR: folder,
