@@ -60,8 +60,9 @@ export function share<T extends TestGateway>(context: T, options: Options): T {
     await context.start(options);
     shared = context.gateway;
   });
-  afterEach(async () => {
-    if (context.gateway === shared) return;
+  afterEach(async ({ task }) => {
+    // A failed test may have left it in any state.
+    if (context.gateway === shared && task.result?.state !== 'fail') return;
     shared = undefined;
     await context.gateway?.close();
   });

@@ -10,7 +10,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const template = await TestPostgres.create();
   await template.stop();
   process.env[TEMPLATE] = template.data;
-  const shared = await TestPostgres.create();
+  // Each test file of some that run at the same time may have several gateways.
+  const shared = await TestPostgres.create({ mostConnections: 400 });
   const servers = [template, shared];
   const abandon = () => servers.forEach((server) => server.abandon());
   const leave = () => process.exit(143);

