@@ -51,8 +51,8 @@ async function sendDirect(engine: string, recorded: { request: JsonObject; token
 
 async function requestsOf(db: Database, iteration: number) {
   const ofIteration = and(eq(groups.runId, RUN), eq(groups.iteration, iteration));
-  const members = await db.select({ trialId: trials.id, attempt: trials.attempt }).from(trials).innerJoin(groups, eq(groups.id, trials.groupId)).where(ofIteration);
-  const made = (await Promise.all(members.map((member) => readCalls(db, member)))).flat();
+  const tried = await db.select({ trialId: trials.id, attempt: trials.attempt }).from(trials).innerJoin(groups, eq(groups.id, trials.groupId)).where(ofIteration);
+  const made = (await Promise.all(tried.map((trial) => readCalls(db, trial)))).flat();
   const completed = made.filter(({ status }) => status === 'completed').toSorted((a, b) => a.startedAt.getTime() - b.startedAt.getTime());
   return completed.map(({ request, completionTokenIds: ids }) => ({ request, tokens: ids?.length ?? 0 }));
 }

@@ -14,7 +14,7 @@ import { isObject } from './json.ts';
 export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: RefusalSummary | null, after = 0): Session {
   const isDone = (call: Call) => call.status === 'completed';
   return {
-    ...standing(row, attempt),
+    ...sessionHead(row, attempt),
     turns: calls.filter(isDone).map(turn),
     completed: row.status === 'completed',
     current_attempt: row.attempt,
@@ -30,8 +30,8 @@ export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[
 /** Builds a session of a list: everything but its calls. */
 export function sessionSummary(row: Trial): Summary {
   return {
-    ...standing(row, row.attempt),
-    member: row.member,
+    ...sessionHead(row, row.attempt),
+    trial_index: row.trialIndex,
     task: row.task,
     agent: row.agent,
     status: row.status === 'completed' ? 'completed' : 'created',
@@ -41,7 +41,7 @@ export function sessionSummary(row: Trial): Summary {
   };
 }
 
-export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({ ...standing(row, row.attempt), samples: samples.map(sampleRecord) });
+export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({ ...sessionHead(row, row.attempt), samples: samples.map(sampleRecord) });
 
 export const sampleRecord = ({ tokenIds, lossMask, logprobs, samplingMask, policyVersions, callIds }: TokenSample): Sample => ({
   token_ids: Array.from(tokenIds),
@@ -52,7 +52,7 @@ export const sampleRecord = ({ tokenIds, lossMask, logprobs, samplingMask, polic
   call_ids: callIds,
 });
 
-const standing = (row: Trial, attempt: number) => ({
+const sessionHead = (row: Trial, attempt: number) => ({
   session_id: row.id,
   run_id: row.runId,
   group_id: row.groupId,

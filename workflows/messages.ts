@@ -32,13 +32,13 @@ export type RunStatusReport = {
   take: number;
   policy_version: number;
   groups_ended: number;
-  groups: number;
+  groups_total: number;
   trials: Partial<Record<Outcome, number>>;
   /** What the run waits for, and until when at most. */
   waits_for: string | null;
   until: string | null;
   /** The groups that this iteration or its evaluation began, and those that still run from earlier ones. */
-  members: GroupStatus[];
+  groups: GroupStatus[];
   /** The reason why the run is blocked. */
   reason: string | null;
 };
@@ -72,7 +72,7 @@ export const engineTroubleSignal = defineSignal('engineTrouble');
 /** Sent to a group: its deadline is now. */
 export const cutSignal = defineSignal('cut');
 /** Sent to a group: ends one of its trials. */
-export const skipSignal = defineSignal<[{ member: number }]>('skip');
+export const skipSignal = defineSignal<[{ trialIndex: number }]>('skip');
 /** Sent to a group: ends trials that are older than the run allows. */
-export const staleSignal = defineSignal<[{ members: number[] }]>('stale');
-export const extendSignal = defineSignal<[{ member: number; seconds: number }]>('extend');
+export const staleSignal = defineSignal<[{ trialIndexes: number[] }]>('stale');
+export const extendSignal = defineSignal<[{ trialIndex: number; seconds: number }]>('extend');

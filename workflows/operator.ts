@@ -1,4 +1,4 @@
-import { ApplicationFailure, condition, getExternalWorkflowHandle, patched, setHandler } from '@temporalio/workflow';
+import { ApplicationFailure, condition, getExternalWorkflowHandle, setHandler } from '@temporalio/workflow';
 import type { RunConfig } from '../core/run-config/run-config.ts';
 import { store } from './activities.ts';
 import { RUN_ENDING, configureUpdate, extendSignal, extendUpdate, pauseUpdate, resumeUpdate, skipSignal, skipUpdate, stopUpdate } from './messages.ts';
@@ -42,17 +42,17 @@ export class Operator {
     });
     setHandler(configureUpdate, async (changes) => {
       this.changed = await store.configureRun({ runId, changes });
-      if (patched('change-is-looked-at')) onChange();
+      onChange();
       return `run ${runId} has ${Object.keys(changes).join(', ')} changed, from the next use on`;
     });
     setHandler(skipUpdate, async ({ trial }) => {
-      const { groupId, member } = await store.findOpenTrial({ runId, trialId: trial });
-      await getExternalWorkflowHandle(groupId).signal(skipSignal, { member });
+      const { groupId, trialIndex } = await store.findOpenTrial({ runId, trialId: trial });
+      await getExternalWorkflowHandle(groupId).signal(skipSignal, { trialIndex });
       return `trial ${trial} is skipped`;
     }, { validator: (input) => requireTrial(input?.trial) });
     setHandler(extendUpdate, async ({ trial, seconds }) => {
-      const { groupId, member } = await store.findOpenTrial({ runId, trialId: trial });
-      await getExternalWorkflowHandle(groupId).signal(extendSignal, { member, seconds });
+      const { groupId, trialIndex } = await store.findOpenTrial({ runId, trialId: trial });
+      await getExternalWorkflowHandle(groupId).signal(extendSignal, { trialIndex, seconds });
       return `trial ${trial} has ${seconds} s more`;
     }, {
       validator: (input) => {

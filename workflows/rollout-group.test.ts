@@ -73,7 +73,7 @@ test('a trial that is skipped while it is verified ends as cancelled', async () 
   await during(world, { host: { verifyTrial } }, async () => {
     const running = await start({ ...group, size: 1 });
     await until(() => verifying >= 1);
-    await running.signal('skip', { member: 0 });
+    await running.signal('skip', { trialIndex: 0 });
     freed.resolve();
     expect(await running.result()).toEqual(['cancelled']);
   });
@@ -170,7 +170,7 @@ test('a trial with an extension beyond its iteration’s deadline is not cut wit
     await run.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 10_800 }] });
     const status = () => run.query<RunStatusReport>('status');
     const isExtended = ({ until: end }: { until: string | null }) => end !== null && Date.parse(end) >= asked + 10_800_000;
-    await until(async () => (await status()).members.some(isExtended));
+    await until(async () => (await status()).groups.some(isExtended));
     freed[1]?.resolve();
     // The next poll shows it.
     await until(async () => (await status()).waits_for === '2 trials for the batch: 1 are there, 1 groups run');
@@ -194,7 +194,7 @@ test('a trial with an extension beyond its evaluation’s deadline is not cut wi
     const { workflow } = environment.client;
     const run = await workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] });
     await until(() => held.size === 4);
-    await workflow.getHandle(`${id}/eval@0/0`).signal('extend', { member: 0, seconds: 10_800 });
+    await workflow.getHandle(`${id}/eval@0/0`).signal('extend', { trialIndex: 0, seconds: 10_800 });
     const hasTimer = async () => {
       const { events } = await workflow.getHandle(`${id}/eval@0`).fetchHistory();
       return events?.some(({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds) > 10_000);
@@ -227,7 +227,7 @@ test('a group that was cut refuses extensions, and its status says when it was c
     await begun.promise;
     await running.signal('cut');
     await verifying.promise;
-    await running.signal('extend', { member: 0, seconds: 600 });
+    await running.signal('extend', { trialIndex: 0, seconds: 600 });
     const deadline = Date.parse((await running.query<GroupReport>('status').finally(freed.resolve)).until);
     expect(deadline).toBeGreaterThan(before - 60_000);
     expect(deadline).toBeLessThanOrEqual(Date.now());
@@ -246,7 +246,7 @@ test('a cut wins over an extension that arrives with it', async () => {
   await endWorkers(environment);
   const running = await start({ ...plan(), size: 1 });
   await running.signal('cut');
-  await running.signal('extend', { member: 0, seconds: 5000 });
+  await running.signal('extend', { trialIndex: 0, seconds: 5000 });
   await during(world, {}, async () => expect(await running.result()).toEqual(['truncated']));
 });
 
@@ -265,7 +265,7 @@ test('a trial keeps an extension that it got before its agent began', async () =
   await withWorkers(environment, { trialgate: world.general(), sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
     const running = await start({ ...plan(), size: 1 });
     await opening.promise;
-    await running.signal('extend', { member: 0, seconds: 50_000 });
+    await running.signal('extend', { trialIndex: 0, seconds: 50_000 });
     const trialOf = async () => (await running.query<GroupReport>('status')).trials[0];
     const before = Date.now();
     opened.resolve();

@@ -1,4 +1,4 @@
-import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, patched, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
+import { CancellationScope, condition, getExternalWorkflowHandle, isCancellation, setCurrentDetails, setHandler, workflowInfo } from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import type { Outcome } from '../store/tables/trials.ts';
 import { store } from './activities.ts';
@@ -36,13 +36,13 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
     deadline = Date.now();
   };
   setHandler(cutSignal, finish);
-  setHandler(skipSignal, ({ member }) => cut(running().filter((trial) => trial.trialIndex === member), 'skipped'));
-  setHandler(staleSignal, ({ members }) => cut(running().filter(({ trialIndex }) => members.includes(trialIndex)), 'stale'));
-  setHandler(extendSignal, ({ member, seconds }) => {
-    const trial = running().find((each) => each.trialIndex === member);
+  setHandler(skipSignal, ({ trialIndex }) => cut(running().filter((trial) => trial.trialIndex === trialIndex), 'skipped'));
+  setHandler(staleSignal, ({ trialIndexes }) => cut(running().filter(({ trialIndex }) => trialIndexes.includes(trialIndex)), 'stale'));
+  setHandler(extendSignal, ({ trialIndex, seconds }) => {
+    const trial = running().find((each) => each.trialIndex === trialIndex);
     // A cut trial is only verified and needs no more time.
     if (!trial || trial.cut !== null || isOver) return;
-    if (WAITS.includes(trial.state) && patched('extended-while-it-waits')) {
+    if (WAITS.includes(trial.state)) {
       trial.more += seconds * 1000;
       deadline += seconds * 1000;
     } else {
@@ -83,7 +83,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
         // A step or a place may wait for any of the trials that are left. A group that no batch can use yet may wait for a trial that makes it usable.
         left = running().length;
         const waits = await reportEnd(left > 0);
-        if (!waits && !limits.tellsStragglers) left = 0;
+        if (!waits && !limits.reportsStragglers) left = 0;
       }
     }
     cut(running(), 'deadline');
@@ -113,6 +113,6 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
 
 async function reportDeadline({ id, runId, kind }: GroupPlan, owner: string, until: string): Promise<void> {
   await store.extendGroup({ id, until }).catch(() => {});
-  const owners = owner !== runId && patched('evaluation-moves') ? [runId, owner] : [runId];
+  const owners = owner === runId ? [runId] : [runId, owner];
   await Promise.all(owners.map((each) => getExternalWorkflowHandle(each).signal(groupMovedSignal, { id, until, kind }).catch(() => {})));
 }

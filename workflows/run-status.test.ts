@@ -27,9 +27,9 @@ test('status lists the groups of an evaluation with their trials and deadline', 
     const run = await start();
     await until(() => world.log.some((entry) => /^end .*eval@0\/1$/.test(entry)));
     await expect.poll(async () => (await statusOf(run.workflowId)).groups_ended).toBe(1);
-    const { phase, waits_for, until: deadline, groups, members } = await statusOf(run.workflowId);
-    expect({ phase, waits_for, groups }).toEqual({ phase: 'evaluation', waits_for: '2 groups of held-out tasks', groups: 2 });
-    expect(members).toMatchObject([{ task: 't', state: 'running', trials: { waiting: 2 }, until: deadline }, { state: 'ended', trials: { scored: 2 }, until: null }]);
+    const { phase, waits_for, until: deadline, groups_total, groups } = await statusOf(run.workflowId);
+    expect({ phase, waits_for, groups_total }).toEqual({ phase: 'evaluation', waits_for: '2 groups of held-out tasks', groups_total: 2 });
+    expect(groups).toMatchObject([{ task: 't', state: 'running', trials: { waiting: 2 }, until: deadline }, { state: 'ended', trials: { scored: 2 }, until: null }]);
     expect(Date.parse(deadline ?? '')).toBeLessThanOrEqual(Date.now() + world.config.deadlines.group * 1000);
     freed.resolve();
     await run.result();
@@ -51,9 +51,9 @@ test('status lists the groups of an evaluation that runs beside a rollout', asyn
     const id = run.workflowId;
     const waitsFor = '2 trials for the batch: 1 are there, 1 groups run; 1 trials run that only this step can use; 1 groups of held-out tasks';
     await until(async () => (await statusOf(id)).waits_for === waitsFor).finally(freed.resolve);
-    const { phase, groups, groups_ended, trials, members } = await statusOf(id);
-    const states = members.map(({ id: group, state, trials: its }) => [group.slice(id.length + 1), state, its]);
-    expect({ phase, groups, groups_ended, trials }).toEqual({ phase: 'rollout', groups: 4, groups_ended: 2, trials: { scored: 4 } });
+    const { phase, groups_total, groups_ended, trials, groups } = await statusOf(id);
+    const states = groups.map(({ id: group, state, trials: its }) => [group.slice(id.length + 1), state, its]);
+    expect({ phase, groups_total, groups_ended, trials }).toEqual({ phase: 'rollout', groups_total: 4, groups_ended: 2, trials: { scored: 4 } });
     expect(states).toEqual([
       ['1.1/0', 'running', { waiting: 2 }], ['1.1/1', 'ended', { scored: 2 }],
       ['eval@1/0', 'running', { waiting: 2 }], ['eval@1/1', 'ended', { scored: 2 }],
@@ -126,10 +126,10 @@ test('status counts groups that run again after a block as running', async () =>
   await during(world, { planGroups }, async () => {
     const run = await start();
     await until(() => world.count('blocked') === 1);
-    expect(await statusOf(run.workflowId)).toMatchObject({ groups: 2, groups_ended: 2 });
+    expect(await statusOf(run.workflowId)).toMatchObject({ groups_total: 2, groups_ended: 2 });
     isRepaired = true;
     await run.executeUpdate('resume');
     await until(async () => (await statusOf(run.workflowId)).groups_ended === 0).finally(freed.resolve);
-    expect(await run.result()).toMatchObject({ groups: 2, groups_ended: 2, trials: { scored: 4 } });
+    expect(await run.result()).toMatchObject({ groups_total: 2, groups_ended: 2, trials: { scored: 4 } });
   });
 });

@@ -15,7 +15,7 @@ export class RunStatus {
   constructor(runId: string, onGroupEnd: (id: string) => void, onGroupMove: (until: number) => void) {
     this.report = {
       run: runId, phase: 'preparing', iteration: 0, iterations: 0, take: 0, policy_version: 0,
-      groups_ended: 0, groups: 0, trials: {}, waits_for: null, until: null, members: [], reason: null,
+      groups_ended: 0, groups_total: 0, trials: {}, waits_for: null, until: null, groups: [], reason: null,
     };
     setHandler(statusQuery, () => this.report);
     setHandler(phaseSignal, ({ phase, waitsFor, begun, seconds }) => {
@@ -50,16 +50,16 @@ export class RunStatus {
   }
 
   /** Takes over a poll's result: the iteration's groups and how far they are. */
-  showRollout({ open, standings, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
+  showRollout({ open, progress, plans, eligible, wanted, waitsForLast = 0 }: Rollout, until: number): void {
     // A group that had ended may run again after a resume.
     for (const { id, task, size, openedAt } of plans) if (this.#train.get(id)?.state !== 'running') this.#train.set(id, newGroup({ id, task, size }, openedAt));
-    const running = new Map(open.map((id, i) => [id, standings?.[i]]));
+    const running = new Map(open.map((id, i) => [id, progress[i]]));
     for (const group of this.#train.values()) {
       // The group's own report of its end is newer.
       if (group.state === 'ended') continue;
-      const progress = running.get(group.id);
-      if (progress) {
-        const [waiting, run, ended, deadline] = progress;
+      const ofGroup = running.get(group.id);
+      if (ofGroup) {
+        const [waiting, run, ended, deadline] = ofGroup;
         Object.assign(group, { trials: { waiting, running: run, ended }, until: deadline === null ? group.until : isoOf(deadline) });
       } else if (!running.has(group.id)) {
         // The group may have reported its end before this poll listed it.
@@ -98,7 +98,7 @@ export class RunStatus {
   #count(): void {
     const groups = [...this.#train.values(), ...this.#evaluation.values()];
     const ended = groups.filter(({ state }) => state === 'ended').length;
-    Object.assign(this.report, { members: groups, groups: groups.length, groups_ended: ended, trials: tally([...this.#outcomes.values()].flat()) });
+    Object.assign(this.report, { groups, groups_total: groups.length, groups_ended: ended, trials: tally([...this.#outcomes.values()].flat()) });
   }
 
   describe(): string {

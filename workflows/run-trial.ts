@@ -65,7 +65,7 @@ export async function runTrial(trial: TrialRun): Promise<Outcome> {
   } catch (error) {
     if (!isCancellation(error)) throw error;
     // A trial that a person skipped is not tried again after a resume, even if no host has opened it.
-    const unopened = trial.cut === 'skipped' ? { group, member: trial.trialIndex } : undefined;
+    const unopened = trial.cut === 'skipped' ? { group, trialIndex: trial.trialIndex } : undefined;
     return seal({ trialId, unopened }, trial.cut === 'deadline' ? { outcome: 'truncated', reason: 'cut between two attempts' } : cancelled(trial));
   }
 }
@@ -75,7 +75,7 @@ const cancelled = ({ cut }: TrialRun): AttemptResult => ({ outcome: 'cancelled',
 /** Opens an attempt. Returns null when no host could, which is an infrastructure error. */
 async function openTrial({ trialId, trialIndex, group, limits }: TrialRun, attempt: number): Promise<OpenedTrial | null> {
   try {
-    return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, member: trialIndex, group });
+    return await opening(limits.groupSeconds * 1000, trialId).openTrial({ trialId, attempt, trialIndex, group });
   } catch (error) {
     if (CancellationScope.current().consideredCancelled) throw error;
     await seal({ trialId }, { outcome: 'infra_error', reason: describe(error) });

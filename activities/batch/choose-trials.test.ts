@@ -26,9 +26,9 @@ beforeEach(async () => {
 async function group(iteration: number, ordinal: number, ends: (Outcome | null)[], { dropped }: { dropped?: DropReason } = {}): Promise<string> {
   const id = `${runId}/${iteration}.1/${ordinal}`;
   await store.db.insert(groups).values({ id, runId, kind: 'train', iteration, take: 1, ordinal, task: 't', agent: 'a', size: ends.length, policyVersion: iteration, dropped, endedAt: new Date() });
-  for (const [member, outcome] of ends.entries()) {
-    const trialId = `${id}-${member}`;
-    await openAttempt(store.db, { trialId, attempt: 1, runId, groupId: id, member });
+  for (const [trialIndex, outcome] of ends.entries()) {
+    const trialId = `${id}-${trialIndex}`;
+    await openAttempt(store.db, { trialId, attempt: 1, runId, groupId: id, trialIndex });
     await sample(trialId, 1, iteration);
     if (outcome) await end(trialId, outcome);
   }
@@ -70,7 +70,7 @@ test('a straggler that counted as dropped is not counted again when another tria
   await end(`${id}-2`, 'cancelled');
   await group(1, 0, ['scored', 'scored']);
   expect(await batch(1)).toEqual({ used: 2, lost: 1 });
-  await openAttempt(store.db, { trialId: `${id}-3`, attempt: 1, runId, groupId: id, member: 3 });
+  await openAttempt(store.db, { trialId: `${id}-3`, attempt: 1, runId, groupId: id, trialIndex: 3 });
   await sample(`${id}-3`, 1, 1);
   await end(`${id}-3`, 'scored');
   await group(2, 0, ['scored', 'scored']);
@@ -93,7 +93,7 @@ test.each(['no_spread', 'stale'] as const)('the trials of a group that was dropp
   const late = await group(0, 1, [null, null, null]);
   await store.db.update(groups).set({ endedAt: null }).where(eq(groups.id, late));
   expect(await batch(0)).toEqual({ used: 2, lost: 0 });
-  for (const member of [0, 1]) await end(`${late}-${member}`, 'scored');
+  for (const trialIndex of [0, 1]) await end(`${late}-${trialIndex}`, 'scored');
   await store.db.update(groups).set({ endedAt: new Date(), dropped }).where(eq(groups.id, late));
   await group(1, 0, ['scored', 'scored']);
   expect(await batch(1)).toEqual({ used: 2, lost: 2 });
@@ -123,8 +123,8 @@ test('a trial that counted as dropped and is tried again after a resume is train
   expect(await batch(0)).toEqual({ used: 2, lost: 2 });
   await open(1);
   await planGroups({ db: store.db })({ runId, iteration: 1, take: 1, policyVersion: 1, reopen: true, isOver: true });
-  for (const member of [0, 1]) {
-    const trialId = `${failed}-${member}`;
+  for (const trialIndex of [0, 1]) {
+    const trialId = `${failed}-${trialIndex}`;
     await openAttempt(store.db, { trialId, attempt: 2 });
     await sample(trialId, 2, 1);
     await end(trialId, 'scored', 2);

@@ -24,10 +24,10 @@ const take = { runId: 'run', iteration: 3, take: 1 };
 type SampleVersions = { version: number; tokens?: number; /** Its first tokens are of this version. */ from?: number };
 
 /** Adds a trial sampled by these versions, and marks it for a batch. */
-async function trial(group: string, member: number, { version, tokens = 4, from }: SampleVersions, end: { outcome?: Outcome; reward?: number; turns?: number[]; batch?: number | null }): Promise<void> {
+async function trial(group: string, trialIndex: number, { version, tokens = 4, from }: SampleVersions, end: { outcome?: Outcome; reward?: number; turns?: number[]; batch?: number | null }): Promise<void> {
   const { outcome = 'scored', reward = 1, turns, batch = 3 } = end;
-  const trialId = `${group}-${member}`;
-  await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: group, member });
+  const trialId = `${group}-${trialIndex}`;
+  await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: group, trialIndex });
   const versionSpans = from === undefined ? null : [{ version: from, start: 0, end: 1 }, { version, start: 1, end: tokens }];
   const choice = { completionTokenIds: new Int32Array(tokens), logprobs: new Float32Array(tokens), policyVersion: version, versionSpans };
   await recordCalls(store.db, [callRecord({ trialId, promptTokenIds: Int32Array.of(1, 2), choice })]);

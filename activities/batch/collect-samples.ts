@@ -27,7 +27,7 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
     .from(trials)
     .innerJoin(groups, eq(groups.id, trials.groupId))
     .where(ofTake(batchOf(trials), take))
-    .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.member));
+    .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.trialIndex));
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
   const earlier = await readEarlier(db, config, rows.map(({ trial }) => trial));
   const collected: BatchContents = { samples: [], stale: [], staleness: [], trials: rows.map(({ trial }) => trial) };
@@ -72,7 +72,7 @@ async function readEarlier(db: Database, config: RunConfig, inBatch: Trial[]): P
   const earlier = new Map<string, TrialRewards[]>();
   if (config.stragglers !== 'carry_over' || ids.length === 0) return earlier;
   const own = new Set(inBatch.map(({ id }) => id));
-  const all = await db.select().from(trials).where(inArray(trials.groupId, ids)).orderBy(asc(trials.member));
+  const all = await db.select().from(trials).where(inArray(trials.groupId, ids)).orderBy(asc(trials.trialIndex));
   for (const trial of all) {
     const earned = trialRewardsOf(trial, config);
     if (own.has(trial.id) || trial.batchIteration === null || trial.groupId === null || earned === null) continue;

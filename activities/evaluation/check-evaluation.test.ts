@@ -19,7 +19,7 @@ async function check(...outcomes: (Outcome | null)[]): Promise<void> {
   for (const [i, outcome] of outcomes.entries()) {
     const trialId = `${runId}-eval.1-${i}`;
     if (outcome === null) continue;
-    await openAttempt(store.db, { trialId, runId, groupId: evaluated[i >> 1]?.id, member: i & 1 });
+    await openAttempt(store.db, { trialId, runId, groupId: evaluated[i >> 1]?.id, trialIndex: i & 1 });
     await sealTrial(store.db, { trialId, outcome, reason: `${outcome} of port ${i}` });
   }
   await checkEvaluation(store)({ groups: evaluated });

@@ -28,7 +28,7 @@ const groupOf = async (ordinal: number, values: Partial<typeof groups.$inferInse
   await store.db.insert(groups).values({ ...planOf(ordinal), ...values });
 };
 
-const sealed = async (outcome: 'scored' | 'infra_error', trial: { trialId: string; groupId: string; member: number }) => {
+const sealed = async (outcome: 'scored' | 'infra_error', trial: { trialId: string; groupId: string; trialIndex: number }) => {
   await openAttempt(store.db, { attempt: 1, runId: 'run', ...trial });
   await sealTrial(store.db, { trialId: trial.trialId, outcome, rewards: outcome === 'scored' ? { reward: 1 } : undefined });
 };
@@ -48,11 +48,11 @@ test('a retry opens the same empty take; a take with results is continued only b
 test('opening a take lists the workflows of superseded takes that may still run: the step, and groups with trials that run or will run again', async () => {
   await open();
   for (const ordinal of [0, 1, 2]) await groupOf(ordinal, { endedAt: ordinal === 0 ? null : new Date() });
-  await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/0.1/1', member: 1 });
-  for (const member of [0, 1]) await sealed('scored', { trialId: `done-${member}`, groupId: 'run/0.1/2', member });
+  await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/0.1/1', trialIndex: 1 });
+  for (const trialIndex of [0, 1]) await sealed('scored', { trialId: `done-${trialIndex}`, groupId: 'run/0.1/2', trialIndex });
   // One trial is between two attempts, the other has none yet.
   await groupOf(4, { endedAt: new Date() });
-  await sealed('infra_error', { trialId: 'again', groupId: 'run/0.1/4', member: 0 });
+  await sealed('infra_error', { trialId: 'again', groupId: 'run/0.1/4', trialIndex: 0 });
   // No trial runs so long after a deadline.
   await groupOf(5, { endedAt: new Date(), deadlineAt: new Date(Date.now() - 2 * 86_400_000) });
   const superseded = ['run/0.1', 'run/0.1/0', 'run/0.1/1', 'run/0.1/4'];
@@ -62,7 +62,7 @@ test('opening a take lists the workflows of superseded takes that may still run:
 });
 
 test('a trial that is skipped between two attempts is final, and its last attempt keeps its outcome', async () => {
-  await sealed('infra_error', { trialId: 'skipped', groupId: 'run/0.1/0', member: 1 });
+  await sealed('infra_error', { trialId: 'skipped', groupId: 'run/0.1/0', trialIndex: 1 });
   await sealTrial(store.db, { trialId: 'skipped', outcome: 'cancelled', reason: 'skipped by a person', final: true });
   expect(await store.db.select().from(trials).where(eq(trials.id, 'skipped'))).toMatchObject([{ outcome: 'cancelled', reason: 'skipped by a person' }]);
   expect(await store.db.select().from(attempts).where(eq(attempts.trialId, 'skipped'))).toMatchObject([{ outcome: 'infra_error' }]);
@@ -76,7 +76,7 @@ test('of two extensions the later deadline holds, in whatever order they arrive'
 });
 
 test('a seal without an attempt’s number closes the open attempt', async () => {
-  await openAttempt(store.db, { trialId: 'cut', attempt: 3, runId: 'run', groupId: 'run/0.1/0', member: 1 });
+  await openAttempt(store.db, { trialId: 'cut', attempt: 3, runId: 'run', groupId: 'run/0.1/0', trialIndex: 1 });
   await sealTrial(store.db, { trialId: 'cut', outcome: 'truncated', reason: 'cut between two attempts' });
   expect(await store.db.select().from(attempts).where(and(eq(attempts.trialId, 'cut'), eq(attempts.attempt, 3)))).toMatchObject([{ outcome: 'truncated' }]);
 });

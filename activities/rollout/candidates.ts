@@ -35,18 +35,18 @@ export async function readCandidates(db: Executor, config: RunConfig, runId: str
     .leftJoin(trials, and(eq(trials.groupId, groups.id), sql`not ${isUsed}`))
     .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
     .where(and(eq(groups.runId, runId), eq(groups.kind, 'train'), isNull(groups.dropped), isLive(groups), or(sql`not ${isTaken}`, isNotNull(trials.id))))
-    .orderBy(asc(groups.iteration), asc(groups.ordinal), asc(trials.member));
+    .orderBy(asc(groups.iteration), asc(groups.ordinal), asc(trials.trialIndex));
   const candidates = new Map<string, Candidate>();
   for (const { group, isTaken: taken, trial, firstVersion, openedAt, endedAt } of rows) {
     const candidate = candidates.get(group.id) ?? { group, isTaken: taken, trials: [] };
     candidates.set(group.id, candidate);
-    if (!trial || trial.member === null) continue;
+    if (!trial || trial.trialIndex === null) continue;
     const age = firstVersion === null ? null : (ages.get(firstVersion) ?? null);
     const isTooOld = firstVersion !== null && age === null;
     // A trial whose workflow was ended from outside never gets an outcome.
     const isOrphan = openedAt !== null && Date.now() - openedAt.getTime() > 2000 * config.deadlines.group + 3_600_000;
     const isRunning = trial.outcome === null && endedAt === null && !isOrphan;
-    candidate.trials.push({ id: trial.id, trialIndex: trial.member, isRunning, isFinal: trial.outcome !== null, isUsable: rewardsOf(trial, config) !== null && !isTooOld, age, isTooOld });
+    candidate.trials.push({ id: trial.id, trialIndex: trial.trialIndex, isRunning, isFinal: trial.outcome !== null, isUsable: rewardsOf(trial, config) !== null && !isTooOld, age, isTooOld });
   }
   return [...candidates.values()];
 }

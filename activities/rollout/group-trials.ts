@@ -12,7 +12,7 @@ export async function readGroupTrials(db: Executor, which: SQL | undefined): Pro
     .innerJoin(trials, eq(trials.groupId, groups.id))
     .leftJoin(attempts, and(eq(attempts.trialId, trials.id), eq(attempts.attempt, trials.attempt)))
     .where(which)
-    .orderBy(desc(groups.endedAt), trials.member);
+    .orderBy(desc(groups.endedAt), trials.trialIndex);
   return rows.map(({ last, ...row }) => ({ ...row, outcome: row.outcome ?? last }));
 }
 

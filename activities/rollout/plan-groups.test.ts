@@ -41,7 +41,7 @@ test('a group that is too old is not trained on, and its places go to new groups
   for (const ordinal of [0, 1]) await end(`${runId}/1.1/${ordinal}`, 'scored', 'scored');
   await step(1);
   const { open, stale } = await plan(2);
-  expect(stale).toEqual([{ id: `${runId}/0.1/0`, members: [0, 1] }]);
+  expect(stale).toEqual([{ id: `${runId}/0.1/0`, trialIndexes: [0, 1] }]);
   // A group that waited for a place has sampled nothing yet: its age counts from its first token.
   expect(names(open)).toEqual(['0.1/0', '0.1/3', '2.1/0', '2.1/1']);
   await end(`${runId}/0.1/0`, 'scored', 'scored');
@@ -165,15 +165,15 @@ test('a poll returns only the ids of groups whose plans the workflow knows', asy
 test('a group’s progress counts its waiting, running and scored trials, with its deadline', async () => {
   await begin({ group_size: 4 });
   const first = await plan(0);
-  expect(first.standings).toEqual([[4, 0, 0, null], [4, 0, 0, null]]);
+  expect(first.progress).toEqual([[4, 0, 0, null], [4, 0, 0, null]]);
   const id = `${runId}/0.1/0`;
   await sample(id, 0);
   await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-1`));
   // A trial between two attempts counts as waiting.
-  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, trialIndex: 2 });
   await db.update(attempts).set({ outcome: 'infra_error', endedAt: new Date() }).where(eq(attempts.trialId, `${id}-2`));
   await db.update(groups).set({ deadlineAt: new Date(1_800_000_000_400) }).where(eq(groups.id, id));
-  expect((await plan(0)).standings).toEqual([[2, 1, 1, 1_800_000_000_400], [4, 0, 0, null]]);
+  expect((await plan(0)).progress).toEqual([[2, 1, 1, 1_800_000_000_400], [4, 0, 0, null]]);
 });
 
 test('a resume after the batch was made keeps the batch’s trials, ends quarantines and runs only groups of later batches', async () => {
@@ -208,7 +208,7 @@ test('a group that was cut with its run does not count as failed, and runs again
   await begin({ quarantine_after: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
-  await openAttempt(db, { trialId: `${id}-0`, attempt: 1, runId, groupId: id, member: 0 });
+  await openAttempt(db, { trialId: `${id}-0`, attempt: 1, runId, groupId: id, trialIndex: 0 });
   await endGroup({ db })({ id, isCut: true });
   await end(`${runId}/0.1/1`, 'scored', 'scored');
   expect(await db.select().from(groups).where(eq(groups.id, id))).toMatchObject([{ dropped: null, endedAt: expect.any(Date) }]);
@@ -221,7 +221,7 @@ test('a retry of a batch takes the same trials', async () => {
   await plan(0);
   const [first, second] = [`${runId}/0.1/0`, `${runId}/0.1/1`];
   for (const id of [first, second]) {
-    await openAttempt(db, { trialId: `${id}-1`, attempt: 1, runId, groupId: id, member: 1 });
+    await openAttempt(db, { trialId: `${id}-1`, attempt: 1, runId, groupId: id, trialIndex: 1 });
     await end(id, 'scored');
   }
   expect(await step(0)).toEqual(['0.1/0', '0.1/1']);

@@ -22,7 +22,7 @@ export type Rollout = {
   /** The groups that should run now, whichever iteration began them. */
   open: string[];
   /** The progress of each group of `open`. */
-  standings?: GroupProgress[];
+  progress: GroupProgress[];
   /** The plans of the open groups; when the caller knows the others, only of those that began just now. */
   plans: GroupPlan[];
   /** The open groups that no later step can use. */
@@ -30,7 +30,7 @@ export type Rollout = {
   /** The groups that have ended except for their stragglers. */
   outlived: string[];
   /** The running trials that no step may use any more. They are to be cut. */
-  stale: { id: string; members: number[] }[];
+  stale: { id: string; trialIndexes: number[] }[];
   /** The number of trials that a batch may use now, and the number that it is made of. */
   eligible: number;
   wanted: number;
@@ -80,7 +80,7 @@ export const planGroups =
       const underWay = open.length + started.length;
       return {
         open: [...open.map(({ group }) => group.id), ...started.map(({ id }) => id)],
-        standings: [...open.map(groupProgress), ...started.map((group) => groupProgress({ group, trials: [] }))],
+        progress: [...open.map(groupProgress), ...started.map((group) => groupProgress({ group, trials: [] }))],
         plans: [...(input.known ? [] : open.map(({ group }) => group)), ...started].map(planOf),
         last,
         outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0).map(({ group }) => group.id),
@@ -97,7 +97,7 @@ const sum = (values: readonly number[]): number => values.reduce((total, value) 
 
 function tooOld({ group, trials }: Candidate): Rollout['stale'] {
   const stale = trials.filter(({ isRunning, isTooOld }) => isRunning && isTooOld).map(({ trialIndex }) => trialIndex);
-  return stale.length > 0 ? [{ id: group.id, members: stale }] : [];
+  return stale.length > 0 ? [{ id: group.id, trialIndexes: stale }] : [];
 }
 
 /** Returns the number of running trials that only the next step could use. */

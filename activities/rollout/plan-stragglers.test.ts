@@ -14,8 +14,8 @@ test('a group without spread at its quorum keeps its places until all of its tri
   await plan(0);
   const quorum = async (ordinal: number) => {
     const id = `${runId}/0.1/${ordinal}`;
-    await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
-    await db.insert(trials).values([0, 1].map((member) => ({ id: `${id}-${member}`, runId, groupId: id, member, outcome: 'scored' as const, rewards: { reward: 1 } })));
+    await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, trialIndex: 2 });
+    await db.insert(trials).values([0, 1].map((trialIndex) => ({ id: `${id}-${trialIndex}`, runId, groupId: id, trialIndex, outcome: 'scored' as const, rewards: { reward: 1 } })));
     return endGroup({ db })({ id, runsOn: true });
   };
   expect([await quorum(0), await quorum(1)]).toEqual([true, true]);
@@ -30,10 +30,10 @@ test('a straggler that is carried over is trained once, in the next batch', asyn
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
-  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, trialIndex: 2 });
   await end(id, 'scored', 'scored');
   await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
-  const batchesOf = async (group: string) => (await db.select().from(trials).where(eq(trials.groupId, group)).orderBy(trials.member)).map((row) => row.batchIteration);
+  const batchesOf = async (group: string) => (await db.select().from(trials).where(eq(trials.groupId, group)).orderBy(trials.trialIndex)).map((row) => row.batchIteration);
   expect(await step(0)).toEqual(['0.1/0', '0.1/1']);
   expect(await batchesOf(id)).toEqual([0, 0, null]);
   await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-2`));
@@ -51,8 +51,8 @@ test('a group’s scored trials are trained in the last step that can use them, 
   await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');
   await step(0);
   await plan(1);
-  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
-  for (const member of [0, 1]) await db.update(trials).set({ outcome: 'scored', rewards: { reward: member } }).where(eq(trials.id, `${id}-${member}`));
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, trialIndex: 2 });
+  for (const trialIndex of [0, 1]) await db.update(trials).set({ outcome: 'scored', rewards: { reward: trialIndex } }).where(eq(trials.id, `${id}-${trialIndex}`));
   expect(await plan(1)).toMatchObject({ eligible: 2 });
   expect(await step(1)).toEqual(['0.1/0']);
   expect(names((await plan(2)).open)).not.toContain('0.1/0');
@@ -62,7 +62,7 @@ test('a straggler whose workflow was ended from outside frees its place after it
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
-  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, member: 2 });
+  await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, trialIndex: 2 });
   await end(id, 'scored', 'scored');
   expect(await plan(0)).toMatchObject({ outlived: [id] });
   await db.update(attempts).set({ openedAt: new Date(0) }).where(eq(attempts.trialId, `${id}-2`));
@@ -89,7 +89,7 @@ test('a step waits until it makes at most max_stale_stragglers running trials st
 test('a group starts when its first trials have places, without waiting for a place for each of them', async () => {
   await begin({ max_staleness: 2, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
   expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1']);
-  await openAttempt(db, { trialId: `${runId}/0.1/0-2`, attempt: 1, runId, groupId: `${runId}/0.1/0`, member: 2 });
+  await openAttempt(db, { trialId: `${runId}/0.1/0-2`, attempt: 1, runId, groupId: `${runId}/0.1/0`, trialIndex: 2 });
   await end(`${runId}/0.1/0`, 'scored', 'scored');
   expect(names((await plan(0)).open)).toEqual(['0.1/1']);
   await end(`${runId}/0.1/1`, 'scored', 'scored', 'scored');

@@ -17,13 +17,13 @@ beforeAll(async () => {
     { ...group, id: 'first/eval@0/1', kind: 'eval' },
     { ...group, id: 'first/0.1/2', kind: 'train', endedAt: past, deadlineAt: past },
   ]);
-  await openAttempt(store.db, { trialId: 'first-0.1-1-0', runId: 'first', groupId: 'first/0.1/1', member: 0 });
+  await openAttempt(store.db, { trialId: 'first-0.1-1-0', runId: 'first', groupId: 'first/0.1/1', trialIndex: 0 });
 });
 
 test('a trial that waits for a sandbox is found with its group and its index', async () => {
-  expect(await find('first-0.1-1-0')).toEqual({ groupId: 'first/0.1/1', member: 0 });
-  expect(await find('first-0.1-1-1')).toEqual({ groupId: 'first/0.1/1', member: 1 });
-  expect(await find('first-eval.0-1-1')).toEqual({ groupId: 'first/eval@0/1', member: 1 });
+  expect(await find('first-0.1-1-0')).toEqual({ groupId: 'first/0.1/1', trialIndex: 0 });
+  expect(await find('first-0.1-1-1')).toEqual({ groupId: 'first/0.1/1', trialIndex: 1 });
+  expect(await find('first-eval.0-1-1')).toEqual({ groupId: 'first/eval@0/1', trialIndex: 1 });
 });
 
 test.each([

@@ -10,7 +10,7 @@ import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { loadTask } from '../tasks/load-task.ts';
 import { whileHeartbeating } from '../temporal/while-heartbeating.ts';
 
-export type OpenTrial = { trialId: string; attempt: number; member: number; group: GroupPlan };
+export type OpenTrial = { trialId: string; attempt: number; trialIndex: number; group: GroupPlan };
 /** The result of opening a trial. One that has an outcome is not run again. `host` is the task queue of the worker that has the attempt's sandbox. */
 export type OpenedTrial = { finished: Outcome } | { finished: null; attempt: number; host: string };
 
@@ -30,7 +30,7 @@ export const openTrial =
     );
 
 async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
-  const { trialId, member, group } = input;
+  const { trialId, trialIndex, group } = input;
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
   if (row?.outcome) return { finished: row.outcome };
   // Temporal's retry of this activity continues the attempt that its first try opened.
@@ -42,7 +42,7 @@ async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): P
     attempt,
     runId: group.runId,
     groupId: group.id,
-    member,
+    trialIndex,
     task: group.task,
     agent: group.agent,
     sampling: samplingOf(config),

@@ -114,7 +114,7 @@ async function attack({ db, databaseUrl, temporal, home }: Stage, runId: string,
     while ((await ended()) + (await lost()) < TRIALS) await new Promise((resolve) => setTimeout(resolve, 200));
     await run.terminate('every trial has ended');
   });
-  const rows = await db.select().from(trials).where(eq(trials.runId, runId)).orderBy(asc(trials.member));
+  const rows = await db.select().from(trials).where(eq(trials.runId, runId)).orderBy(asc(trials.trialIndex));
   return Promise.all(rows.map(async ({ id, outcome, rewards }) => {
     const history = await db.select().from(attempts).where(eq(attempts.trialId, id)).orderBy(asc(attempts.attempt));
     const tried = history.map(async ({ attempt, outcome: as, reason }) => ({ trick: await trickOf(db, id, attempt), outcome: as, reason }));

@@ -2,7 +2,8 @@ import { WorkflowExecutionAlreadyStartedError, WorkflowIdReusePolicy } from '@te
 import type { Client, WorkflowHandle } from '@temporalio/client';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 import { TrialgateError } from '../../core/errors.ts';
-import type { RunProgress, trainRun } from '../../workflows/train-run.ts';
+import type { RunProgress } from '../../workflows/run-execution.ts';
+import type { trainRun } from '../../workflows/train-run.ts';
 import { TASK_QUEUE } from '../../core/task-queues.ts';
 
 export type RunHandle = WorkflowHandle<typeof trainRun>;

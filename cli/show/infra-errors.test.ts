@@ -47,14 +47,14 @@ test('infrastructure errors are counted by task and policy version, shown with t
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3, group_size: 4 });
   await store.db.insert(runs).values([{ id: 'run', config }, { id: 'over', config, status: 'completed' }]);
   for (const [runId, task, policyVersion] of [['run', '/tasks/add', 0], ['run', '/tasks/square', 1], ['over', '/tasks/add', 0]] as const) {
-    for (let member = 0; member < 16; member++) {
-      const trial = { trialId: `${runId}-${policyVersion}-${member}`, runId, groupId: `${runId}/${policyVersion}`, member, task, policyVersion };
+    for (let trialIndex = 0; trialIndex < 16; trialIndex++) {
+      const trial = { trialId: `${runId}-${policyVersion}-${trialIndex}`, runId, groupId: `${runId}/${policyVersion}`, trialIndex, task, policyVersion };
       await openAttempt(store.db, { ...trial, attempt: 1 });
-      if (member % 2 === 1 && policyVersion === 0) {
+      if (trialIndex % 2 === 1 && policyVersion === 0) {
         await sealTrial(store.db, { trialId: trial.trialId, outcome: 'infra_error', evidence: 'engine' });
         await openAttempt(store.db, { ...trial, attempt: 2 });
       }
-      await sealTrial(store.db, { trialId: trial.trialId, outcome: 'scored', rewards: { reward: member % 2 } });
+      await sealTrial(store.db, { trialId: trial.trialId, outcome: 'scored', rewards: { reward: trialIndex % 2 } });
     }
   }
   expect(await readInfraErrors(store.db, 'run')).toMatchObject({

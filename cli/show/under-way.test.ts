@@ -9,8 +9,8 @@ import { show } from './show.ts';
 
 const store = useDatabase();
 const report: RunStatusReport = {
-  run: 'run', phase: 'rollout', iteration: 1, iterations: 3, take: 2, policy_version: 1, groups_ended: 0, groups: 1, trials: {},
-  waits_for: '4 trials for the batch: 1 are there, 1 groups run', until: '2026-01-01T01:00:00.000Z', members: [], reason: null,
+  run: 'run', phase: 'rollout', iteration: 1, iterations: 3, take: 2, policy_version: 1, groups_ended: 0, groups_total: 1, trials: {},
+  waits_for: '4 trials for the batch: 1 are there, 1 groups run', until: '2026-01-01T01:00:00.000Z', groups: [], reason: null,
 };
 
 test('show tells what a run waits for and lists its open groups, stragglers included, without those of superseded takes; without Temporal it lists the groups', async () => {
@@ -27,12 +27,12 @@ test('show tells what a run waits for and lists its open groups, stragglers incl
     { ...group, id: 'run/1.2/2', kind: 'train', iteration: 1, take: 2, ordinal: 2, endedAt: new Date() },
     { ...group, id: 'run/eval@1/0', kind: 'eval', ordinal: 0 },
   ]);
-  for (const [member, outcome] of [[0, 'scored'], [1, 'infra_error'], [2, null]] as const) {
-    const trialId = `run-1.2-0-${member}`;
-    await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: 'run/1.2/0', member });
+  for (const [trialIndex, outcome] of [[0, 'scored'], [1, 'infra_error'], [2, null]] as const) {
+    const trialId = `run-1.2-0-${trialIndex}`;
+    await openAttempt(store.db, { trialId, attempt: 1, runId: 'run', groupId: 'run/1.2/0', trialIndex });
     if (outcome) await sealTrial(store.db, { trialId, outcome, rewards: outcome === 'scored' ? { reward: 1 } : undefined });
   }
-  await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/1.2/2', member: 0 });
+  await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/1.2/2', trialIndex: 0 });
   const underWay = [
     { id: 'run/1.2/0', task: '/tasks/add', trials: { waiting: 2, running: 1, ended: 1 }, since: openedAt.toISOString(), until: deadlineAt.toISOString() },
     { id: 'run/1.2/2', task: '/tasks/add', trials: { waiting: 3, running: 1, ended: 0 }, since: openedAt.toISOString(), until: null },

@@ -63,7 +63,7 @@ class SessionState(TypedDict):
 
 
 class Summary(SessionState):
-    member: int | None
+    trial_index: int | None
     task: str | None
     agent: str | None
     status: Literal["created", "completed"]

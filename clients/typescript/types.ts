@@ -30,7 +30,7 @@ type SessionState = {
 };
 
 export type Summary = SessionState & {
-  member: number | null;
+  trial_index: number | null;
   task: string | null;
   agent: string | null;
   status: 'created' | 'completed';

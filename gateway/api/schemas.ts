@@ -70,7 +70,7 @@ export const recordQuery = attemptQuery.extend({
   limit: z.string().regex(/^[1-9]\d{0,5}$/, 'a number from 1').optional(),
 });
 
-const standing = {
+const sessionHead = {
   session_id: z.string(),
   run_id: z.string().nullable(),
   group_id: z.string().nullable(),
@@ -87,8 +87,8 @@ const standing = {
 const usage = z.object({ calls: z.int(), tokens: z.int(), bytes: z.int().describe('Bytes stored in the database') });
 
 export const summary = z.object({
-  ...standing,
-  member: z.int().nullable(),
+  ...sessionHead,
+  trial_index: z.int().nullable(),
   task: z.string().nullable(),
   agent: z.string().nullable(),
   status: statusOf,
@@ -143,7 +143,7 @@ const refusal = z.object({
 });
 
 export const session = z.object({
-  ...standing,
+  ...sessionHead,
   turns: z.array(turn),
   completed: z.boolean(),
   current_attempt: count,
@@ -166,7 +166,7 @@ export const sample = z.object({
   call_ids: z.array(z.string()),
 });
 export const samples = z.object({ samples: z.array(sample) });
-export const sampleLine = z.object({ ...standing, samples: z.array(sample) });
+export const sampleLine = z.object({ ...sessionHead, samples: z.array(sample) });
 
 export const health = z.object({ status: z.literal('ok'), mode: z.literal('local') });
 export const failed = z.object({

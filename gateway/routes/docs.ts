@@ -4,7 +4,7 @@ import { docsPage, DOCS_FILES, DOCS_START } from '../api/page.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { Failure } from '../failure.ts';
 
-const VERSION = '0.3.0';
+const VERSION = '0.4.0';
 
 /** Serves the API's description for programs and people. */
 export function docsRoutes({ docsFile }: GatewayDeps): Hono {

@@ -39,8 +39,8 @@ test('every accepted call is counted once, as it was recorded', async () => {
 
 test('infrastructure errors of the runs under way are metrics by task and policy version, for clients that hold the admin key', async () => {
   await gateway.db.insert(runs).values({ id: 'run', config: {} });
-  for (const [member, outcome] of [[0, 'scored'], [1, 'infra_error']] as const) {
-    const { id } = await gateway.trial({ runId: 'run', member, task: '/tasks/a "b"', policyVersion: 3 });
+  for (const [trialIndex, outcome] of [[0, 'scored'], [1, 'infra_error']] as const) {
+    const { id } = await gateway.trial({ runId: 'run', trialIndex, task: '/tasks/a "b"', policyVersion: 3 });
     await sealTrial(gateway.db, { trialId: id, outcome });
   }
   const told = await (await gateway.admin('GET', '/metrics')).text();

@@ -60,7 +60,7 @@ test('a database of the first release with rows in every table is brought up to 
 
   for (const table of Object.values(schema).filter((each) => is(each, PgTable))) await db.select().from(table).limit(1);
   expect(await readTrial(db, 'first-0.1-0-0')).toMatchObject({
-    runId: 'first', groupId: 'first/0.1/0', member: 0, task: 'tasks/add', agent: 'shell', attempt: 2, status: 'completed', sampling: { temperature: 0.7 },
+    runId: 'first', groupId: 'first/0.1/0', trialIndex: 0, task: 'tasks/add', agent: 'shell', attempt: 2, status: 'completed', sampling: { temperature: 0.7 },
     budgets: { calls: 20, tokens: 4096 }, recorded: 2, usedCalls: 2, usedTokens: 5, usedBytes: 0, reserved: { one: { tokens: 64, until: 1_795_000_000 } },
     policyVersion: 0, batchIteration: 0, batchTake: 1, outcome: 'scored', rewards: { tests: 0.5 }, reason: null,
   });

@@ -10,7 +10,7 @@ export type OpenAttempt = {
   attempt?: number;
   runId?: string;
   groupId?: string;
-  member?: number;
+  trialIndex?: number;
   task?: string;
   agent?: string;
   sampling?: Sampling;

@@ -36,7 +36,8 @@ export const trials = pgTable(
     /** Null for a session opened by hand, outside any run. */
     runId: text('run_id'),
     groupId: text('group_id'),
-    member: integer(),
+    /** The trial's place in its group, counted from 0. */
+    trialIndex: integer('trial_index'),
     task: text(),
     agent: text(),
     /** The values by which the client that opened the trial finds it again. */

@@ -31,7 +31,7 @@ async function run(settings: Record<string, unknown>, slow: RegExp, body: (handl
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const config = runConfig.parse({ model: 'm', tasks: [task], iterations: 1, groups_per_iteration: 2, group_size: 3, ...settings });
-  const first = [0, 1].flatMap((group) => Array.from({ length: config.group_size + config.over_sampling }, (_, member) => `${id}-0.1-${group}-${member}`));
+  const first = [0, 1].flatMap((group) => Array.from({ length: config.group_size + config.over_sampling }, (_, trialIndex) => `${id}-0.1-${group}-${trialIndex}`));
   const slowFirst = first.filter((trial) => slow.test(trial));
   world.runAgent = async ({ trialId, attempt }) => {
     const { policyVersion = null } = (await outcomeOf(trialId)) ?? {};
@@ -184,22 +184,22 @@ test('a trial that was given more time runs past its old deadline', async () => 
 test('status shows each group’s trials by state and the deadline until which it waits', async () => {
   await run({}, /0\.1-[01]-0$/, async (handle, id, free) => {
     const group = `${id}/0.1/0`;
-    const memberOf = async () => (await statusOf(handle)).members.find((member) => member.id === group);
+    const groupStatus = async () => (await statusOf(handle)).groups.find((each) => each.id === group);
     await until(async () => (await db.select().from(trials).where(and(eq(trials.groupId, group), eq(trials.outcome, 'scored')))).length === 2);
-    expect(await memberOf()).toMatchObject({ task: expect.stringContaining('/task'), state: 'running', trials: { waiting: 3 } });
+    expect(await groupStatus()).toMatchObject({ task: expect.stringContaining('/task'), state: 'running', trials: { waiting: 3 } });
     // The other group's end makes the run poll its groups.
     await handle.executeUpdate('skip', { args: [{ trial: `${id}-0.1-1-0` }] });
-    await until(async () => (await memberOf())?.trials['ended'] === 2);
+    await until(async () => (await groupStatus())?.trials['ended'] === 2);
     const [row] = await db.select().from(groups).where(eq(groups.id, group));
     const before = row?.deadlineAt?.getTime() ?? 0;
-    expect(await memberOf()).toMatchObject({ trials: { waiting: 0, running: 1, ended: 2 }, since: row?.openedAt.toISOString(), until: new Date(before).toISOString() });
-    expect((await statusOf(handle)).members[1]).toMatchObject({ state: 'ended', trials: { scored: 2, cancelled: 1 }, until: null });
+    expect(await groupStatus()).toMatchObject({ trials: { waiting: 0, running: 1, ended: 2 }, since: row?.openedAt.toISOString(), until: new Date(before).toISOString() });
+    expect((await statusOf(handle)).groups[1]).toMatchObject({ state: 'ended', trials: { scored: 2, cancelled: 1 }, until: null });
 
     await handle.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 7200 }] });
-    await until(async () => Date.parse((await memberOf())?.until ?? '') > before);
+    await until(async () => Date.parse((await groupStatus())?.until ?? '') > before);
     const own = await environment.client.workflow.getHandle(group).query<GroupReport>('status');
     expect(own).toMatchObject({ id: group, trials: [{ id: `${id}-0.1-0-0`, state: 'agent', until: own.until }, { state: 'scored', until: null }, { state: 'scored', until: null }] });
-    expect((await memberOf())?.until).toBe(own.until);
+    expect((await groupStatus())?.until).toBe(own.until);
     expect((await db.select().from(groups).where(eq(groups.id, group)))[0]?.deadlineAt?.toISOString()).toBe(own.until);
     free();
     await handle.result();
@@ -236,9 +236,9 @@ test('`configure` refuses a bad setting, and a good one holds from the next grou
     // A group of the next iteration may start beside this one's trials at once, not a minute later.
     await until(() => world.count(`agent ${id}-0.1-2-1`) === 1, 30_000);
     expect(await isDone(id, 0)).toBe(false);
-    const secondsOf = async (group: string, member: number) => {
+    const secondsOf = async (group: string, trialIndex: number) => {
       const { trials: members } = await environment.client.workflow.getHandle(group).query<GroupReport>('status');
-      return (Date.parse(members[member]?.until ?? '') - Date.now()) / 1000;
+      return (Date.parse(members[trialIndex]?.until ?? '') - Date.now()) / 1000;
     };
     expect(await secondsOf(`${id}/0.1/0`, 0)).toBeLessThanOrEqual(600);
     expect(await secondsOf(`${id}/0.1/2`, 1)).toBeGreaterThan(600);

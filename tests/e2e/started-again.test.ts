@@ -15,7 +15,7 @@ import { until } from '../support/harness/until.ts';
 import { useDatabase } from '../support/harness/use-database.ts';
 import { FakeWorld } from '../support/fakes/fake-activities.ts';
 import { closingDuringPoll, reopening, TirelessAgents } from '../support/fakes/fake-faults.ts';
-import type { RunProgress } from '../../workflows/train-run.ts';
+import type { RunProgress } from '../../workflows/run-execution.ts';
 import { withWorkers } from '../support/harness/workflow-worker.ts';
 import { useTemporal } from '../support/harness/use-temporal.ts';
 

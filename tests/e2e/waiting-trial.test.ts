@@ -55,9 +55,9 @@ test('a trial that waits for a sandbox can be skipped, and then never opens, and
     });
   }).finally(freed.resolve);
   expect(world.log.filter((entry) => entry.startsWith('agent'))).toEqual(['agent waits-0.1-0-0']);
-  expect(await db.select().from(trials).orderBy(asc(trials.member))).toMatchObject([
+  expect(await db.select().from(trials).orderBy(asc(trials.trialIndex))).toMatchObject([
     { outcome: 'scored' },
-    { id: 'waits-0.1-0-1', groupId: 'waits/0.1/0', member: 1, runId: 'waits', outcome: 'cancelled', reason: 'skipped by a person' },
+    { id: 'waits-0.1-0-1', groupId: 'waits/0.1/0', trialIndex: 1, runId: 'waits', outcome: 'cancelled', reason: 'skipped by a person' },
   ]);
   const [row] = await db.select().from(groups).where(eq(groups.id, 'waits/0.1/0'));
   expect(row?.deadlineAt?.getTime()).toBeGreaterThan((row?.openedAt.getTime() ?? Infinity) + (config.deadlines.group + 4000) * 1000);

@@ -67,7 +67,6 @@ test('every patch of the workflows is in a recording', () => {
   const patches = sources.flatMap((text) => [...text.matchAll(/\bpatched\('([\w-]+)'\)/g)].map(([, name]) => name));
   const events = files.flatMap(({ executions }) => executions.flatMap(({ history }) => history.events));
   const markers = events.flatMap(({ markerRecordedEventAttributes: marker }) => marker?.details?.['patch-data']?.payloads?.map(({ data }) => Buffer.from(data ?? []).toString()) ?? []);
-  expect(patches.length).toBeGreaterThan(0);
   expect([...new Set(patches)].filter((name) => !markers.some((marker) => marker.includes(`"${name}"`)))).toEqual([]);
 });
 

@@ -92,7 +92,7 @@ test('the oracle does better than the same rules without its knowledge, and stay
 
 test('the oracle plans with the same trial durations that the policies run with', () => {
   const [grouped, single] = [new Durations(9, 16), oneByOne(new Durations(9, 16), 8)];
-  expect([0, 7, 8, 30].map((trial) => single.of(trial))).toEqual([[0, 0], [0, 7], [1, 0], [3, 6]].map(([group = 0, member = 0]) => [grouped.of(group)[member]]));
+  expect([0, 7, 8, 30].map((trial) => single.of(trial))).toEqual([[0, 0], [0, 7], [1, 0], [3, 6]].map(([group = 0, trialIndex = 0]) => [grouped.of(group)[trialIndex]]));
 });
 
 test('durations that no deadline cuts are log-normal with their p99 at 20 medians', () => {

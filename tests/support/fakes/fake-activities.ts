@@ -59,7 +59,7 @@ export class FakeWorld {
         if (!this.planned.has(all[0]?.id ?? '')) note(`sample ${input.iteration} from ${input.policyVersion}`);
         for (const { id } of all) this.planned.add(id);
         const open = all.filter(({ id }) => !this.ended.has(id));
-        return { open: open.map(({ id }) => id), plans: input.known ? [] : open, last: [], outlived: [], stale: [], eligible: all.length - open.length, wanted: all.length, isReady: open.length === 0 };
+        return { open: open.map(({ id }) => id), plans: input.known ? [] : open, last: [], outlived: [], stale: [], progress: open.map(({ size }) => [size, 0, 0, null]), eligible: all.length - open.length, wanted: all.length, isReady: open.length === 0 };
       },
       planEvaluation: async (input: { runId: string; policyVersion: number }) => {
         note(`evaluate ${input.policyVersion}`);
@@ -72,7 +72,7 @@ export class FakeWorld {
         groupSeconds: this.config.deadlines.group,
         quorum: this.config.group_quorum ?? this.config.group_size,
         stragglers: this.config.stragglers,
-        tellsStragglers: this.config.max_stale_stragglers !== null || this.config.max_concurrent_trials !== null,
+        reportsStragglers: this.config.max_stale_stragglers !== null || this.config.max_concurrent_trials !== null,
       }),
       endGroup: async ({ id }: { id: string }) => {
         if (!this.ended.has(id)) note(`end ${id}`);
@@ -83,8 +83,8 @@ export class FakeWorld {
       },
       configureRun: (input: { changes: Record<string, unknown> }) => this.configureRun(input),
       findOpenTrial: async ({ trialId }: { trialId: string }) => {
-        const [, groupId, member] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
-        return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', member: Number(member) };
+        const [, groupId, trialIndex] = /^(.+)-(\d+)$/.exec(trialId) ?? [];
+        return { groupId: groupId?.replace(/-(\d+\.\d+)-(\d+)$/, '/$1/$2') ?? '', trialIndex: Number(trialIndex) };
       },
       sealTrial: (input: { trialId: string; attempt: number; outcome: Outcome }) => this.sealTrial(input),
       poolHas: async () => true,

@@ -56,10 +56,10 @@ export async function openTake(iteration: number, take: number, version: number)
 
 /** Ends a group with the given outcomes of its trials. */
 export async function end(id: string, ...outcomes: (Outcome | [Outcome, number])[]): Promise<void> {
-  const values = outcomes.map((each, member) => {
-    const [outcome, reward] = typeof each === 'string' ? [each, each === 'scored' ? member : null] : each;
+  const values = outcomes.map((each, trialIndex) => {
+    const [outcome, reward] = typeof each === 'string' ? [each, each === 'scored' ? trialIndex : null] : each;
     const isOpen = outcome === 'infra_error';
-    return { trial: { id: `${id}-${member}`, runId, groupId: id, member, outcome: isOpen ? null : outcome, rewards: reward === null ? null : { reward } }, outcome };
+    return { trial: { id: `${id}-${trialIndex}`, runId, groupId: id, trialIndex, outcome: isOpen ? null : outcome, rewards: reward === null ? null : { reward } }, outcome };
   });
   for (const { trial, outcome } of values) {
     await db.insert(trials).values(trial).onConflictDoUpdate({ target: trials.id, set: trial });
@@ -70,9 +70,9 @@ export async function end(id: string, ...outcomes: (Outcome | [Outcome, number])
 
 /** Starts two trials of a group, with first tokens sampled from `version`. */
 export async function sample(id: string, version: number): Promise<void> {
-  for (const member of [0, 1]) {
-    const trialId = `${id}-${member}`;
-    await openAttempt(db, { trialId, attempt: 1, runId, groupId: id, member });
+  for (const trialIndex of [0, 1]) {
+    const trialId = `${id}-${trialIndex}`;
+    await openAttempt(db, { trialId, attempt: 1, runId, groupId: id, trialIndex });
     await recordCalls(db, [callRecord({ trialId, choice: { policyVersion: version } })]);
   }
 }

@@ -1,0 +1,1 @@
+ALTER TABLE "trials" RENAME COLUMN "member" TO "trial_index";
