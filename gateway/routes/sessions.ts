@@ -16,7 +16,7 @@ import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { isHeavy } from '../heavy.ts';
 import { Failure } from '../failure.ts';
 import { badRequest, parseBody } from '../json.ts';
-import { jsonReply } from '../json-reply.ts';
+import { jsonReply } from '../reply-formats.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 import { readBody } from '../read-body.ts';
 import { sampleRecord, sessionRecord } from '../session-record.ts';
