@@ -8,7 +8,7 @@ import { readCalls, type Call } from '../../store/queries/read-calls.ts';
 import { readTrainableCalls } from '../../store/queries/read-trainable-calls.ts';
 import { readRefusals } from '../../store/queries/refusals.ts';
 import { buildSamples } from '../../store/samples/build-samples.ts';
-import { isTrialId } from '../../core/trial-id.ts';
+import { isTrialId } from '../../core/ids.ts';
 import { attemptQuery, deletion, opening, recordQuery } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import { isByUrl, isTaken } from '../compat/verl.ts';
