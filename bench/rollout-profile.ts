@@ -4,13 +4,14 @@
  *
  *   node bench/rollout-profile.ts --iterations 3
  */
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { eq, sql } from 'drizzle-orm';
 import { readRunFile } from '../cli/run/read-run-file.ts';
 import { startRun } from '../cli/run/start-run.ts';
 import { watchRun } from '../cli/run/watch-run.ts';
 import { table } from '../cli/show/table.ts';
+import { listPids, statColumns } from '../core/process-stat.ts';
 import { REPOSITORY } from '../core/repository.ts';
 import type { Database } from '../store/database.ts';
 import { calls, groups, trials } from '../store/schema.ts';
@@ -38,10 +39,9 @@ const NAMES: [RegExp, string][] = [
 function processorSeconds(): Map<string, number> {
   const seconds = new Map<string, number>();
   const add = (name: string, ticks: number) => seconds.set(name, (seconds.get(name) ?? 0) + ticks / TICKS_A_SECOND);
-  for (const pid of readdirSync('/proc').filter((name) => /^\d+$/.test(name))) {
+  for (const pid of listPids()) {
     try {
-      const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-      const [user, system, childUser, childSystem] = stat.slice(stat.lastIndexOf(')') + 2).split(' ').slice(11, 15).map(Number);
+      const [user, system, childUser, childSystem] = statColumns(pid)?.slice(11, 15).map(Number) ?? [];
       const command = readFileSync(`/proc/${pid}/cmdline`, 'latin1').replaceAll('\0', ' ');
       const rest = 'sandboxes and others';
       add(NAMES.find(([pattern]) => pattern.test(command))?.[1] ?? rest, (user ?? 0) + (system ?? 0));

@@ -1,5 +1,5 @@
 import { attemptOfKey, sameText, trialOfKey } from '../core/keys.ts';
-import { isTrialId } from '../core/trial-id.ts';
+import { isTrialId } from '../core/ids.ts';
 import type { TrialNow } from '../store/queries/find-trials.ts';
 import type { GatewayDeps } from './deps.ts';
 import { Failure } from './failure.ts';

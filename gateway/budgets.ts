@@ -1,12 +1,12 @@
+import { LEASE_SECONDS } from '../store/queries/calls-under-way.ts';
 import type { TrialNow } from '../store/queries/find-trials.ts';
-import { reserveCall, type ReservationRequest } from '../store/queries/reserve-call.ts';
+import { removeReservation, renewReservation, reserveCall, type ReservationRequest } from '../store/queries/reserve-call.ts';
 import { attemptEnded } from './auth.ts';
 import type { ModelRequest } from './chat/request.ts';
 import { tokenLimit } from './chat/sampling.ts';
 import type { GatewayDeps } from './deps.ts';
 import { clientGone, Failure, shuttingDown } from './failure.ts';
 import { withStoreRetry } from './with-store-retry.ts';
-import { releaseReservation, type Reservation } from './reservation.ts';
 import { sleep } from './sleep.ts';
 import { BytesUsedUp, hasBytesLeft } from './stored-bytes.ts';
 import { raceAbort } from './race-abort.ts';
@@ -21,6 +21,12 @@ export type Allowance = {
   /** The budget that is used up. `first` is true when the agent hears of it for the first time. */
   refusal: { failure: Failure; first: boolean } | null;
 };
+
+/**
+ * A call's part of its trial's budgets, which ends when the call is recorded. `tokens` limits what it may sample; null without a budget of
+ * tokens. `cut` says why replies that reach the limit end, if they could have been longer.
+ */
+export type Reservation = { trialId: string; callId: string; tokens: number | null; cut: Failure | null };
 
 const POLL_MS = 200;
 
@@ -112,3 +118,16 @@ const usedUp = (what: string) => new Failure(429, 'budget_exhausted', `the trial
 
 const othersHaveIt = () =>
   new Failure(429, 'budget_reserved', "the rest of the trial's budgets is reserved by its calls under way: try again when they have ended", { headers: { 'retry-after': '5' } });
+
+/** Renews the reservation on a timer; returns a stop function. If this process dies, the reservation expires. */
+export function keepReserved({ db }: GatewayDeps, reservation: Reservation): () => void {
+  // A failed renewal loses the reservation only if another call takes it; recording then refuses the call.
+  const beat = setInterval(() => void renewReservation(db, reservation).catch(() => {}), (LEASE_SECONDS * 1000) / 3);
+  return () => clearInterval(beat);
+}
+
+/** Releases the reservation of a call that will not be recorded, once `asked` is over. If the store cannot be reached, the reservation expires. */
+export async function releaseReservation({ db }: Pick<GatewayDeps, 'db'>, reservation: Pick<Reservation, 'trialId' | 'callId'>, asked?: Promise<unknown>): Promise<void> {
+  await asked?.catch(() => {});
+  await removeReservation(db, reservation).catch(() => {});
+}

@@ -1,4 +1,4 @@
-import { jsonReply } from './json-reply.ts';
+import { jsonReply } from './reply-formats.ts';
 import { requestIdHeader } from './request-id.ts';
 import type { Fault } from '../store/schema.ts';
 import { isTransient } from '../core/transient.ts';

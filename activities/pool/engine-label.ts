@@ -1,21 +1,22 @@
 import { Agent } from 'undici';
-import { z } from 'zod';
+import { labelIn, WEIGHT_INFO } from '../../core/weight-info.ts';
 
-const weightInfo = z.object({ weight_version: z.string() });
-
-/** Returns the version label that an engine reports; null when it does not answer in time. */
+/**
+ * Returns the version label that an engine reports; null when it does not answer in time. It asks on a connection of its own, once, because
+ * the gateway's client (`gateway/engines/replica.ts`) exists to keep connections, to ask again and to remember, and runs in workerd too.
+ */
 export async function readEngineLabel(url: string, patienceMs = 5_000): Promise<string | null> {
   const socketPath = url.startsWith('unix:') ? url.slice('unix:'.length) : null;
   const agent = new Agent(socketPath ? { connect: { socketPath } } : {});
   try {
     const { statusCode, body } = await agent.request({
       origin: socketPath ? 'http://engine' : new URL(url).origin,
-      path: '/weight_info',
+      path: WEIGHT_INFO,
       method: 'GET',
       signal: AbortSignal.timeout(patienceMs),
     });
-    const reply = weightInfo.safeParse(await body.json());
-    return statusCode === 200 && reply.success ? reply.data.weight_version : null;
+    const label = labelIn(await body.json());
+    return statusCode === 200 ? label : null;
   } catch {
     return null;
   } finally {

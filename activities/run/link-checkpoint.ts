@@ -25,7 +25,8 @@ export async function linkCheckpoint(source: string, runId: string): Promise<str
   const key = createHash('sha256').update(`fork\n${runId}\n${manifest.checkpoint_sha256}`).digest('hex').slice(0, 32);
   const target = join(dirname(source), key);
   if (await hasCheckpoint(target)) return target;
-  // The name has the form of the trainer's drafts, because the trainer removes drafts whose process is gone.
+  // The name has the form that `draft_folder` in `gpu-workers/trialgate_gpu/checkpoint.py` gives and `remove_leftovers` there reads: it
+  // removes drafts of this host whose process is gone, these too.
   const draft = join(dirname(source), `.tmp-${key}-${hostname()}-${process.pid}-${randomUUID().slice(0, 8)}`);
   try {
     await linkTree(source, draft);

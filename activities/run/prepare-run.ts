@@ -1,5 +1,6 @@
 import { desc, eq } from 'drizzle-orm';
 import { TrialgateError } from '../../core/errors.ts';
+import { RUN_ID } from '../../core/ids.ts';
 import { iterations, runs } from '../../store/schema.ts';
 import { checkRun } from './check-run.ts';
 import type { Deps } from '../deps.ts';
@@ -37,7 +38,7 @@ export const prepareRun = (deps: Deps) => async (input: { runId: string; runFile
 /** Checks a run file. Only a person can repair it, so the workflow fails at once with the reason. */
 const checked = ({ runId, runFile }: { runId: string; runFile: unknown }): Promise<RunConfig> =>
   nonRetryable(async () => {
-    if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(runId)) {
+    if (!RUN_ID.test(runId)) {
       throw new TrialgateError('bad_input', `run id ${JSON.stringify(runId)}: use letters, digits, '.', '_' and '-', at most 64`);
     }
     const config = resolvePaths(parseRunConfig(runFile));

@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, readdirSync, rmdirSync, statSync, 
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { isRunning, startOf } from './process-start.ts';
+import { isRunning, startOf } from './process-table.ts';
 
 const run = promisify(execFile);
 

@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
 import { TrialgateError } from '../../core/errors.ts';
-
-const IDENTIFIER = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/;
+import { SANDBOX_TRIAL_ID } from '../../core/ids.ts';
 
 export function sandboxName(trialId: string, attempt: number): string {
-  if (!IDENTIFIER.test(trialId))
+  if (!SANDBOX_TRIAL_ID.test(trialId))
     throw new TrialgateError('bad_input', `trial id ${JSON.stringify(trialId)} is not valid`);
   if (!Number.isSafeInteger(attempt) || attempt < 1)
     throw new TrialgateError('bad_input', `attempt ${attempt} is not valid`);

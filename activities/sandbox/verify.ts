@@ -2,7 +2,7 @@ import { chmod, mkdir } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import type { Task } from '../../core/task.ts';
-import { baseEnvironment } from './base-environment.ts';
+import { baseEnvironment, ownMounts, placeOf } from './place.ts';
 import { copyFiles } from './copy-files.ts';
 import { emptySandbox, handOver, type Sandbox } from './create-sandbox.ts';
 import { removeNamed } from './destroy-sandbox.ts';
@@ -101,10 +101,7 @@ async function runTests(
   isolation: Isolation,
   signal: AbortSignal,
 ): Promise<ProcessResult> {
-  const place =
-    isolation.kind === 'bubblewrap'
-      ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs', tests: '/tests' }
-      : { work: clean.work, home: clean.agentHome, tmp: clean.tmp, logs: clean.logs, tests: clean.tests };
+  const place = { ...placeOf(clean, isolation), tests: isolation.kind === 'bubblewrap' ? '/tests' : clean.tests };
   return launch({
     argv: ['bash', join(place.tests, 'test.sh')],
     cwd: place.work,
@@ -126,11 +123,7 @@ async function runTests(
     isolation,
     uid: sandboxUser(isolation, clean),
     mounts: [
-      { host: clean.work, inside: place.work, writable: true },
-      { host: clean.agentHome, inside: place.home, writable: true },
-      { host: clean.tmp, inside: place.tmp, writable: true },
-      { host: clean.shm, inside: '/dev/shm', writable: true },
-      { host: clean.logs, inside: place.logs, writable: true },
+      ...ownMounts(clean, place),
       // The tests are a copy for this run alone, and writable: they may hide their answers before they run foreign code.
       { host: clean.tests, inside: place.tests, writable: true },
     ],

@@ -4,7 +4,7 @@ import { groups, trials } from '../../store/schema.ts';
 import type { Deps } from '../deps.ts';
 import { mayRun } from '../iteration/list-running-groups.ts';
 import { nonRetryable } from '../temporal/non-retryable.ts';
-import { planOf } from '../rollout/plan-of.ts';
+import { planOf } from '../rollout/group-plan.ts';
 
 /** Returns the group of a trial that runs, or that waits for a host and has no row yet. */
 export const findOpenTrial = (deps: Pick<Deps, 'db'>) => (input: { runId: string; trialId: string }): Promise<{ groupId: string; trialIndex: number }> =>

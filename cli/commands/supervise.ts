@@ -7,9 +7,8 @@ export function register(root: Command): void {
     .addHelpText('after', '\nExample:\n  $ npx trialgate supervise')
     .action(async (_options: unknown, command: Command) => {
       const { config } = await settingsOf(command);
-      const [{ runSupervisorInForeground }, { stackLog }, { shutdownSignal }, { Interrupted }] = await Promise.all([
+      const [{ runSupervisorInForeground, stackLog }, { shutdownSignal }, { Interrupted }] = await Promise.all([
         import('../supervisor/supervise.ts'),
-        import('../supervisor/stack-log.ts'),
         import('../signals.ts'),
         import('../exit.ts'),
       ]);

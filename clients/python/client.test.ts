@@ -1,14 +1,14 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { findPython, pythonCandidates } from '../../activities/sandbox/find-python.ts';
+import { probePython, pythonCandidates } from '../../activities/sandbox/sandbox-python.ts';
 import { OPERATIONS } from '../../gateway/api/operations.ts';
 import { ADMIN_KEY, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 
 test('the Python client leads a session from its opening to its end and has a method for each route', async () => {
-  const pythons = await Promise.all(pythonCandidates().map(findPython));
+  const pythons = await Promise.all(pythonCandidates().map(probePython));
   const python = pythons.find((each) => each !== null);
   if (!python) throw new Error('no Python 3.9 or newer was found');
   const operations = JSON.stringify(OPERATIONS.map(({ id }) => id));

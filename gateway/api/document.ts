@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { OPERATIONS, type Operation } from './operations.ts';
 import * as schemas from './schemas.ts';
-import { TRIAL_ID } from '../../core/trial-id.ts';
+import { TRIAL_ID } from '../../core/ids.ts';
 
 const named = {
   Opening: schemas.opening,

@@ -1,10 +1,10 @@
 import { z } from 'zod';
 import { isStorable } from '../../core/json.ts';
-import { TRIAL_ID } from '../../core/trial-id.ts';
+import { CLIENT_RUN_ID, TRIAL_ID } from '../../core/ids.ts';
 import { samplingChoices } from '../../core/sampling-choices.ts';
 import { CALL_STATUSES, CONTINUATIONS, EXHAUSTED, OUTCOMES } from '../../store/schema.ts';
 
-const id = z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._/-]{0,255}$/, 'an id of letters, digits, `.`, `_`, `-`, `/`');
+const id = z.string().regex(CLIENT_RUN_ID, 'an id of letters, digits, `.`, `_`, `-`, `/`');
 const count = z.int().min(1);
 const fraction = z.number().min(0, 'a number from 0 to 1').max(1, 'a number from 0 to 1');
 const seconds = z.number().describe('Seconds since the epoch');

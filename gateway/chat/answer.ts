@@ -4,11 +4,10 @@ import type { EngineReply } from '../engines/connection.ts';
 import type { Replica } from '../engines/replica.ts';
 import { Failure } from '../failure.ts';
 import { isObject, parseObject, type JsonObject } from '../json.ts';
-import { DONE } from '../sse.ts';
+import { DONE } from '../reply-formats.ts';
 import type { Call } from './call.ts';
-import { compactLogprobs } from './compact-logprobs.ts';
 import { badReply, EngineFailed, rejection } from './rejection.ts';
-import { TokenChunk, type Chunk } from './token-chunk.ts';
+import { compactLogprobs, TokenChunk, type Chunk } from './token-json.ts';
 
 /** An engine's reply under way, from any of its routes: a whole completion or its chunks, with ids and log-probabilities. */
 export type Answer = {

@@ -10,7 +10,7 @@ import { clientGone, engineSilent, Failure, toFailure } from '../failure.ts';
 import { faultOf } from '../fault-of.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 import { reportConstrained } from '../report-constrained.ts';
-import { releaseReservation, type Reservation } from '../reservation.ts';
+import { releaseReservation, type Reservation } from '../budgets.ts';
 import type { Retry } from '../retry/retry.ts';
 import { BytesUsedUp } from '../stored-bytes.ts';
 import type { ConversationState } from '../token-in/conversations.ts';

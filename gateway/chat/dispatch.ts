@@ -11,7 +11,7 @@ import { EMPTY_RESULT } from './call-result.ts';
 import { engineBody } from './engine-body.ts';
 import { EngineFailed } from './rejection.ts';
 import { boundedForMask } from './sampling.ts';
-import type { Chunk } from './token-chunk.ts';
+import type { Chunk } from './token-json.ts';
 
 /**
  * Sends the call to a replica and returns once its reply, or a stream's first chunks, are there. Until then the agent has seen nothing, so

@@ -1,5 +1,5 @@
 import { choicesOf } from '../../store/calls/choices.ts';
-import { jsonReply } from '../json-reply.ts';
+import { jsonReply } from '../reply-formats.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { hide } from './hide.ts';

@@ -3,7 +3,7 @@ import { isObject, type JsonObject } from '../json.ts';
 import { sampledTokens, type ChoiceResult, type CallResult } from './call-result.ts';
 import { hide } from './hide.ts';
 import { badReply } from './rejection.ts';
-import { asObject, TokenChunk, type Chunk } from './token-chunk.ts';
+import { asObject, TokenChunk, type Chunk } from './token-json.ts';
 import { completionCount, promptOf, sampledOf, versionsOf } from './tokens.ts';
 
 /** Assembles a stream's chunks into the tokens for the trainer and the reply as the agent would have got it whole. */

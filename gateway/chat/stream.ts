@@ -2,14 +2,14 @@ import { clientGone, Failure } from '../failure.ts';
 import type { JsonObject } from '../json.ts';
 import type { EventWriter } from '../protocols/protocol.ts';
 import { callHeaders } from '../request-id.ts';
-import { EVENT_STREAM, KEEP_ALIVE } from '../sse.ts';
+import { EVENT_STREAM, KEEP_ALIVE } from '../reply-formats.ts';
 import type { Answer } from './answer.ts';
 import type { Call } from './call.ts';
 import { StreamAccumulator } from './stream-accumulator.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { hide } from './hide.ts';
 import { budgetExhaustedBody } from './budget-exhausted.ts';
-import { asObject, TokenChunk } from './token-chunk.ts';
+import { asObject, TokenChunk } from './token-json.ts';
 import { wholeAsChunks } from './whole-as-chunks.ts';
 
 /**

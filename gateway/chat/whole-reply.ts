@@ -1,7 +1,6 @@
-import { jsonReply } from '../json-reply.ts';
+import { EVENT_STREAM, jsonReply } from '../reply-formats.ts';
 import { isObject, type JsonObject } from '../json.ts';
 import { callHeaders } from '../request-id.ts';
-import { EVENT_STREAM } from '../sse.ts';
 import type { ModelRequest } from './request.ts';
 import { wholeAsChunks } from './whole-as-chunks.ts';
 

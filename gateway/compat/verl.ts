@@ -1,6 +1,6 @@
 import { eq } from 'drizzle-orm';
 import { trials } from '../../store/schema.ts';
-import { isTrialId } from '../../core/trial-id.ts';
+import { isTrialId } from '../../core/ids.ts';
 import type { GatewayDeps } from '../deps.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 

@@ -1,11 +1,10 @@
 import { z } from 'zod';
+import { labelIn, WEIGHT_INFO } from '../../core/weight-info.ts';
 import { readTraits, type EngineTraits } from '../token-in/engine-traits.ts';
 import { readText, type EngineConnection } from './connection.ts';
 import { readTakes, type Feature } from './adapt-messages.ts';
 import { readLogprobsMode, type LogprobsMode } from './logprobs-mode.ts';
 
-/** A label with half a surrogate pair could not be written into a URL or a request. */
-const weightInfo = z.object({ weight_version: z.string().transform((label) => label.toWellFormed()) });
 const modelList = z.object({ data: z.array(z.looseObject({ id: z.string() })) });
 export type Model = z.output<typeof modelList>['data'][number];
 
@@ -220,8 +219,7 @@ export class Replica {
   }
 
   async #readLabel(epoch: number): Promise<string | null> {
-    const reply = weightInfo.safeParse(await this.#askPatiently('/weight_info'));
-    const label = reply.success ? reply.data.weight_version : null;
+    const label = labelIn(await this.#askPatiently(WEIGHT_INFO));
     const memory = this.#memory;
     if (memory.lastLabel !== undefined && memory.lastLabel !== label) {
       memory.changes += 1;

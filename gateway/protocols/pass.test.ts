@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { TokenChunk } from '../chat/token-chunk.ts';
+import { TokenChunk } from '../chat/token-json.ts';
 import type { JsonObject } from '../json.ts';
 import { PROTOCOLS } from './all.ts';
 

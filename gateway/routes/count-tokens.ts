@@ -1,6 +1,6 @@
 import { stringifyExact } from '../../core/exact-json.ts';
 import { Hono } from 'hono';
-import { admit } from '../admit.ts';
+import { admit } from '../in-flight.ts';
 import { openTrialOf } from '../auth.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
 import { readText } from '../engines/connection.ts';

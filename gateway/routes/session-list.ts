@@ -9,7 +9,7 @@ import { buildSamples } from '../../store/samples/build-samples.ts';
 import { exporting, listing, type filter } from '../api/schemas.ts';
 import { check } from '../check.ts';
 import type { GatewayDeps, GatewayEnv } from '../deps.ts';
-import { jsonLines } from '../json-lines.ts';
+import { jsonLines } from '../reply-formats.ts';
 import { withStoreRetry } from '../with-store-retry.ts';
 import { sampleLine, sessionRecord, sessionSummary } from '../session-record.ts';
 

@@ -17,12 +17,11 @@ import { Refusals } from '../refusals.ts';
 import { SameCallsInStore } from '../retry/same-calls-in-store.ts';
 import { Conversations } from '../token-in/conversations.ts';
 import { Trials } from '../trials.ts';
-import { assertSecret } from './assert-secret.ts';
-import { assertUncached } from './assert-uncached.ts';
 import { openRequestDatabase } from './database.ts';
 import { FetchConnection } from './fetch-connection.ts';
 import type { Isolate } from './isolate.ts';
 import type { WorkerOptions } from './settings.ts';
+import { checkDeployment } from './startup-checks.ts';
 
 export type WorkerAnswer = {
   response: Promise<Response>;
@@ -85,8 +84,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
 export function answer(request: Request, options: WorkerOptions, isolate: Isolate): WorkerAnswer {
   const { app, db, close } = openApp(options, isolate);
   const delivered = Promise.withResolvers<boolean>();
-  const answered = assertUncached(db, isolate)
-    .then(() => assertSecret(db, options.secret, isolate))
+  const answered = checkDeployment(db, options.secret, isolate)
     .then(() => app.fetch(request, { delivered: () => delivered.promise }), (error: unknown) => errorResponse(toFailure(error), protocolOf(new URL(request.url).pathname)))
     .then((response) => withEnd(response, request.signal));
   return {

@@ -6,7 +6,6 @@ import { promisify } from 'node:util';
 import { isolation } from '../../../activities/sandbox/isolation.ts';
 import { INSTALLS } from '../../folders.ts';
 import { environment, type Component } from '../component.ts';
-import { TEMPORAL_POLLING } from '../../temporal-polling.ts';
 import { LOOPBACK } from '../gateways.ts';
 import type { GuardOptions } from '../../temporal/guard-options.ts';
 import { socketFolder, type Plan } from '../plan.ts';
@@ -15,6 +14,12 @@ import { requireFree } from '../ports.ts';
 const run = promisify(execFile);
 
 const GUARD = fileURLToPath(new URL('../../temporal/guard.ts', import.meta.url));
+
+/**
+ * Arguments that set how often Temporal's development server looks for tasks. Its default of 20 times a second delays every task
+ * by up to 50 ms, and a small iteration has some fifty tasks one after the other.
+ */
+export const TEMPORAL_POLLING = ['transfer', 'timer'].flatMap((queue) => ['--dynamic-config-value', `history.${queue}ProcessorMaxPollRPS=200`]);
 
 /**
  * Starts our own Temporal: its development server with a file as storage. Where bubblewrap works, it runs in a network of its

@@ -1,7 +1,7 @@
-import type { TokenChunk } from '../../chat/token-chunk.ts';
+import type { TokenChunk } from '../../chat/token-json.ts';
 import type { Failure } from '../../failure.ts';
 import { parseObject, type JsonObject } from '../../json.ts';
-import { asTypedEvent } from '../../sse.ts';
+import { asTypedEvent } from '../../reply-formats.ts';
 import type { EventWriter } from '../protocol.ts';
 import { onlyChoice, parseMessage, type ToolCall } from '../message-parts.ts';
 import { usageOf } from '../usage.ts';

@@ -1,7 +1,7 @@
-import type { TokenChunk } from '../../chat/token-chunk.ts';
+import type { TokenChunk } from '../../chat/token-json.ts';
 import { errorBody, type Failure } from '../../failure.ts';
 import { isObject, type JsonObject } from '../../json.ts';
-import { asTypedEvent } from '../../sse.ts';
+import { asTypedEvent } from '../../reply-formats.ts';
 import type { EventWriter } from '../protocol.ts';
 import { onlyChoice, parseMessage, type ToolCall } from '../message-parts.ts';
 import { callItem, itemId, logprobsOf, messageItem, reasoningItem, textPart, type ItemType } from './items.ts';

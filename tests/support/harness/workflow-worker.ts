@@ -4,7 +4,7 @@ import { DefaultLogger, Runtime, Worker } from '@temporalio/worker';
 import path from 'node:path';
 import { awaitClosed } from '../../../activities/temporal/await-closed.ts';
 import { retryDroppedUpdates } from '../../../cli/run/retry-updates.ts';
-import { TEMPORAL_POLLING } from '../../../cli/temporal-polling.ts';
+import { TEMPORAL_POLLING } from '../../../cli/supervisor/components/temporal.ts';
 import { workflowBundle } from '../../../cli/workflow-bundle.ts';
 
 export type Temporal = Pick<TestWorkflowEnvironment, 'client' | 'nativeConnection' | 'address'>;

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { createParser } from 'eventsource-parser';
 import { z } from 'zod';
-import { DONE } from '../../../gateway/sse.ts';
+import { DONE } from '../../../gateway/reply-formats.ts';
 
 /** A reply whose end the agent saw, and the request as it was sent. */
 export type DeliveredReply = { trialId: string; body: string; callId: string; text: string; replayed: boolean };

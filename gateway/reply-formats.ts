@@ -1,5 +1,9 @@
 import { stringifyExact } from '../core/exact-json.ts';
 
+/** Returns a JSON reply. Its headers stay a plain object, with which the Node server is much faster than with a `Headers`. */
+export const jsonReply = (body: unknown, headers: Record<string, string>, status = 200): Response =>
+  new Response(stringifyExact(body), { status, headers: { 'content-type': 'application/json', ...headers } });
+
 type Connection = {
   /** Breaks the connection, for a runtime in which a body that ends with an error does not. */
   cut: (() => void) | undefined;
@@ -33,3 +37,16 @@ export async function jsonLines(values: AsyncGenerator<unknown>, { cut, log }: C
   );
   return new Response(body, { headers: { 'content-type': 'application/jsonl; charset=utf-8' } });
 }
+
+export const DONE = '[DONE]';
+
+export const asEvent = (data: string): string => `data: ${data}\n\n`;
+
+/** Returns an event in the form of protocols that name each event by its type. */
+export const asTypedEvent = (event: { type: string; [field: string]: unknown }): string => `event: ${event.type}\n${asEvent(stringifyExact(event))}`;
+
+/** A comment line that clients skip. It shows that the connection is alive. */
+export const KEEP_ALIVE = ': keep-alive\n\n';
+
+/** Tells reverse proxies not to hold events back. */
+export const EVENT_STREAM = { 'content-type': 'text/event-stream; charset=utf-8', 'cache-control': 'no-cache', 'x-accel-buffering': 'no' };

@@ -11,8 +11,11 @@ const run = promisify(execFile);
 const ASK =
   'import os,sys;print(sys.version_info>=(3,9),os.path.realpath(sys._base_executable),sys.base_prefix,sep="\\n")';
 
-/** Returns the interpreter itself, not a version manager's shim (which costs 50 ms for each start) and not a virtual environment. */
-export async function findPython(candidate: string): Promise<Python | null> {
+/**
+ * Returns the interpreter that a command starts, not a version manager's shim (which costs 50 ms for each start) and not a virtual environment.
+ * Returns null when it does not run or is older than 3.9. `cli/install/python.ts` finds a Python for the GPU worker, which needs more.
+ */
+export async function probePython(candidate: string): Promise<Python | null> {
   try {
     const { stdout } = await run(candidate, ['-I', '-S', '-c', ASK], { timeout: 20_000 });
     const [recent, executable, prefix] = stdout.trim().split('\n');

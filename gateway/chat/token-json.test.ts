@@ -1,9 +1,8 @@
 import { expect, test } from 'vitest';
 import { generator } from '../../tests/support/scenarios/converse.ts';
-import { compactLogprobs } from './compact-logprobs.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { hide } from './hide.ts';
-import { TokenChunk } from './token-chunk.ts';
+import { compactLogprobs, TokenChunk } from './token-json.ts';
 import { sampledOf } from './tokens.ts';
 
 const HIDDEN = { logprobs: false, tokenIds: false, usage: false };
