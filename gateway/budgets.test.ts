@@ -11,7 +11,7 @@ import { until } from '../tests/support/harness/until.ts';
 import { useDatabase } from '../tests/support/harness/use-database.ts';
 import { allowance } from './budgets.ts';
 import { Counters } from './counters.ts';
-import { DEFAULT_SETTINGS } from './deps.ts';
+import { DEFAULT_SETTINGS } from './settings.ts';
 import { chatCompletions } from './protocols/chat-completions.ts';
 import { Trials } from './trials.ts';
 

@@ -1,7 +1,7 @@
 import { sql } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { findTrial } from '../../store/queries/find-trials.ts';
-import type { GatewaySettings } from '../deps.ts';
+import type { GatewaySettings } from '../settings.ts';
 import { ASK, eventually, readStream, TestGateway, useGateway } from '../../tests/support/harness/gateways.ts';
 import { expireReservations } from '../../tests/support/harness/expire-reservations.ts';
 

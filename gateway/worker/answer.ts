@@ -59,7 +59,7 @@ export function openApp({ databaseUrl, engines: urls, docs, secret, adminKey, se
     settings,
     log,
     trials: new Trials((ids) => findTrials(db, ids)),
-    conversations: new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId, known) => readTurn(db, callId, known), memory: isolate.conversations }),
+    conversations: new Conversations({ readNew: (after) => readNewCalls(db, after), readTurn: (callId, known) => readTurn(db, callId, known), memory: isolate.conversations(settings.conversationMemoryBytes) }),
     counters: isolate.counters,
     openCalls: isolate.openCalls,
     openBodies: isolate.openBodies,
