@@ -25,7 +25,7 @@ export type TrainStepInput = {
   batch_path: string;
   batch_sha256: string;
   home: string;
-  trainer: TrainerSettings & { loss_scale_factor: number };
+  trainer: TrainerSettings;
 };
 
 export type TrainStepResult = Checkpoint & {

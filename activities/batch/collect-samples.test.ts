@@ -92,7 +92,7 @@ test('a batch waits for its teacher, holds the teacher’s answer for each sampl
     expect(await store.db.select().from(batches)).toEqual([]);
     await teacher.start();
     const { step } = await assemble();
-    expect(step.trainer).toMatchObject({ distillation_loss_coef: 0.5, loss_max_clamp: 10 });
+    expect(step.trainer.teacher).toEqual({ distillation_loss_coef: 0.5, loss_max_clamp: 10 });
     const rows = tableFromIPC(await readFile(step.batch_path)).toArray().map((row) => [...row.teacher_logprobs]);
     // The completions of the fixtures have only the id 0.
     expect(rows).toEqual([7, 2, 6].map((tokens) => [null, null, ...new Array<number>(tokens).fill(Math.fround(-0.1))]));

@@ -1,6 +1,14 @@
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { z } from 'zod';
 import { runConfig } from './run-config.ts';
-import { trainerSettingsOf } from './trainer-settings.ts';
+import { teacher, trainerSettings, trainerSettingsOf, trainerShape } from './trainer-settings.ts';
+
+const SCHEMA = join(import.meta.dirname, '../../gpu-workers/trialgate_gpu/trainer_settings.schema.json');
+const RUN_FILE = join(import.meta.dirname, '../../docs/run-file.md');
+/** The command that writes both files anew. */
+const WRITE = 'vitest run --project fast core/run-config/trainer-settings.test.ts -u';
 
 const settingsOf = (given: object) => trainerSettingsOf(runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, max_response_length: 100, ...given }));
 
@@ -11,12 +19,39 @@ test('the trainer gets its own settings and no others of the run', () => {
 });
 
 test('the trainer gets only the weights of a teacher’s answers, not its URL and model', () => {
-  const settings = settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' } });
-  expect(settings).toMatchObject({ distillation_loss_coef: 1, loss_max_clamp: 10 });
-  expect(settings).not.toHaveProperty('url');
-  expect(settings).not.toHaveProperty('model');
-  expect(settingsOf({})).not.toHaveProperty('loss_max_clamp');
+  expect(settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' } }).teacher).toEqual({ distillation_loss_coef: 1, loss_max_clamp: 10 });
+  expect(settingsOf({}).teacher).toBeNull();
 });
+
+test(`Python’s schema of the trainer’s settings is the one that their declaration gives; "${WRITE}" writes it`, async () => {
+  await expect(`${JSON.stringify(z.toJSONSchema(trainerSettings), null, 2)}\n`).toMatchFileSnapshot(SCHEMA);
+});
+
+test(`the run file’s document lists every setting of the trainer with its default and meaning; "${WRITE}" writes the table`, async () => {
+  const [begin, end] = ['<!-- begin: settings of the trainer -->', '<!-- end: settings of the trainer -->'];
+  const [before, rest] = readFileSync(RUN_FILE, 'utf8').split(begin);
+  const [, after] = rest?.split(end) ?? [];
+  expect(after).toBeDefined();
+  const table = ['| setting | default | meaning |', '|---|---|---|', ...rows(z.toJSONSchema(z.object({ ...trainerShape, teacher })))].join('\n');
+  await expect(`${before}${begin}\n${table}\n${end}${after}`).toMatchFileSnapshot(RUN_FILE);
+});
+
+/** Returns a table row for each setting that has no settings within. */
+function rows(schema: z.core.JSONSchema.BaseSchema, prefix = ''): string[] {
+  return Object.entries(schema.properties ?? {}).flatMap(([name, setting]) => {
+    if (typeof setting === 'boolean') return [];
+    if (setting.properties) return rows(setting, `${prefix}${name}.`);
+    const { default: byDefault } = setting;
+    const written = byDefault === undefined ? '' : `\`${typeof byDefault === 'string' ? byDefault : JSON.stringify(byDefault)}\``;
+    return [`| \`${prefix}${name}\` | ${written} | ${valuesOf(setting)}${setting.description} |`];
+  });
+}
+
+/** Returns the names among which a setting chooses, if it does. */
+function valuesOf({ enum: own, anyOf = [] }: z.core.JSONSchema.BaseSchema): string {
+  const names = own ?? anyOf.flatMap((each) => (typeof each === 'boolean' ? [] : each.enum ?? []));
+  return names.length === 0 ? '' : `${names.map((name) => `\`${name}\``).join(', ')}. `;
+}
 
 test.each([
   [{ objective: 'gspo' }, 'gspo has one advantage a sequence'],

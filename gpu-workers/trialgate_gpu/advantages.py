@@ -26,18 +26,22 @@ from .objectives import OBJECTIVES
 from .objectives.baselines import has_spread
 from .settings import TrainerSettings
 
-Weights = dict[str, float] | None
+Weights = dict[str, float]
 
 
-def _weighted(rewards: dict[str, float], weights: Weights) -> float:
-    return sum(value * (weights or {}).get(name, 1.0) for name, value in rewards.items())
+def weighted_reward(rewards: dict[str, float], weights: Weights) -> float:
+    """Returns the weighted sum of named rewards. A name without a weight counts 1 (TRL's `reward_weights`).
+
+    `core/weighted-reward.ts` must compute the same: the tests of both read `weighted_rewards.json`.
+    """
+    return sum(value * weights.get(name, 1.0) for name, value in rewards.items())
 
 
 def trial_rewards(samples: list[Sample], weights: Weights) -> dict[str, float]:
-    """Returns a trial's reward: the weighted sum of its named rewards. A name without a weight counts 1."""
+    """Returns the weighted reward of each trial."""
     rewards: dict[str, float] = {}
     for sample in samples:
-        reward = _weighted(sample.rewards, weights)
+        reward = weighted_reward(sample.rewards, weights)
         if rewards.setdefault(sample.trial_id, reward) != reward:
             raise GpuWorkerError(
                 "BadBatch", f"trial {sample.trial_id} has two different rewards; assemble the batch again"
@@ -49,7 +53,7 @@ def companion_rewards(samples: list[Sample], weights: Weights) -> dict[str, list
     """Returns, by group, the rewards of its scored trials that have no sample in this batch."""
     companions: dict[str, list[float]] = {}
     for sample in samples:
-        found = [_weighted(companion, weights) for companion in sample.companions]
+        found = [weighted_reward(companion, weights) for companion in sample.companions]
         if companions.setdefault(sample.group_id, found) != found:
             raise GpuWorkerError(
                 "BadBatch", f"group {sample.group_id} has two different lists of companions; assemble the batch again"
@@ -62,7 +66,7 @@ def _returns(reward: float, of_turns: TurnRewards, weights: Weights, turns: int)
     earned = np.zeros(turns)
     for name, values in of_turns.items():
         known = values[:turns]
-        earned[: len(known)] += np.array(known) * (weights or {}).get(name, 1.0)
+        earned[: len(known)] += np.array(known) * weights.get(name, 1.0)
     return reward - np.concatenate([[0.0], np.cumsum(earned)])
 
 

@@ -1,12 +1,14 @@
 import itertools
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from conftest import row, settings_with
 
-from .advantages import advantages, companion_rewards, trial_rewards
+from .advantages import advantages, companion_rewards, trial_rewards, weighted_reward
 from .batch import Sample
 from .errors import GpuWorkerError
 
@@ -24,7 +26,8 @@ def sample(reward, group="g", trial="t", tokens=2, companions=(), turns=None, of
 
 
 def by_token(samples, norm_by_std=True, weights=None, objective="grpo"):
-    settings = settings_with(objective=objective, norm_adv_by_std_in_grpo=norm_by_std, reward_weights=weights or {})
+    weights = weights or {}
+    settings = settings_with(objective=objective, norm_adv_by_std_in_grpo=norm_by_std, reward_weights=weights)
     return advantages(samples, trial_rewards(samples, weights), companion_rewards(samples, weights), settings)
 
 
@@ -77,17 +80,19 @@ def test_companions_rewards_are_weighted_like_the_trials_own():
 
 def test_two_lists_of_companions_for_one_group_are_refused():
     with pytest.raises(GpuWorkerError, match="group g has two different lists of companions"):
-        companion_rewards([sample(1.0, trial="a"), sample(0.0, trial="b", companions=[{"reward": 0.0}])], None)
+        companion_rewards([sample(1.0, trial="a"), sample(0.0, trial="b", companions=[{"reward": 0.0}])], {})
 
 
-def test_reward_weights_scale_named_rewards_and_a_reward_without_a_weight_counts_once():
-    assert trial_rewards([sample(0.5, style=1.0)], {"reward": 2.0}) == {"t": 2.0}
-    assert trial_rewards([sample(0.5, style=1.0)], None) == {"t": 1.5}
+@pytest.mark.parametrize("case", json.loads(Path(__file__).with_name("weighted_rewards.json").read_text()))
+def test_named_rewards_are_weighted_as_the_activities_weight_them(case):
+    assert weighted_reward(case["rewards"], case["weights"]) == case["weighted"]
+    samples = [replace(sample(0.0), rewards=case["rewards"])]
+    assert trial_rewards(samples, case["weights"]) == {"t": case["weighted"]}
 
 
 def test_two_rewards_for_one_trial_are_refused():
     with pytest.raises(GpuWorkerError, match="trial t has two different rewards"):
-        trial_rewards([sample(0.5), sample(0.6)], None)
+        trial_rewards([sample(0.5), sample(0.6)], {})
 
 
 def test_rloo_compares_a_trial_with_the_mean_of_the_other_trials_and_companions():

@@ -1,7 +1,7 @@
 import pyarrow as pa
 import pytest
 
-from conftest import SCHEMA, row, two_groups, write_batch
+from conftest import BATCH_SCHEMA, row, two_groups, write_batch
 
 from .batch import read_batch
 from .errors import GpuWorkerError, NotFiniteError
@@ -35,14 +35,14 @@ def test_a_missing_batch_file_is_named_in_the_error(tmp_path):
 
 @pytest.mark.parametrize("column", ["temperature", "companions", "policy_versions"])
 def test_a_missing_column_is_named_in_the_error(tmp_path, column):
-    schema = pa.schema([f for f in SCHEMA if f.name != column])
+    schema = pa.schema([f for f in BATCH_SCHEMA if f.name != column])
     rows = [{k: v for k, v in r.items() if k != column} for r in two_groups()]
     refused(tmp_path, rows, f"no column '{column}'; redo the iteration", schema)
 
 
 @pytest.mark.parametrize("version", [float("nan"), float("inf"), 0.5])
 def test_a_policy_version_that_is_no_integer_is_refused(tmp_path, version):
-    fields = [pa.field(f.name, pa.list_(pa.float32())) if f.name == "policy_versions" else f for f in SCHEMA]
+    fields = [pa.field(f.name, pa.list_(pa.float32())) if f.name == "policy_versions" else f for f in BATCH_SCHEMA]
     refused(tmp_path, [row([1], [2], 1.0, "g", "t", policy_versions=[None, version])], "wrong type", pa.schema(fields))
 
 

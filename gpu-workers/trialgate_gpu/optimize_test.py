@@ -1,14 +1,12 @@
 import numpy as np
 import pytest
 
-from conftest import OPTIM, SETTINGS, request_settings, row, settings_with, two_groups, write_batch
+from conftest import row, settings_with, two_groups, write_batch
 
 from .batch import read_batch
-from .errors import GpuWorkerError
 from .optimize import mini_batches
 from .prepare import prepare
 from .progress import Progress
-from .settings import parse_settings
 
 
 def forked_rows(forks):
@@ -65,37 +63,3 @@ def test_companions_give_a_baseline_when_only_one_trial_of_a_group_can_be_traine
     metrics = trainer.train_step(run.request(base, [lone]), Progress())["metrics"]
     assert metrics["train/companions"] == 2 and metrics["train/groups_without_spread"] == 0
     assert metrics["critic/advantages/max"] > 1 and metrics["actor/updates"] == 1
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        ({"objective": "ppo"}, "objective is 'ppo', not one of"),
-        ({"rollout_is": "trial"}, "rollout_is is 'trial'"),
-        ({"rollout_rs": "token_k9"}, "rollout_rs is 'token_k9'"),
-        ({"rollout_rs_threshold": [1.5, 2]}, "not a band around the ratio 1"),
-        ({"clip_ratio_c": 1.1}, "clip_ratio_c is 1.1, not a number of at least 1.2"),
-        ({"max_skipped_steps": -1}, "max_skipped_steps"),
-    ],
-)
-def test_a_setting_with_an_impossible_value_is_refused_by_name(given, match):
-    with pytest.raises(GpuWorkerError, match=match) as caught:
-        settings_with(**given)
-    assert caught.value.kind == "BadSettings"
-
-
-@pytest.mark.parametrize("key", [*SETTINGS, *(f"optim.{name}" for name in OPTIM)])
-def test_a_request_without_one_of_the_run_files_settings_is_refused_by_its_name(key):
-    request = request_settings()
-    name = key.removeprefix("optim.")
-    del (request if name == key else request["optim"])[name]
-    with pytest.raises(GpuWorkerError, match=f"lacks key '{name}'") as caught:
-        parse_settings(request)
-    assert caught.value.kind == "BadSettings"
-
-
-def test_settings_that_a_run_file_leaves_open_have_the_values_of_the_objectives_paper():
-    gspo, grpo = settings_with(objective="gspo"), settings_with()
-    assert (gspo.clip_ratio_low, gspo.clip_ratio_high, gspo.loss_agg_mode) == (3e-4, 4e-4, "seq-mean-token-mean")
-    assert (grpo.clip_ratio_low, grpo.clip_ratio_high, grpo.loss_agg_mode) == (0.2, 0.2, "token-mean")
-    assert settings_with(objective="cispo", clip_ratio_high=1).clip_ratio_high == 1

@@ -2,23 +2,22 @@ import numpy as np
 import pytest
 
 from .advantages_test import sample
-from .token_shares import LOSS_AGG_MODES, token_shares
+from .token_shares import token_shares
+
+SHARES = {
+    "token-mean": [1 / 6, 1 / 6],
+    "seq-mean-token-mean": [1 / 4, 1 / 8],
+    "seq-mean-token-sum-norm": [1 / 8, 1 / 8],
+}
 
 
-@pytest.mark.parametrize(
-    ("mode", "expected"),
-    [
-        ("token-mean", [1 / 6, 1 / 6]),
-        ("seq-mean-token-mean", [1 / 4, 1 / 8]),
-        ("seq-mean-token-sum-norm", [1 / 8, 1 / 8]),
-    ],
-)
+@pytest.mark.parametrize(("mode", "expected"), SHARES.items())
 def test_token_shares_follow_the_papers_of_their_modes(mode, expected):
     samples = [sample(1.0, trial="a", tokens=2), sample(0.0, trial="b", tokens=4)]
     np.testing.assert_allclose(token_shares(samples, mode, None), expected)
 
 
-@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
+@pytest.mark.parametrize("mode", SHARES)
 @pytest.mark.parametrize("forks", [5, 50])
 def test_a_trial_weighs_the_same_as_one_sample_and_forked_into_many(mode, forks):
     def weights(*samples):
