@@ -59,10 +59,10 @@ def rows(tokenizer) -> list[dict]:
         prompt = tokenizer(
             f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n"
         )["input_ids"]
-        for member, reply in enumerate(REPLIES):
+        for trial_index, reply in enumerate(REPLIES):
             ids = tokenizer(f"{reply}# 1\n")["input_ids"]
-            reward = ((member + 1 + group) % 4) / 3
-            made.append(row(prompt, ids, reward, f"g{group}", f"t{group}-{member}"))
+            reward = ((trial_index + 1 + group) % 4) / 3
+            made.append(row(prompt, ids, reward, f"g{group}", f"t{group}-{trial_index}"))
     return made
 
 

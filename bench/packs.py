@@ -22,10 +22,10 @@ def group(prompt: int, seed: int) -> list[Chain]:
         bool
     )
     made = []
-    for member in range(8):
+    for trial_index in range(8):
         ids = np.concatenate([start, draw.integers(0, 50_000, 640)])
         made.append(
-            chain(8 * seed + member, ids, mask, np.zeros(len(ids), np.float32), 1.0)
+            chain(8 * seed + trial_index, ids, mask, np.zeros(len(ids), np.float32), 1.0)
         )
     return made
 

@@ -251,10 +251,11 @@ def main() -> None:
         return record(read(arguments.folder), arguments.model, arguments.folder)
     if arguments.child:
         return child(arguments.child, arguments.model, arguments.folder, arguments.repeats + 1)
+    each = f"{arguments.repeats} steps each, one process after the other"
     shape = f"{TRIALS} trials, {TURNS} turns of {TURN_TOKENS} observed and {TURN_TOKENS} sampled tokens"
     cores = len(os.sched_getaffinity(0))
     lines = [
-        f"{Path(arguments.model).name}, {cores} cores; {shape}; {arguments.repeats} steps each, one process after the other",
+        f"{Path(arguments.model).name}, {cores} cores; {shape}; {each}",
         # The ratio is to the median of ours.
         "prompt  trainer                  median     min     max  seconds / ours      peak GiB  gradient norm",
     ]

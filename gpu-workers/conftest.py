@@ -1,4 +1,4 @@
-"""Fixtures: a tiny random Llama, a run's home, and batches of any shape."""
+"""Provides tests with a tiny random Llama, a run's home, and batches of any shape."""
 
 from __future__ import annotations
 
@@ -106,10 +106,10 @@ def two_groups(spread: bool = True) -> list[dict[str, Any]]:
     rows = []
     for group in range(2):
         prompt = list(range(3 + group, 23 + group))
-        for member in range(4):
-            reply = [(7 * member + 3 * i + group) % 60 + 2 for i in range(5 + member)]
-            reward = member / 4 if spread else 0.5
-            rows.append(row(prompt, reply, reward, f"g{group}", f"t{group}-{member}"))
+        for trial_index in range(4):
+            reply = [(7 * trial_index + 3 * i + group) % 60 + 2 for i in range(5 + trial_index)]
+            reward = trial_index / 4 if spread else 0.5
+            rows.append(row(prompt, reply, reward, f"g{group}", f"t{group}-{trial_index}"))
     return rows
 
 
@@ -140,7 +140,7 @@ def trainer() -> Trainer:
 
 
 class Run:
-    """A run's home. `base` makes version 0; `request` is a train step's input from a parent checkpoint."""
+    """Keeps a run's home. `base` makes version 0; `request` is a train step's input from a parent checkpoint."""
 
     def __init__(self, home: Path, model: Path) -> None:
         self.home, self.model = home, model

@@ -1,4 +1,4 @@
-"""Tests of the locks that the installer gives to pip: requirements-*.txt, made by lock.sh from requirements-*.in."""
+"""Tests the locks that the installer gives to pip: requirements-*.txt, made by lock.sh from requirements-*.in."""
 
 from __future__ import annotations
 

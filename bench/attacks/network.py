@@ -27,7 +27,7 @@ def save() -> None:
 
 
 def attempt(name: str, family: int, kind: int, address: object, data: bytes = b"") -> None:
-    """True when a target answers a few bytes, or accepts a connection if nothing is sent."""
+    """Reports a target that answers a few bytes, or that accepts a connection if nothing is sent."""
     with socket.socket(family, kind) as connection:
         connection.settimeout(1)
         try:

@@ -10,16 +10,26 @@ const RUN_FILE = join(import.meta.dirname, '../../docs/run-file.md');
 /** The command that writes both files anew. */
 const WRITE = 'vitest run --project fast core/run-config/trainer-settings.test.ts -u';
 
-const settingsOf = (given: object) => trainerSettingsOf(runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, max_response_length: 100, ...given }));
+const settingsOf = (given: object) =>
+  trainerSettingsOf(runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, max_response_length: 100, ...given }));
 
 test('the trainer gets its own settings and no others of the run', () => {
   const settings = settingsOf({ objective: 'gspo', seed: 7 });
-  expect(settings).toMatchObject({ objective: 'gspo', clip_ratio_low: null, clip_ratio_c: 3, rollout_is: 'token', seed: 7 });
+  expect(settings).toMatchObject({
+    objective: 'gspo',
+    clip_ratio_low: null,
+    clip_ratio_c: 3,
+    rollout_is: 'token',
+    seed: 7,
+  });
   expect(Object.keys(settings)).not.toContain('model');
 });
 
 test('the trainer gets only the weights of a teacher’s answers, not its URL and model', () => {
-  expect(settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' } }).teacher).toEqual({ distillation_loss_coef: 1, loss_max_clamp: 10 });
+  expect(settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' } }).teacher).toEqual({
+    distillation_loss_coef: 1,
+    loss_max_clamp: 10,
+  });
   expect(settingsOf({}).teacher).toBeNull();
 });
 
@@ -32,7 +42,11 @@ test(`the run file’s document lists every setting of the trainer with its defa
   const [before, rest] = readFileSync(RUN_FILE, 'utf8').split(begin);
   const [, after] = rest?.split(end) ?? [];
   expect(after).toBeDefined();
-  const table = ['| setting | default | meaning |', '|---|---|---|', ...rows(z.toJSONSchema(z.object({ ...trainerShape, teacher })))].join('\n');
+  const table = [
+    '| setting | default | meaning |',
+    '|---|---|---|',
+    ...rows(z.toJSONSchema(z.object({ ...trainerShape, teacher }))),
+  ].join('\n');
   await expect(`${before}${begin}\n${table}\n${end}${after}`).toMatchFileSnapshot(RUN_FILE);
 });
 
@@ -42,14 +56,15 @@ function rows(schema: z.core.JSONSchema.BaseSchema, prefix = ''): string[] {
     if (typeof setting === 'boolean') return [];
     if (setting.properties) return rows(setting, `${prefix}${name}.`);
     const { default: byDefault } = setting;
-    const written = byDefault === undefined ? '' : `\`${typeof byDefault === 'string' ? byDefault : JSON.stringify(byDefault)}\``;
+    const written =
+      byDefault === undefined ? '' : `\`${typeof byDefault === 'string' ? byDefault : JSON.stringify(byDefault)}\``;
     return [`| \`${prefix}${name}\` | ${written} | ${valuesOf(setting)}${setting.description} |`];
   });
 }
 
 /** Returns the names among which a setting chooses, if it does. */
 function valuesOf({ enum: own, anyOf = [] }: z.core.JSONSchema.BaseSchema): string {
-  const names = own ?? anyOf.flatMap((each) => (typeof each === 'boolean' ? [] : each.enum ?? []));
+  const names = own ?? anyOf.flatMap((each) => (typeof each === 'boolean' ? [] : (each.enum ?? [])));
   return names.length === 0 ? '' : `${names.map((name) => `\`${name}\``).join(', ')}. `;
 }
 

@@ -13,64 +13,129 @@ export const trainerShape = {
   optim: z
     .strictObject({
       lr: z.number().positive().default(3e-5).describe('The learning rate of AdamW.'),
-      betas: z.tuple([fraction, fraction]).default([0.9, 0.999]).describe('The shares of its running means, of the gradient and of its square, that AdamW keeps at each step.'),
+      betas: z
+        .tuple([fraction, fraction])
+        .default([0.9, 0.999])
+        .describe('The shares of its running means, of the gradient and of its square, that AdamW keeps at each step.'),
       eps: z.number().positive().default(1e-8).describe('AdamW adds this to the divisor of an update.'),
-      weight_decay: z.number().min(0).default(0).describe('The weight decay of AdamW, which leaves norms and biases alone.'),
-      clip_grad: z.number().positive().default(1).describe('A gradient whose norm is larger is scaled down to this norm.'),
+      weight_decay: z
+        .number()
+        .min(0)
+        .default(0)
+        .describe('The weight decay of AdamW, which leaves norms and biases alone.'),
+      clip_grad: z
+        .number()
+        .positive()
+        .default(1)
+        .describe('A gradient whose norm is larger is scaled down to this norm.'),
     })
     .prefault({}),
   // The name of a module in `gpu-workers/trialgate_gpu/objectives/`.
   objective: z
     .enum(['grpo', 'gspo', 'cispo', 'rloo'])
     .default('grpo')
-    .describe('The loss that a step minimises; where `clip_ratio_low`, `clip_ratio_high` or `loss_agg_mode` is null, the value of the objective’s paper holds.'),
-  clip_ratio_low: fraction.nullable().default(null).describe('PPO’s clip: a ratio counts at least 1 minus this (null: as the objective’s paper says, 0.2 with `grpo`).'),
-  clip_ratio_high: z.number().min(0).nullable().default(null).describe('PPO’s clip: a ratio counts at most 1 plus this (null: as the objective’s paper says, 0.2 with `grpo`).'),
-  clip_ratio_c: z.number().gt(1).default(3).describe('The largest ratio that counts where the advantage is negative (dual clip); at least 1 plus `clip_ratio_high`, except with `cispo`.'),
+    .describe(
+      'The loss that a step minimises; where `clip_ratio_low`, `clip_ratio_high` or `loss_agg_mode` is null, the value of the objective’s paper holds.',
+    ),
+  clip_ratio_low: fraction
+    .nullable()
+    .default(null)
+    .describe(
+      'PPO’s clip: a ratio counts at least 1 minus this (null: as the objective’s paper says, 0.2 with `grpo`).',
+    ),
+  clip_ratio_high: z
+    .number()
+    .min(0)
+    .nullable()
+    .default(null)
+    .describe('PPO’s clip: a ratio counts at most 1 plus this (null: as the objective’s paper says, 0.2 with `grpo`).'),
+  clip_ratio_c: z
+    .number()
+    .gt(1)
+    .default(3)
+    .describe(
+      'The largest ratio that counts where the advantage is negative (dual clip); at least 1 plus `clip_ratio_high`, except with `cispo`.',
+    ),
   rollout_is: z
     .enum(['token', 'sequence', 'none'])
     .default('token')
-    .describe('Weights each token, or each sequence, by the trainer’s probability divided by the engine’s (importance sampling); `none` weights nothing.'),
+    .describe(
+      'Weights each token, or each sequence, by the trainer’s probability divided by the engine’s (importance sampling); `none` weights nothing.',
+    ),
   // A threshold below 1 would also weaken tokens that the starting weights themselves sampled.
-  rollout_is_threshold: z.number().min(1).default(2).describe('The largest such weight (truncated importance sampling).'),
+  rollout_is_threshold: z
+    .number()
+    .min(1)
+    .default(2)
+    .describe('The largest such weight (truncated importance sampling).'),
   rollout_rs: z
     .enum(['token_k1', 'seq_mean_k1'])
     .nullable()
     .default(null)
-    .describe('Leaves out what is outside the band `rollout_rs_threshold`: `token_k1` leaves out tokens (IcePop), `seq_mean_k1` sequences by their geometric mean, null nothing.'),
-  rollout_rs_threshold: z.tuple([fraction, z.number().min(1)]).default([0.5, 2]).describe('The lowest and the highest ratio that `rollout_rs` keeps.'),
+    .describe(
+      'Leaves out what is outside the band `rollout_rs_threshold`: `token_k1` leaves out tokens (IcePop), `seq_mean_k1` sequences by their geometric mean, null nothing.',
+    ),
+  rollout_rs_threshold: z
+    .tuple([fraction, z.number().min(1)])
+    .default([0.5, 2])
+    .describe('The lowest and the highest ratio that `rollout_rs` keeps.'),
   loss_agg_mode: z
     .enum(['token-mean', 'seq-mean-token-mean', 'seq-mean-token-sum-norm'])
     .nullable()
     .default(null)
-    .describe('How the losses of tokens become one, where a “sequence” is a trial (null: as the objective’s paper says, `token-mean` with `grpo`).'),
+    .describe(
+      'How the losses of tokens become one, where a “sequence” is a trial (null: as the objective’s paper says, `token-mean` with `grpo`).',
+    ),
   loss_scale_factor: tokensOfTrial
     .nullable()
     .default(null)
-    .describe('The divisor of `seq-mean-token-sum-norm` (Dr. GRPO’s constant), in tokens of a trial; null: `budgets.tokens`, or `budgets.calls` times `max_response_length`, or that of one call.'),
+    .describe(
+      'The divisor of `seq-mean-token-sum-norm` (Dr. GRPO’s constant), in tokens of a trial; null: `budgets.tokens`, or `budgets.calls` times `max_response_length`, or that of one call.',
+    ),
   head_dtype: z
     .enum(['model', 'float32'])
     .default('model')
     .describe(
       'The number format in which trainer and engines compute the output head: the model’s own (bfloat16), or float32. Start the engines with the same: our own vLLM by the deployment’s `head_dtype`, others by vLLM’s `--hf-overrides \'{"head_dtype": "float32"}\'`. A run refuses an engine that was started otherwise.',
     ),
-  norm_adv_by_std_in_grpo: z.boolean().default(true).describe('Divides advantages by the deviation of their group; false is Dr. GRPO.'),
+  norm_adv_by_std_in_grpo: z
+    .boolean()
+    .default(true)
+    .describe('Divides advantages by the deviation of their group; false is Dr. GRPO.'),
   ppo_epochs: count.default(1).describe('The number of passes over a batch.'),
-  ppo_mini_batch_size: count.nullable().default(null).describe('The number of trials of an optimiser step; those of a group stay together if they fit (null: the whole batch).'),
-  reward_weights: z.record(z.string(), z.number()).default({}).describe('The weights of named rewards; a name without a weight counts 1.'),
+  ppo_mini_batch_size: count
+    .nullable()
+    .default(null)
+    .describe(
+      'The number of trials of an optimiser step; those of a group stay together if they fit (null: the whole batch).',
+    ),
+  reward_weights: z
+    .record(z.string(), z.number())
+    .default({})
+    .describe('The weights of named rewards; a name without a weight counts 1.'),
   max_skipped_steps: z
     .int()
     .min(0)
     .default(2)
-    .describe('How many steps in a row may make no update because a reward, loss, gradient, weight or canary is not finite; one more blocks the run.'),
+    .describe(
+      'How many steps in a row may make no update because a reward, loss, gradient, weight or canary is not finite; one more blocks the run.',
+    ),
   keep_checkpoints: z.int().min(2).default(2).describe('The number of newest checkpoints that stay on disk.'),
   seed: z.int().default(0).describe('Decides the order of tasks, and of a batch’s samples where a step takes several.'),
 };
 
 /** What the trainer needs to know of a teacher, which a batch has already asked. */
 const teacherWeights = {
-  distillation_loss_coef: z.number().positive().default(1).describe('The weight of log(teacher / policy) in a token’s advantage, beside the rewards.'),
-  loss_max_clamp: z.number().positive().default(10).describe('The largest amount of log(teacher / policy) that counts, in nats.'),
+  distillation_loss_coef: z
+    .number()
+    .positive()
+    .default(1)
+    .describe('The weight of log(teacher / policy) in a token’s advantage, beside the rewards.'),
+  loss_max_clamp: z
+    .number()
+    .positive()
+    .default(10)
+    .describe('The largest amount of log(teacher / policy) that counts, in nats.'),
 };
 
 /** A model that gives each sampled token a probability (`gpu-workers/trialgate_gpu/teacher.py`). The names are those of verl's `distillation`. */
@@ -78,7 +143,9 @@ export const teacher = z.strictObject({
   url: z
     .string()
     .regex(/^https?:\/\/[^\s?#]+$/, 'the base URL of an OpenAI-compatible API, such as http://host:8000/v1')
-    .describe('The base URL of the OpenAI-compatible API (`http://host:8000/v1`, a vLLM) of a model that the policy learns from, token by token.'),
+    .describe(
+      'The base URL of the OpenAI-compatible API (`http://host:8000/v1`, a vLLM) of a model that the policy learns from, token by token.',
+    ),
   model: z.string().min(1).describe('The name under which that model is served.'),
   ...teacherWeights,
 });

@@ -96,10 +96,13 @@ def advantages(
         # An objective `by_sequence` needs one advantage for a whole sequence.
         turns = 0 if objective.by_sequence else _most_turns(of_turns)
         with np.errstate(over="ignore", invalid="ignore"):
-            members = zip(totals, of_turns, strict=True)
+            returns = [
+                _returns(total, turn_rewards, settings.reward_weights, turns)
+                for total, turn_rewards in zip(totals, of_turns, strict=True)
+            ]
             # [turns + 1, trials of the group], copied so that the trials of a turn are contiguous.
-            values = np.stack([_returns(r, of, settings.reward_weights, turns) for r, of in members], axis=1)
-            found = objective.advantages(np.ascontiguousarray(values), settings)
+            values = np.ascontiguousarray(np.stack(returns, axis=1))
+            found = objective.advantages(values, settings)
             finite = np.isfinite(values) & np.isfinite(found.astype(np.float32))
         # If the deviation overflows, all advantages are 0 although the rewards differ.
         if not finite.all() or (has_spread(values).any() and not found.any()):

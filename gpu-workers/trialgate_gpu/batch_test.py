@@ -23,7 +23,7 @@ def test_samples_are_read_in_file_order(tmp_path):
 def test_a_batch_file_with_a_changed_byte_is_refused(tmp_path):
     path, sha256 = write_batch(tmp_path, two_groups())
     path.write_bytes(path.read_bytes()[:-1] + b"x")
-    with pytest.raises(GpuWorkerError, match=f"expected {sha256}"):
+    with pytest.raises(GpuWorkerError, match=f"but {sha256} was recorded"):
         read_batch(path, sha256, 0)
 
 

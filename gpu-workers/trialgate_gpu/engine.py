@@ -1,4 +1,4 @@
-"""Client for the control routes of one vLLM replica (VLLM_SERVER_DEV_MODE=1), over TCP or a Unix socket."""
+"""Calls the control routes of one vLLM replica (VLLM_SERVER_DEV_MODE=1), over TCP or a Unix socket."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cache_salt(label: str) -> str:
 
 
 class EngineError(Exception):
-    """A replica refused or could not be reached."""
+    """Raised when a replica refuses or cannot be reached."""
 
 
 class Engine:

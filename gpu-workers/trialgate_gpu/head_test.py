@@ -1,4 +1,4 @@
-"""Tests of an output head that computes in float32 from bfloat16 weights, as vLLM does with `head_dtype` float32."""
+"""Tests an output head that computes in float32 from bfloat16 weights, as vLLM does with `head_dtype` float32."""
 
 import numpy as np
 import pytest
@@ -57,5 +57,5 @@ def test_a_float32_head_gives_the_gradient_of_those_log_probabilities(made):
 def test_a_step_with_a_float32_head_has_another_key_than_one_without():
     plain, exact = (settings_with(**changes).identity() for changes in ({}, {"head_dtype": "float32"}))
     assert plain != exact
-    with pytest.raises(GpuWorkerError, match="head_dtype is 'float16'"):
+    with pytest.raises(GpuWorkerError, match="head_dtype: 'float16' is not one of"):
         settings_with(head_dtype="float16")

@@ -22,7 +22,7 @@ def batches_of(tmp_path, rows, size, seed=(0, 0, 0)):
     samples = read_batch(*write_batch(tmp_path, rows), 0)
     made = mini_batches(prepare(samples, settings, 0), settings, list(seed))
     assert sorted(np.concatenate(made)) == list(range(len(rows)))
-    return [[samples[i].trial_id for i in members] for members in made]
+    return [[samples[i].trial_id for i in indices] for indices in made]
 
 
 @pytest.mark.parametrize("forks", [1, 5, 50])
@@ -30,7 +30,7 @@ def batches_of(tmp_path, rows, size, seed=(0, 0, 0)):
 def test_mini_batches_count_trials_and_split_none_however_many_samples_it_has(tmp_path, forks, size, updates):
     made = batches_of(tmp_path, forked_rows(forks), size)
     assert len(made) == updates
-    trials = [set(members) for members in made]
+    trials = [set(trial_ids) for trial_ids in made]
     assert sum(map(len, trials)) == 8 and len(set.union(*trials)) == 8
     assert all(len(t) <= (size or 8) for t in trials)
 

@@ -103,13 +103,13 @@ def _numbered(samples, seen):
         seen[sample] += 1
 
 
-def group(prompt, members=8, turns=5, seed=0):
+def group(prompt, trials=8, turns=5, seed=0):
     """Returns a group of trials with one prompt of this length. Each turn has 64 observed and 64 sampled tokens."""
     draw = np.random.default_rng(seed)
     start = draw.integers(0, 50_000, prompt)
     tail = np.concatenate([np.zeros(prompt), np.tile(np.repeat([0, 1], 64), turns)]).astype(bool)
     made = []
-    for _ in range(members):
+    for _ in range(trials):
         ids = np.concatenate([start, draw.integers(0, 50_000, turns * 128)])
         made.append((ids, tail))
     return made
@@ -141,7 +141,7 @@ def test_a_prompt_is_computed_once_for_every_prompt_length_and_pack_size(prompt,
 
 
 def test_forks_of_a_trial_share_the_computation_of_their_common_tokens():
-    sequences = group(512, members=2)
+    sequences = group(512, trials=2)
     (ids, mask), other = sequences
     forked = [
         (np.concatenate([ids[:900], np.arange(end)]), np.concatenate([mask[:900], np.ones(end)]).astype(bool))

@@ -1,4 +1,4 @@
-"""The model as the trainer sees it: bfloat16 compute weights, flat float32 master weights and gradients."""
+"""Holds the model as the trainer uses it: bfloat16 compute weights, flat float32 master weights and gradients."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ class Publication:
         self.refusals: list[GpuWorkerError] = []
 
     def _weights_changed(self) -> bool:
-        """True when the weights differ from the version before. After a step without advantages they do not."""
+        """Returns False after a step without advantages: its weights are those of the version before."""
         new = read_manifest(Path(self.target.checkpoint))
         if self.previous is None:
             return True

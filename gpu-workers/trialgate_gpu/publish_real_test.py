@@ -29,9 +29,9 @@ REPLIES = ["def add(a, b):\n    return a + b\n", "I can not do that, sorry.", "r
 def rows(tokenizer):
     for group, task in enumerate(("Add two numbers.", "Reverse a string.")):
         prompt = tokenizer(f"<|im_start|>user\n{task}<|im_end|>\n<|im_start|>assistant\n")["input_ids"]
-        for member, reply in enumerate(REPLIES):
+        for trial_index, reply in enumerate(REPLIES):
             ids = tokenizer(reply)["input_ids"]
-            yield row(prompt, ids, member / 3, f"g{group}", f"t{group}-{member}")
+            yield row(prompt, ids, trial_index / 3, f"g{group}", f"t{group}-{trial_index}")
 
 
 async def publish(url, version, made, previous=None, tolerance=None, head_dtype="float32"):

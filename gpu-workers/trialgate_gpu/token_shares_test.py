@@ -30,6 +30,6 @@ def test_a_trial_weighs_the_same_as_one_sample_and_forked_into_many(mode, forks)
     assert whole[0] == whole[1]
 
 
-def test_dr_grpos_constant_applies_once_a_trial():
+def test_dr_grpos_constant_applies_once_for_each_trial():
     found = token_shares([sample(1.0, trial="a"), sample(1.0, trial="a")], "seq-mean-token-sum-norm", 128)
     np.testing.assert_allclose(found, 1 / 128)

@@ -166,7 +166,7 @@ def test_a_missing_parent_checkpoint_is_named_in_the_error(make_run, trainer, tm
 
 def test_an_unknown_setting_is_refused_by_name(make_run, trainer):
     run = make_run()
-    with pytest.raises(GpuWorkerError, match="unknown key 'cliprange'"):
+    with pytest.raises(GpuWorkerError, match="'cliprange' was unexpected"):
         trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups(), cliprange=1), Progress())
 
 

@@ -1,4 +1,4 @@
-"""Leads a session from its opening to its end, for client.test.ts.
+"""Uses the client for a session from its opening to its deletion, for client.test.ts.
 
 Arguments: the gateway's URL, its admin key, and the names of the API's operations as a JSON list.
 """
@@ -29,21 +29,21 @@ def assert_typed(reply: dict, kind: type) -> None:
 client = TrialgateClient(url, admin_key)
 assert all(callable(getattr(client, name)) for name in json.loads(operations))
 
-session = client.open("led", budgets={"calls": 5}, sampling={"temperature": 1, "top_p": {"default": 1}, "seed": "agent"})
-assert client.open("led", attempt=1) == session
+session = client.open("used", budgets={"calls": 5}, sampling={"temperature": 1, "top_p": {"default": 1}, "seed": "agent"})
+assert client.open("used", attempt=1) == session
 assert_typed(session, OpenedSession)
 ask = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Say hello"}]}).encode()
 headers = {"Authorization": f"Bearer {session['api_key']}"}
 with urllib.request.urlopen(urllib.request.Request(f"{session['base_url']}/chat/completions", data=ask, headers=headers)) as reply:
     assert reply.status == 200
 
-client.reward("led", 0.5, key=session["api_key"])
-client.complete("led")
-record = client.get("led")
+client.reward("used", 0.5, key=session["api_key"])
+client.complete("used")
+record = client.get("used")
 assert (record["completed"], record["reported_reward"], len(record["turns"])) == (True, 0.5, 1), record
 assert_typed(record, Session)
 assert_typed(record["turns"][0], Turn)
-(sample,) = client.samples("led")["samples"]
+(sample,) = client.samples("used")["samples"]
 assert_typed(sample, Sample)
 assert list(client.export()) == [record]
 (line,) = client.export_samples()
@@ -51,19 +51,19 @@ assert_typed(line, SampleLine)
 assert line["samples"] == [sample]
 page = client.list({"status": "completed"})
 assert_typed(page, Page)
-assert [each["session_id"] for each in page["sessions"]] == ["led"]
+assert [each["session_id"] for each in page["sessions"]] == ["used"]
 assert_typed(page["sessions"][0], Summary)
-client.delete("led")
+client.delete("used")
 others = [client.create(budgets={"calls": 5}, metadata=None) for _ in range(2)]
 assert_typed(others[0], OpenedSession)
 client.batch_delete([each["session_id"] for each in others])
 assert list(client.all()) == []
 try:
-    client.get("led")
+    client.get("used")
 except TrialgateApiError as error:
     assert (error.status, error.code) == (404, "session_not_found")
 else:
     raise AssertionError("a deleted session was read")
 assert client.health()["status"] == "ok"
 assert "trialgate_calls_accepted_total 1" in client.metrics()
-print("led")
+print("used")
