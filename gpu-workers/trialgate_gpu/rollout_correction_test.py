@@ -31,10 +31,10 @@ def test_the_importance_weight_is_truncated_above_and_exactly_1_where_nothing_di
         ({"rollout_is": "sequence"}, [0.75, 0.75, 2.0, 2.0]),
         ({"rollout_is": "none"}, [1.0, 1.0, 1.0, 1.0]),
         ({"rollout_rs": "token_k1"}, [1.5, 0.5, 1.0, 0.0]),
-        ({"rollout_rs": "token_k1", "rollout_rs_threshold": (0.6, 10.0)}, [1.5, 0.0, 1.0, 2.0]),
+        ({"rollout_rs": "token_k1", "rollout_rs_threshold": [0.6, 10.0]}, [1.5, 0.0, 1.0, 2.0]),
         # The geometric means are 0.87 and 3.
         ({"rollout_rs": "seq_mean_k1"}, [1.5, 0.5, 0.0, 0.0]),
-        ({"rollout_rs": "seq_mean_k1", "rollout_is": "none", "rollout_rs_threshold": (0.9, 5.0)}, [0.0, 0.0, 1.0, 1.0]),
+        ({"rollout_rs": "seq_mean_k1", "rollout_is": "none", "rollout_rs_threshold": [0.9, 5.0]}, [0.0, 0.0, 1.0, 1.0]),
     ],
 )
 def test_ratios_are_truncated_and_masked_as_the_settings_say(settings, expected):

@@ -104,14 +104,14 @@ def test_a_step_makes_one_update_for_each_mini_batch_of_each_epoch(make_run, tra
     assert made["metrics"]["actor/updates"] == 2
 
 
-def test_pruning_keeps_the_new_checkpoint_and_its_parent(make_run, trainer):
+def test_pruning_keeps_the_newest_checkpoints_and_the_parent_of_the_new_one(make_run, trainer):
     run = make_run()
-    parent, made = run.base(trainer)["checkpoint"], []
-    for version in range(1, 5):
-        result = trainer.train_step(run.request(parent, two_groups(), version, keep_checkpoints=1), Progress())
-        parent = result["checkpoint"]
-        made.append(Path(parent))
-    assert [folder.exists() for folder in made] == [False, False, True, True]
+    made = [run.base(trainer)["checkpoint"]]
+    # Version 4 is made from version 2 again, as after a redo.
+    for version, parent in [(1, 0), (2, 1), (3, 2), (4, 2)]:
+        request = run.request(made[parent], two_groups(), version, keep_checkpoints=2, seed=version)
+        made.append(trainer.train_step(request, Progress())["checkpoint"])
+    assert [Path(folder).exists() for folder in made[1:]] == [False, True, True, True]
 
 
 def test_a_cancelled_step_leaves_no_files_and_can_be_repeated(make_run, trainer):
