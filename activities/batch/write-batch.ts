@@ -41,7 +41,7 @@ function encode(samples: Sample[]): Uint8Array {
     token_ids: column(list(new Int32()), samples.map((s) => Array.from(s.tokenIds))),
     loss_mask: column(list(new Int8()), samples.map((s) => Array.from(s.lossMask))),
     logprobs: column(list(new Float32()), samples.map((s) => Array.from(s.logprobs))),
-    // Null means that the log-probability is normalised over all ids.
+    // Null means that the log-probability is normalized over all ids.
     sampling_mask: column(list(list(new Int32())), samples.map((s) => s.samplingMask)),
     policy_versions: column(list(new Int32()), samples.map((s) => s.policyVersions)),
     temperature: column(new Float32(), samples.map((s) => s.temperature)),

@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(home, { recursive: true }));
 
-test('a fork begins from its parent version’s weights and optimiser state and records where it comes from', async () => {
+test('a fork begins from its parent version’s weights and optimizer state and records where it comes from', async () => {
   await forkBase(db, { runId: 'second', config, from: { runId: 'first', version: 2 } });
   const [run] = await db.select().from(runs).where(eq(runs.id, 'second'));
   expect(run).toMatchObject({ forkedFrom: 'first@2', rescores: null, status: 'running' });

@@ -18,7 +18,7 @@ export type Fork = {
 };
 
 /**
- * Opens a run whose version 0 is a policy version of another run, with its optimiser's state.
+ * Opens a run whose version 0 is a policy version of another run, with its optimizer's state.
  * @throws TrialgateError `bad_input` when the run exists, or when there is no such version or checkpoint; then nothing is written
  */
 export async function forkBase(db: Database, { runId, config, from, rescores, also }: Fork): Promise<void> {

@@ -19,7 +19,7 @@ async function checkpoint(name: string): Promise<string> {
   return folder;
 }
 
-test('a fork’s version 0 outlives its parent’s checkpoint and has the optimiser’s state', async () => {
+test('a fork’s version 0 outlives its parent’s checkpoint and has the optimizer’s state', async () => {
   const parent = await checkpoint('parent');
   const fork = await linkCheckpoint(parent, 'second');
   expect((await stat(join(fork, 'trainer/exp_avg.safetensors'))).nlink).toBe(2);

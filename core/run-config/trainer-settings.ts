@@ -107,7 +107,7 @@ export const trainerShape = {
     .nullable()
     .default(null)
     .describe(
-      'The number of trials of an optimiser step; those of a group stay together if they fit (null: the whole batch).',
+      'The number of trials of an optimizer step; those of a group stay together if they fit (null: the whole batch).',
     ),
   reward_weights: z
     .record(z.string(), z.number())

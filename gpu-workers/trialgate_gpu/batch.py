@@ -42,7 +42,7 @@ class Sample:
     """One trainable token sequence. The first four arrays have one entry a token.
 
     `rollout_logprobs` and `policy_versions` (which sampled the token) count only where `loss_mask` is 1.
-    `sampling_mask` has for each token the ids over which its log-probability is normalised, ascending, or None for all
+    `sampling_mask` has for each token the ids over which its log-probability is normalized, ascending, or None for all
     ids. `companions` are the rewards of the trials of the same group that have no samples in the batch.
 
     `turns` has the turn that sampled each trained token, or is None without rewards turn by turn. `turn_rewards` has

@@ -1,4 +1,4 @@
-"""Prepares samples for the optimiser: advantages, token chains, and metrics of the batch."""
+"""Prepares samples for the optimizer: advantages, token chains, and metrics of the batch."""
 
 from __future__ import annotations
 
