@@ -110,7 +110,7 @@ def figures(seen: np.ndarray, expected: np.ndarray) -> str:
 async def ask(
     url: str,
     folder: Path,
-    label: str,
+    weight_version: str,
     ids: list[int],
     method: str = "trialgate_reload_weights",
 ) -> np.ndarray:
@@ -118,9 +118,9 @@ async def ask(
         await engine.pause()
         await engine.reload(str(folder), method)
         await engine.reset_prefix_cache()
-        await engine.set_label(label)
+        await engine.set_weight_version(weight_version)
         await engine.resume()
-        return np.array(await engine.prompt_logprobs(ids, label))
+        return np.array(await engine.prompt_logprobs(ids, weight_version))
 
 
 class Table:

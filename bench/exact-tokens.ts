@@ -65,9 +65,9 @@ async function overToy(): Promise<void> {
   const db = openDatabase(postgres.url);
   try {
     for (const parses of [true, false]) {
-      const engine = Object.assign(await new TokenEngine().start(), { parses, label: 'run@1', spans: HALVES });
+      const engine = Object.assign(await new TokenEngine().start(), { parses, weightVersion: 'run@1', spans: HALVES });
       await registerReplicas(db, [engine.url]);
-      await db.update(replicas).set({ runId: 'run', label: 'run@1', inRotation: true });
+      await db.update(replicas).set({ runId: 'run', weightVersion: 'run@1', inRotation: true });
       const gateway = await startGateway({ host: '127.0.0.1', port: 0, engines: [engine.url], databaseUrl: postgres.url, adminKey: ADMIN, secret: SECRET });
       const half = Math.ceil(count / 2);
       await converseAll({ ...onToy({ url: gateway.url, adminKey: ADMIN }, engine), opening: { run_id: 'run' } }, parses ? 0 : half, parses ? half : count);

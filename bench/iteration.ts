@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { and, asc, eq } from 'drizzle-orm';
 import { Agent } from 'undici';
 import { z } from 'zod';
-import { versionLabel } from '../core/policy-label.ts';
+import { weightVersionOf } from '../core/weight-version.ts';
 import { readRunFile } from '../cli/run/read-run-file.ts';
 import { startRun } from '../cli/run/start-run.ts';
 import { watchRun } from '../cli/run/watch-run.ts';
@@ -72,7 +72,7 @@ const rows = await withStack(async (connected, stack, signal) => {
   const measured: IterationRow[] = [];
   for (const { iteration, seconds, metrics } of record.iterations) {
     const recorded = await requestsOf(connected.db, iteration);
-    const direct = await sendDirect(stack.plan.engines[0] ?? '', recorded, encodeURIComponent(`${versionLabel(RUN, 1000 + iteration)}`));
+    const direct = await sendDirect(stack.plan.engines[0] ?? '', recorded, encodeURIComponent(`${weightVersionOf(RUN, 1000 + iteration)}`));
     const trialgate = await wallSeconds(connected.db, iteration);
     const train = metrics['seconds/total'] ?? Number.NaN;
     measured.push({ iteration, trialgate, direct, train, ratio: trialgate / (direct + train), tokens: recorded.reduce((sum, each) => sum + each.tokens, 0), seconds });

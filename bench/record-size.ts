@@ -66,7 +66,7 @@ async function record(db: Database, trialId: string, seed: number): Promise<void
     const choice = { id, completionTokenIds: Int32Array.from(completion), logprobs: Float32Array.from(completion, (each) => -Math.log(each + 2)), finishReason: 'stop', policyVersion: 3, versionSpans: null, untrainable: null };
     const call = {
       id, trialId, attempt: 1, status: 'completed' as const, protocol: 'chat_completions' as const, httpStatus: 200, stream: false, startedAt: now, firstTokenAt: now, endedAt: now, digest: new Uint8Array(32),
-      request: outlineOf(request), response, promptTokenIds: Int32Array.from(prompt), base, known, sampling, engine: 'unix:/run/trialgate/engine.sock', policyLabel: 'bench-run@3',
+      request: outlineOf(request), response, promptTokenIds: Int32Array.from(prompt), base, known, sampling, engine: 'unix:/run/trialgate/engine.sock', weightVersion: 'bench-run@3',
       parentId: parent?.callId ?? null, continuation: parent ? ('clean' as const) : null, choices: [choice] as const,
     };
     await recordCalls(db, [call]);

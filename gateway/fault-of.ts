@@ -9,7 +9,7 @@ const BY_CODE: Record<string, Fault> = {
   engine_paused: 'engine',
   engine_timeout: 'engine',
   engine_unavailable: 'engine',
-  policy_label_mismatch: 'engine',
+  weight_version_mismatch: 'engine',
   not_recorded: 'store',
   reservation_lost: 'store',
   store_unavailable: 'store',

@@ -42,7 +42,7 @@ test.each(['an engine that fails', 'engines that get new weights'])('OpenAI’s 
     const reply = await fetch(...args);
     statuses.push(reply.status);
     gateway.engine.fault = 'none';
-    gateway.engine.label = isPaused ? 'run@1' : gateway.engine.label;
+    gateway.engine.weightVersion = isPaused ? 'run@1' : gateway.engine.weightVersion;
     if (isPaused) await gateway.givePool('run', 'run@1');
     return reply;
   };

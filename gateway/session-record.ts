@@ -85,7 +85,7 @@ function turn(call: Call): Turn {
     left_out: listed(request.left_out),
     sampling: call.sampling,
     policy_version: call.policyVersion,
-    policy_label: call.policyLabel,
+    weight_version: call.weightVersion,
     version_spans: call.versionSpans,
     parent_call_id: call.parentId,
     continuation: call.continuation,

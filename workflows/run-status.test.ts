@@ -78,8 +78,8 @@ test('status says what a batch, a train step and a publication wait for, and unt
     return general.assembleBatch(input);
   };
   world.trainStep = () => tell(world.config.deadlines.train);
-  world.publish = async ({ label }) => {
-    if (label.endsWith('@1')) await tell(5400);
+  world.publish = async ({ weight_version: to }) => {
+    if (to.endsWith('@1')) await tell(5400);
     return {};
   };
   await during(world, { assembleBatch }, async () => (await start()).result());

@@ -136,7 +136,7 @@ test('after a version that too few replicas confirm the pool has the version bef
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   let refusing = true;
-  world.publish = ({ label }) => (refusing && label.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
+  world.publish = ({ weight_version: to }) => (refusing && to.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
   await workers(world, async () => {
     const handle = await start(newId());
     await until(() => world.count('blocked') === 1);
@@ -268,8 +268,8 @@ test('engines that were lost during a publication are repaired with the version 
   const publishing = Promise.withResolvers<void>();
   const runId = newId();
   let lost = false;
-  world.publish = async ({ label }) => {
-    if (label.endsWith('@1') && !lost) {
+  world.publish = async ({ weight_version: to }) => {
+    if (to.endsWith('@1') && !lost) {
       lost = true;
       await environment.client.workflow.getHandle(runId).signal('engineTrouble');
       await publishing.promise;
@@ -327,8 +327,8 @@ test('after a publication that fails without a result the engines get the versio
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   let broken = true;
-  world.publish = ({ label }) => {
-    if (broken && label.endsWith('@1')) throw ApplicationFailure.nonRetryable('EngineWithoutDevRoutes');
+  world.publish = ({ weight_version: to }) => {
+    if (broken && to.endsWith('@1')) throw ApplicationFailure.nonRetryable('EngineWithoutDevRoutes');
     return {};
   };
   await workers(world, async () => {

@@ -17,7 +17,7 @@ const SUMMARY = { role: 'user', content: 'all of it in one line' };
 type Trial = Awaited<ReturnType<typeof context.trial>>;
 
 beforeEach(async () => {
-  context.toy.label = 'run@0';
+  context.toy.weightVersion = 'run@0';
   await context.givePool('run', 'run@0');
 });
 

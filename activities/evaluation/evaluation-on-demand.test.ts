@@ -43,8 +43,8 @@ const owners = async () => [...new Set((await db.select().from(replicas)).map((r
 
 test('an evaluation shares the engines of a run under way and samples only from the version that they have', async () => {
   await acquirePool(deps)({ runId: 'first' });
-  await db.update(replicas).set({ label: 'first@1' });
-  await db.update(replicas).set({ inRotation: false, label: 'first@0' }).where(eq(replicas.url, 'unix:/a'));
+  await db.update(replicas).set({ weightVersion: 'first@1' });
+  await db.update(replicas).set({ inRotation: false, weightVersion: 'first@0' }).where(eq(replicas.url, 'unix:/a'));
   await underWay('first', async () => {
     expect(await borrowPool(deps)({ runId: 'first' })).toEqual({ version: 1, published: true });
     expect(await borrowPool(deps)({ runId: 'first', version: 1 })).toEqual({ version: 1, published: true });
@@ -82,7 +82,7 @@ test('an evaluation fails at once while a run has the engines, so that this run 
   await underWay('second', async () => {
     await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: true });
   });
-  await db.update(replicas).set({ runId: 'first', label: null });
+  await db.update(replicas).set({ runId: 'first', weightVersion: null });
   await underWay('first', async () => {
     await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: true });
   });

@@ -54,7 +54,7 @@ export const returnPool = (deps: Deps) => async (input: { runId: string }): Prom
 /** Makes the pool free for others. Engines that only this run's file named are removed. */
 async function release({ db }: Deps, runId: string): Promise<void> {
   await db.delete(replicas).where(and(eq(replicas.runId, runId), ne(replicas.pool, DEPLOYMENT_POOL)));
-  await db.update(replicas).set({ runId: null, label: null, inRotation: true }).where(eq(replicas.runId, runId));
+  await db.update(replicas).set({ runId: null, weightVersion: null, inRotation: true }).where(eq(replicas.runId, runId));
 }
 
 /** Releases the pools of terminated runs, which could not do that themselves, after their last publication has ended. */

@@ -33,7 +33,7 @@ function asBusy(error: unknown): never {
 
 async function sharedVersion({ db }: Deps, runId: string, wanted: number | undefined): Promise<number> {
   const rows = await db.select().from(replicas).where(and(eq(replicas.runId, runId), eq(replicas.inRotation, true)));
-  const [version] = rows.flatMap(({ label }) => (label?.startsWith(`${runId}@`) ? [Number(label.slice(runId.length + 1))] : []));
+  const [version] = rows.flatMap(({ weightVersion }) => (weightVersion?.startsWith(`${runId}@`) ? [Number(weightVersion.slice(runId.length + 1))] : []));
   if (version === undefined) throw ApplicationFailure.create({ type: 'pool_busy', message: `run ${runId} has no engine with a version yet`, nonRetryable: true });
   if (wanted === undefined || wanted === version) return version;
   const message = `run ${runId} is under way and its engines have version ${version}: evaluate that one, or stop the run before`;

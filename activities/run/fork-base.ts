@@ -3,7 +3,7 @@ import type { Database } from '../../store/database.ts';
 import type { Transaction } from '../../store/queries/transaction.ts';
 import { TrialgateError } from '../../core/errors.ts';
 import { policyVersions, runs } from '../../store/schema.ts';
-import { versionLabel } from '../../core/policy-label.ts';
+import { weightVersionOf } from '../../core/weight-version.ts';
 import { hasCheckpoint, linkCheckpoint } from './link-checkpoint.ts';
 import type { RunConfig } from '../../core/run-config/run-config.ts';
 
@@ -30,7 +30,7 @@ export async function forkBase(db: Database, { runId, config, from, rescores, al
   const checkpoint = await linkCheckpoint(parent.checkpoint, runId);
   const { checkpointSha256, canary } = parent;
   await db.transaction(async (tx) => {
-    const row = { id: runId, config, forkedFrom: versionLabel(from.runId, from.version), rescores };
+    const row = { id: runId, config, forkedFrom: weightVersionOf(from.runId, from.version), rescores };
     if ((await tx.insert(runs).values(row).onConflictDoNothing().returning()).length === 0) throw exists;
     await tx.insert(policyVersions).values({ runId, version: 0, stepKey: 'base', checkpoint, checkpointSha256, canary });
     await also?.(tx);

@@ -97,9 +97,9 @@ async function attack({ db, databaseUrl, temporal, home }: Stage, runId: string,
   const gpu = {
     loadBase: async () => checkpoint,
     trainStep: async ({ version }: TrainStepInput) => ({ ...checkpoint, step_key: `step-${version}`, reused: false }),
-    publishPolicy: async ({ label, replicas }: PublishInput) => {
-      engine.label = label;
-      return { replicas: replicas.map((url) => ({ url, ok: true, label, checksum: label, canary_difference: 0, seconds: 0, error: null })) };
+    publishPolicy: async ({ weight_version, replicas }: PublishInput) => {
+      engine.weightVersion = weight_version;
+      return { replicas: replicas.map((url) => ({ url, ok: true, weight_version, checksum: weight_version, canary_difference: 0, seconds: 0, error: null })) };
     },
   };
   const config = runConfig.parse({

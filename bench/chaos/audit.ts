@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { and, asc, desc, eq, inArray, isNotNull, isNull, sql } from 'drizzle-orm';
 import { alias } from 'drizzle-orm/pg-core';
 import { z } from 'zod';
-import { versionLabel } from '../../core/policy-label.ts';
+import { weightVersionOf } from '../../core/weight-version.ts';
 import { auditRun } from '../../tests/support/oracles/audit-run.ts';
 import type { Database } from '../../store/database.ts';
 import { attempts, batches, calls, policyVersions, publications, trials } from '../../store/schema.ts';
@@ -23,7 +23,7 @@ export async function auditChaos(run: AuditInput): Promise<string[]> {
     fencedAttempts(run),
     onlyTheVerifierGivesRewards(run),
     everyEffectOnce(run),
-    onePoolOneLabel(run),
+    onePoolOneWeightVersion(run),
   ]);
   return found.flat();
 }
@@ -103,17 +103,17 @@ async function everyEffectOnce({ db, runId }: AuditInput): Promise<string[]> {
 }
 
 /** Compares the engine's own log with the recorded calls. */
-async function onePoolOneLabel({ db, runId, settings, engine }: AuditInput): Promise<string[]> {
+async function onePoolOneWeightVersion({ db, runId, settings, engine }: AuditInput): Promise<string[]> {
   const faults = engine.flatMap(({ fault }) => (fault === undefined ? [] : [`invariant 11: the engine: ${fault}`]));
   const sampled = Map.groupBy(engine.filter(({ serial }) => serial !== undefined), ({ serial }) => serial);
-  const rows = await db.select({ id: calls.id, label: calls.policyLabel, version: calls.policyVersion, response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
+  const rows = await db.select({ id: calls.id, weightVersion: calls.weightVersion, version: calls.policyVersion, response: calls.response }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'))).orderBy(asc(calls.seq));
-  for (const { id, label, version, response } of rows) {
+  for (const { id, weightVersion, version, response } of rows) {
     const entries = sampled.get(markOf(String(response))?.serial ?? '') ?? [];
-    // The salt is the label at the call's start. With staleness the weights may change before the first token, whose label the call has.
-    const atStart = Array.from({ length: 1 + (SETTINGS[settings]?.max_staleness ?? 0) }, (_, age) => encodeURIComponent(versionLabel(runId, (version ?? -1) - age)));
-    const isAsSaid = entries.some((each) => each.label === versionLabel(runId, version ?? -1) && atStart.includes(each.salt ?? ''));
-    if (!isAsSaid) faults.push(`invariant 11: call ${id} says version ${version} (${label} at its first token), its engine was ${entries.map((each) => `${each.label} (salt ${each.salt})`).join(', ') || 'not asked'}`);
+    // The salt is the weight version at the call's start. With staleness the weights may change before the first token, whose weight version the call has.
+    const atStart = Array.from({ length: 1 + (SETTINGS[settings]?.max_staleness ?? 0) }, (_, age) => encodeURIComponent(weightVersionOf(runId, (version ?? -1) - age)));
+    const isAsSaid = entries.some((each) => each.weightVersion === weightVersionOf(runId, version ?? -1) && atStart.includes(each.salt ?? ''));
+    if (!isAsSaid) faults.push(`invariant 11: call ${id} says version ${version} (${weightVersion} at its first token), its engine was ${entries.map((each) => `${each.weightVersion} (salt ${each.salt})`).join(', ') || 'not asked'}`);
   }
   const unconfirmed = await db.select({ id: calls.id, version: calls.policyVersion }).from(calls).innerJoin(trials, eq(trials.id, calls.trialId))
     .leftJoin(publications, and(eq(publications.runId, trials.runId), eq(publications.version, calls.policyVersion)))

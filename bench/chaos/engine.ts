@@ -1,6 +1,6 @@
 /**
  * Runs a small engine on a Unix socket, with a toy tokenizer, invented replies, and the routes for publications. It reports the
- * checksum of the checkpoint's files and the canary that the trainer measured. It logs what it sampled under which label, and events
+ * checksum of the checkpoint's files and the canary that the trainer measured. It logs what it sampled under which weight version, and events
  * that must never happen to an engine.
  *
  *   node bench/chaos/engine.ts SOCKET LOG
@@ -20,7 +20,7 @@ const BUSY_MS = 500;
 
 const manifest = z.object({ canary: z.object({ token_ids: z.array(z.number()), logprobs: z.array(z.number()) }) });
 const reloading = z.object({ kwargs: z.object({ weights_path: z.string() }) });
-const labelling = z.object({ new_version: z.string() });
+const newWeightVersion = z.object({ new_version: z.string() });
 const completing = z.object({ prompt: z.array(z.number()), prompt_logprobs: z.number() });
 
 const [socket = '', log = ''] = process.argv.slice(2);
@@ -44,7 +44,7 @@ async function control(path: string, body: unknown): Promise<unknown> {
       state.paused = true;
       return {};
     case '/resume':
-      if (staleCache && !engine.label.startsWith('loading:')) note({ fault: `${engine.label} was resumed with the cache of the weights before` });
+      if (staleCache && !engine.weightVersion.startsWith('loading:')) note({ fault: `${engine.weightVersion} was resumed with the cache of the weights before` });
       state.paused = false;
       return {};
     case '/collective_rpc': {
@@ -59,8 +59,8 @@ async function control(path: string, body: unknown): Promise<unknown> {
       return {};
     }
     case '/update_weight_version':
-      engine.label = labelling.parse(body).new_version;
-      note({ label: engine.label, weights: weights.folder });
+      engine.weightVersion = newWeightVersion.parse(body).new_version;
+      note({ weightVersion: engine.weightVersion, weights: weights.folder });
       return {};
     case '/reset_prefix_cache':
       staleCache = false;
@@ -97,9 +97,9 @@ engine.before = async ({ path, body }) => {
   while (state.paused) await sleep(20);
   const line = engine.answer({ ...body, messages: body.messages ?? [] });
   body.answer = line;
-  note({ serial: markOf(line.text)?.serial, label: engine.label, salt: String(body.cache_salt), weights: weights.folder });
+  note({ serial: markOf(line.text)?.serial, weightVersion: engine.weightVersion, salt: String(body.cache_salt), weights: weights.folder });
 };
 await engine.start(socket);
-note({ label: engine.label, weights: weights.folder });
+note({ weightVersion: engine.weightVersion, weights: weights.folder });
 console.log(`engine ready at ${socket}`);
 for (const name of ['SIGTERM', 'SIGINT'] as const) process.on(name, () => process.exit(0));

@@ -48,7 +48,7 @@ export type RunRecord = {
     /** A trial whose conversation never branches has one sample. */
     batch: { sha256: string; samples: number; trials: number; metrics: Record<string, number> } | null;
     checkpoint: { path: string; sha256: string } | null;
-    replicas: { replica: string; label: string; checksum: string; canary_difference: number; confirmed_at: string }[];
+    replicas: { replica: string; weight_version: string; checksum: string; canary_difference: number; confirmed_at: string }[];
     metrics: Record<string, number>;
     /** The reason why the step made no update, or null if it made one. */
     skipped: string | null;
@@ -146,9 +146,9 @@ export async function readRunRecord(db: Database, runId: string): Promise<RunRec
         checkpoint: version ? { path: version.checkpoint, sha256: version.checkpointSha256 } : null,
         replicas: confirmed
           .filter((each) => each.version === version?.version)
-          .map(({ replica, label, checksum, canaryDifference, confirmedAt }) => ({
+          .map(({ replica, weightVersion, checksum, canaryDifference, confirmedAt }) => ({
             replica,
-            label,
+            weight_version: weightVersion,
             checksum,
             canary_difference: canaryDifference,
             confirmed_at: confirmedAt.toISOString(),

@@ -103,7 +103,7 @@ class Turn(TypedDict):
     tool_calls: list[Any] | None
     left_out: list[Any] | None
     policy_version: int | None
-    policy_label: str | None
+    weight_version: str | None
     version_spans: list[dict[str, int]] | None
     started_at: float
     first_token_at: float | None

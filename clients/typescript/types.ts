@@ -66,7 +66,7 @@ export type Turn = {
   tools: unknown[] | null;
   sampling: Record<string, unknown>;
   policy_version: number | null;
-  policy_label: string | null;
+  weight_version: string | null;
   version_spans: { version: number; start: number; end: number }[] | null;
   parent_call_id: string | null;
   continuation: 'clean' | 'realigned' | 'forked' | null;

@@ -111,7 +111,7 @@ export const turn = z.object({
   left_out: z.array(z.unknown()).nullable().describe('Blocks, items and tools of the request that the model was not shown'),
   sampling: object.describe('The settings in force, after the run’s own'),
   policy_version: z.int().nullable().describe('The oldest policy version that sampled any of its tokens'),
-  policy_label: z.string().nullable(),
+  weight_version: z.string().nullable(),
   version_spans: z.array(z.object({ version: z.int(), start: z.int(), end: z.int() })).nullable(),
   parent_call_id: z.string().nullable(),
   continuation: z.enum(CONTINUATIONS).nullable(),

@@ -1,10 +1,10 @@
 import type { JsonObject } from '../json.ts';
-import type { LabelSpan, SampledTokens } from './tokens.ts';
+import type { WeightVersionSpan, SampledTokens } from './tokens.ts';
 
 /** One of a call's replies. */
 export type ChoiceResult = SampledTokens & {
   /** Null when the engine does not say which weights sampled which tokens. */
-  versions: LabelSpan[] | null;
+  versions: WeightVersionSpan[] | null;
   finishReason: string | null;
 };
 

@@ -139,7 +139,7 @@ export class Call {
     const result = this.result();
     const standing = await this.#standing();
     if (standing === 'foreign' || this.#isForeign(result)) {
-      throw new Failure(502, 'policy_label_mismatch', 'the engine no longer has the weights of this run, so its reply was discarded: try again');
+      throw new Failure(502, 'weight_version_mismatch', 'the engine no longer has the weights of this run, so its reply was discarded: try again');
     }
     const mode = (await this.lease?.replica.logprobsMode(this.lease.model)) ?? null;
     if (this.signal.aborted && !this.budgetExhausted) throw this.failureOf(this.signal.reason);

@@ -121,7 +121,7 @@ test.each([false, true])('a call whose agent hangs up while it waits for a repli
     return calls.length > 0 ? calls : null;
   });
   expect(call).toMatchObject({ status: 'cancelled', httpStatus: 499, engine: null, promptTokenIds: null });
-  context.toy.label = 'run@1';
+  context.toy.weightVersion = 'run@1';
   await context.givePool('run', 'run@1');
   context.toy.script = [{ text: 'hello' }];
   expect((await trial.chat({ messages: [ask('one')] })).status).toBe(200);
@@ -129,7 +129,7 @@ test.each([false, true])('a call whose agent hangs up while it waits for a repli
   expect(await trial.calls()).toHaveLength(2);
 });
 
-test('a call whose agent hangs up while a busy engine is asked for its label is cancelled', async () => {
+test('a call whose agent hangs up while a busy engine is asked for its weight version is cancelled', async () => {
   await context.serve({ route: (_, path) => (path === '/weight_info' ? new Promise(() => {}) : undefined) });
   const trial = await context.trial();
   const agent = new AbortController();

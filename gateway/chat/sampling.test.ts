@@ -7,7 +7,7 @@ const gateway = useGateway();
 
 test('in a training run the run’s sampling replaces the agent’s own', async () => {
   await gateway.givePool('run', 'run@3');
-  gateway.engine.label = 'run@3';
+  gateway.engine.weightVersion = 'run@3';
   const trial = await gateway.trial({ runId: 'run', sampling: { temperature: 0.8, max_tokens: 4 } });
   const own = { temperature: 0, top_p: 0.5, top_k: 5, min_p: 0.1, presence_penalty: 1, repetition_penalty: 2, seed: 7, max_completion_tokens: 100 };
   await trial.chat({ ...ASK, ...own });
@@ -18,14 +18,14 @@ test('in a training run the run’s sampling replaces the agent’s own', async 
   expect(body).not.toHaveProperty('seed');
   expect(body.cache_salt).toBe('run%403');
   const [call] = await trial.calls();
-  expect(call).toMatchObject({ sampling: forced, policyLabel: 'run@3', policyVersion: 3, untrainable: null });
+  expect(call).toMatchObject({ sampling: forced, weightVersion: 'run@3', policyVersion: 3, untrainable: null });
   await trial.chat({ ...ASK, max_tokens: 2 });
   expect(gateway.engine.last.body.max_tokens).toBe(2);
 });
 
 test('the agent’s value counts where the run leaves one to it, and the run’s default where the agent gives none', async () => {
   await gateway.givePool('run', 'run@3');
-  gateway.engine.label = 'run@3';
+  gateway.engine.weightVersion = 'run@3';
   const trial = await gateway.trial({ runId: 'run', sampling: { temperature: { default: 0.7 }, top_p: 'agent', top_k: { default: 40 }, seed: 'agent', max_tokens: { default: 3 } } });
   await trial.chat({ ...ASK, temperature: 0.2, top_p: 0.5, seed: 7 });
   expect(gateway.engine.last.body).toMatchObject({ temperature: 0.2, top_p: 0.5, top_k: 40, min_p: 0, seed: 7, max_tokens: 3 });

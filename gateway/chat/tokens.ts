@@ -23,11 +23,11 @@ function logprobOf(entry: unknown): number {
   return typeof value === 'number' ? value : Number.NaN;
 }
 
-/** Tokens that were sampled by the same weights. `version` is the engine's label at that time. */
-export type LabelSpan = { version: string; start: number; end: number };
+/** Tokens that were sampled by the same weights. `version` is the engine's weight version at that time. */
+export type WeightVersionSpan = { version: string; start: number; end: number };
 
 /** Returns null when the engine does not report versions. */
-export function versionsOf({ weight_versions: spans }: JsonObject): LabelSpan[] | null {
+export function versionsOf({ weight_versions: spans }: JsonObject): WeightVersionSpan[] | null {
   if (!Array.isArray(spans) || spans.length === 0) return null;
   const known = spans.flatMap((span) =>
     isObject(span) && typeof span.version === 'string' && Number.isInteger(span.start) && Number.isInteger(span.end)

@@ -7,7 +7,7 @@ const context = useTokenGateways();
 
 /** Returns a trial of version 1 whose engine gets version 2 while it samples, and reports `spans`. */
 async function whileWeightsChange(engine: Partial<TokenEngine>, spans: TokenEngine['spans']) {
-  await context.serve({ label: 'run@1', ...engine });
+  await context.serve({ weightVersion: 'run@1', ...engine });
   await context.givePool('run', 'run@1');
   // A later turn continues these by their ids.
   const trial = await context.trial({ runId: 'run' });
@@ -20,7 +20,7 @@ async function whileWeightsChange(engine: Partial<TokenEngine>, spans: TokenEngi
     asked.push(path);
     // The order of a publication: the gateway sees the change before the engine has the new weights.
     await context.givePool('run', 'run@2', false);
-    context.toy.label = 'run@2';
+    context.toy.weightVersion = 'run@2';
   };
   const next = { ...ASK, messages: [...ASK.messages, choices[0].message, { role: 'user', content: 'Again' }] };
   return { trial, next, nextText: { prompt: `Say${texts[0].text}!` }, asked };
@@ -46,7 +46,7 @@ describe.each([
     expect(asked).toEqual([how === 'a completion' ? '/v1/completions' : route]);
     const call = (await trial.calls()).at(-1);
     const tokens = call?.completionTokenIds?.length ?? 0;
-    expect(call).toMatchObject({ status: 'completed', untrainable: null, policyLabel: 'run@1', policyVersion: 1 });
+    expect(call).toMatchObject({ status: 'completed', untrainable: null, weightVersion: 'run@1', policyVersion: 1 });
     expect(call?.versionSpans).toEqual([{ version: 1, start: 0, end: 3 }, { version: 2, start: 3, end: tokens }]);
     const { samples } = await (await context.admin('GET', `/sessions/${trial.id}/samples`)).json();
     const trained = samples.find(({ call_ids }: { call_ids: string[] }) => call_ids.at(-1) === call?.id);
@@ -64,41 +64,41 @@ test('a reply that another run’s weights took part in gets 502 and is recorded
   const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'other@2', start: 2, end: tokens }]);
   const reply = await trial.chat(next);
   expect(reply.status).toBe(502);
-  expect((await reply.json()).error.code).toBe('policy_label_mismatch');
-  expect((await trial.calls()).at(-1)).toMatchObject({ status: 'failed', reason: expect.stringContaining('policy_label_mismatch') });
+  expect((await reply.json()).error.code).toBe('weight_version_mismatch');
+  expect((await trial.calls()).at(-1)).toMatchObject({ status: 'failed', reason: expect.stringContaining('weight_version_mismatch') });
 });
 
 describe('a session outside any run', () => {
-  test('records each call under the label that its reply reports, also just after the engine was relabelled', async () => {
-    await context.serve({ label: 'run@1' });
+  test('records each call under the weight version that its reply reports, also just after the engine was given another weight version', async () => {
+    await context.serve({ weightVersion: 'run@1' });
     const trial = await context.trial();
-    for (const label of ['run@1', 'run@2', 'default']) {
-      context.toy.label = label;
+    for (const weightVersion of ['run@1', 'run@2', 'default']) {
+      context.toy.weightVersion = weightVersion;
       expect((await trial.chat(ASK)).status).toBe(200);
     }
     expect(await trial.calls()).toMatchObject([
-      { policyLabel: 'run@1', policyVersion: 1, versionSpans: null },
-      { policyLabel: 'run@2', policyVersion: 2, versionSpans: null },
-      { policyLabel: 'default', policyVersion: null, versionSpans: null },
+      { weightVersion: 'run@1', policyVersion: 1, versionSpans: null },
+      { weightVersion: 'run@2', policyVersion: 2, versionSpans: null },
+      { weightVersion: 'default', policyVersion: null, versionSpans: null },
     ]);
   });
 
   test('records the spans of a reply whose weights changed on the way', async () => {
-    await context.serve({ label: 'run@1', spans: halves });
+    await context.serve({ weightVersion: 'run@1', spans: halves });
     const trial = await context.trial();
     expect((await trial.chat(ASK)).status).toBe(200);
     const [call] = await trial.calls();
-    expect(call).toMatchObject({ policyLabel: 'run@1', policyVersion: 1 });
+    expect(call).toMatchObject({ weightVersion: 'run@1', policyVersion: 1 });
     expect(call?.versionSpans).toEqual([{ version: 1, start: 0, end: 3 }, { version: 2, start: 3, end: call?.completionTokenIds?.length }]);
   });
 
-  test('records an engine that reports no versions under a label that is at most a second old', async () => {
-    await context.serve({ label: 'run@1', spans: () => [] });
+  test('records an engine that reports no versions under a weight version that is at most a second old', async () => {
+    await context.serve({ weightVersion: 'run@1', spans: () => [] });
     const trial = await context.trial();
     await trial.chat(ASK);
-    context.toy.label = 'run@2';
+    context.toy.weightVersion = 'run@2';
     await new Promise((resolve) => setTimeout(resolve, 1_100));
     await trial.chat(ASK);
-    expect(await trial.calls()).toMatchObject([{ policyLabel: 'run@1', policyVersion: null }, { policyLabel: 'run@2', policyVersion: null }]);
+    expect(await trial.calls()).toMatchObject([{ weightVersion: 'run@1', policyVersion: null }, { weightVersion: 'run@2', policyVersion: null }]);
   });
 });

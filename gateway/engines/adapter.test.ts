@@ -3,7 +3,7 @@ import { ASK, readStream, useGateway } from '../../tests/support/harness/gateway
 
 const gateway = useGateway();
 
-/** Loads an adapter as the run's weights. The engine still reports `default`, its base's label. */
+/** Loads an adapter as the run's weights. The engine still reports `default`, its base's weight version. */
 async function loaded(version: number): Promise<void> {
   gateway.engine.adapters = [...gateway.engine.adapters.slice(-1), `run@${version}`];
   await gateway.givePool('run', `run@${version}`);
@@ -15,7 +15,7 @@ test('a call is sent to its run’s adapter, and its tokens have the adapter’s
   expect((await trial.chat(ASK)).status).toBe(200);
   expect(await readStream(await trial.chat({ ...ASK, stream: true }))).toMatchObject({ done: true, broken: false });
   expect(gateway.engine.seen.map(({ body }) => body.model)).toEqual(['run@3', 'run@3']);
-  expect(await trial.calls()).toMatchObject(Array(2).fill({ status: 'completed', policyLabel: 'run@3', policyVersion: 3, versionSpans: null, untrainable: null }));
+  expect(await trial.calls()).toMatchObject(Array(2).fill({ status: 'completed', weightVersion: 'run@3', policyVersion: 3, versionSpans: null, untrainable: null }));
 });
 
 test('a call under way when the next adapter comes is trainable, and the next call asks for the new adapter', async () => {
@@ -26,7 +26,7 @@ test('a call under way when the next adapter comes is trainable, and the next ca
   gateway.engine.beforeEnd = () => {};
   expect((await trial.chat(ASK)).status).toBe(200);
   expect(gateway.engine.seen.map(({ body }) => body.model)).toEqual(['run@3', 'run@4']);
-  const version = (policyVersion: number) => ({ status: 'completed', policyLabel: `run@${policyVersion}`, policyVersion, untrainable: null });
+  const version = (policyVersion: number) => ({ status: 'completed', weightVersion: `run@${policyVersion}`, policyVersion, untrainable: null });
   expect(await trial.calls()).toMatchObject([version(3), version(4)]);
 });
 

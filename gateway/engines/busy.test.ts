@@ -22,34 +22,34 @@ function busy(answers: (time: number) => boolean, lives: boolean): { connection:
 
 afterEach(() => void vi.useRealTimers());
 
-test('calls get the known label while a busy engine is asked for it again', async () => {
+test('calls get the known weight version while a busy engine is asked for it again', async () => {
   vi.useFakeTimers({ toFake: ['Date'] });
   const { connection, asked } = busy((time) => time === 1, true);
   const replica = new Replica(connection, undefined, ASK_MS);
-  const labelAfter = (ms: number) => {
+  const weightVersionAfter = (ms: number) => {
     vi.setSystemTime(Date.now() + ms);
-    return replica.label(1_000);
+    return replica.weightVersion(1_000);
   };
   const timesAsked = () => asked.filter((path) => path === '/weight_info').length;
-  expect([await labelAfter(0), await labelAfter(400), timesAsked()]).toEqual(['run@3', 'run@3', 1]);
-  expect([await labelAfter(200), timesAsked(), await labelAfter(10_000), timesAsked()]).toEqual(['run@3', 2, 'run@3', 2]);
+  expect([await weightVersionAfter(0), await weightVersionAfter(400), timesAsked()]).toEqual(['run@3', 'run@3', 1]);
+  expect([await weightVersionAfter(200), timesAsked(), await weightVersionAfter(10_000), timesAsked()]).toEqual(['run@3', 2, 'run@3', 2]);
   await vi.waitUntil(() => timesAsked() === 4);
-  expect(await labelAfter(10_000)).toBe('run@3');
+  expect(await weightVersionAfter(10_000)).toBe('run@3');
 });
 
-test('an engine that is busy and healthy is asked again until it tells its label', async () => {
+test('an engine that is busy and healthy is asked again until it tells its weight version', async () => {
   const { connection, asked } = busy((time) => time >= 3, true);
-  expect(await new Replica(connection, undefined, ASK_MS).label()).toBe('run@3');
+  expect(await new Replica(connection, undefined, ASK_MS).weightVersion()).toBe('run@3');
   expect(asked).toEqual(['/weight_info', '/health', '/weight_info', '/health', '/weight_info']);
 });
 
 test('an engine whose scheduler does not answer is given up after three tries', async () => {
   const { connection, asked } = busy(() => false, true);
-  await expect(new Replica(connection, undefined, ASK_MS).label()).rejects.toThrow(/timeout/i);
+  await expect(new Replica(connection, undefined, ASK_MS).weightVersion()).rejects.toThrow(/timeout/i);
   expect(asked.filter((path) => path === '/weight_info')).toHaveLength(3);
 });
 
 test('an engine that is neither busy nor healthy is given up', async () => {
   const { connection } = busy((time) => time >= 3, false);
-  await expect(new Replica(connection, undefined, ASK_MS).label()).rejects.toThrow(/timeout/i);
+  await expect(new Replica(connection, undefined, ASK_MS).weightVersion()).rejects.toThrow(/timeout/i);
 });

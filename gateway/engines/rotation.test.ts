@@ -92,7 +92,7 @@ test('calls that come together are spread over the engines', async () => {
 
 test('an idle engine without the run’s weights gets none of the run’s calls', async () => {
   const { first, second } = await serve(0);
-  first.label = 'run@1';
+  first.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
   const trials: Trial[] = [];
   while (trials.length < 10) {

@@ -19,7 +19,7 @@ test('a plain reply is recorded with ids and log-probabilities, which the agent 
   expect(body).not.toHaveProperty('prompt_token_ids');
   const [call, ...more] = await trial.calls();
   expect(more).toEqual([]);
-  expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: false, policyLabel: 'default', policyVersion: null });
+  expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: false, weightVersion: 'default', policyVersion: null });
   expect([...(call?.promptTokenIds ?? [])]).toEqual([1, 9690, 198]);
   expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
   expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);

@@ -43,7 +43,7 @@ test.each(['limit=0', 'limit=x', 'limit=501', 'outcome=good', 'run_id=%00', 'cur
 });
 
 test('an export breaks off with an error when the database fails', async () => {
-  gateway.engine.label = 'cut@1';
+  gateway.engine.weightVersion = 'cut@1';
   await gateway.givePool('cut', 'cut@1');
   for (let i = 0; i < 60; i++) await openAttempt(gateway.db, { trialId: `cut-${i}`, runId: 'cut' });
   const trial = await gateway.trial({ trialId: 'cut-long', runId: 'cut' });

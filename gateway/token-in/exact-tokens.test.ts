@@ -36,7 +36,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that parses tool
   });
 
   test('the record equals what the engine was given and gave, and what the agent saw', async () => {
-    await context.serve({ ...options, label: 'run@1', spans: HALVES });
+    await context.serve({ ...options, weightVersion: 'run@1', spans: HALVES });
     await context.givePool('run', 'run@1');
     const place = { ...onToy({ url: context.gateway.url, adminKey: ADMIN_KEY }, context.toy), opening: { run_id: 'run' } };
     // The seed changes only the conversation, which a Worker reads with the same code.

@@ -5,7 +5,7 @@ const MAX_REPLY = 32 * 2 ** 20;
 
 /**
  * Connects to an engine over `fetch`, which does not show its connections: another process may answer each call. So the epoch rises with
- * every call, and the engine's label is read before and after each.
+ * every call, and the engine's weight version is read before and after each.
  */
 export class FetchConnection implements EngineConnection {
   readonly url: string;

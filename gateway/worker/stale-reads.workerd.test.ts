@@ -23,7 +23,7 @@ test('a Worker refuses to serve while the database’s cache is on', async () =>
 
 test('a cache that nobody noticed opens no closed attempt and no engine out of rotation', async () => {
   await serveBehindCache({ spares: /pg_stat_activity/ });
-  gateway.engine.label = 'run@1';
+  gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
   const first = await gateway.trial({ runId: 'run' });
   expect((await first.chat(ASK)).status).toBe(200);

@@ -36,7 +36,7 @@ def rows(tokenizer):
 
 async def publish(url, version, made, previous=None, tolerance=None, head_dtype="float32"):
     request = {
-        "label": f"run@{version}",
+        "weight_version": f"run@{version}",
         "checkpoint": made["checkpoint"],
         "replicas": [url],
         "min_replicas": 1,
@@ -49,9 +49,9 @@ async def publish(url, version, made, previous=None, tolerance=None, head_dtype=
     return report
 
 
-async def logprobs(url, sequences, label):
+async def logprobs(url, sequences, weight_version):
     async with Engine(url) as engine:
-        return [await engine.prompt_logprobs(ids, label) for ids in sequences]
+        return [await engine.prompt_logprobs(ids, weight_version) for ids in sequences]
 
 
 async def generation(url):
@@ -81,7 +81,7 @@ async def test_published_weights_give_the_logprobs_of_an_engine_started_on_them(
             await publish(url, 0, base, head_dtype="model")
         first = await publish(url, 0, base)
         assert first["ok"], first
-        previous = {"label": "run@0", "checkpoint": base["checkpoint"], "checksums": {url: first["checksum"]}}
+        previous = {"weight_version": "run@0", "checkpoint": base["checkpoint"], "checksums": {url: first["checksum"]}}
         before = await logprobs(url, sequences, "run@0")
         tolerance = first["canary_difference"]
 
@@ -99,15 +99,15 @@ async def test_published_weights_give_the_logprobs_of_an_engine_started_on_them(
 
         async with Engine(url) as engine:
             await engine.pause()
-            await engine.set_label("loading:run@2")
+            await engine.set_weight_version("loading:run@2")
         started = time.monotonic()
         ended = await publish(url, 1, made, previous, tolerance)
-        assert ended["ok"] and ended["label"] == "run@1" and time.monotonic() - started < 60
+        assert ended["ok"] and ended["weight_version"] == "run@1" and time.monotonic() - started < 60
         print(f"publish: {second['seconds']} s, confirm: {again['seconds']} s, canary {tolerance} then {second}")
 
     with vllm(Path(made["checkpoint"]), tmp_path, "cold", more=EXACT_HEAD) as url:
         async with Engine(url) as engine:
-            assert await engine.label() == "default"
+            assert await engine.weight_version() == "default"
             assert await engine.checksum() == second["checksum"]
         cold = await logprobs(url, sequences, "cold")
         flat = [pair for one, other in zip(after, cold, strict=True) for pair in zip(one, other, strict=True)]
@@ -115,4 +115,4 @@ async def test_published_weights_give_the_logprobs_of_an_engine_started_on_them(
         print(f"published against cold: {difference} over {len(flat)} tokens")
         assert difference < 1e-3
         restarted = await publish(url, 1, made, previous, tolerance)
-        assert restarted["ok"] and restarted["label"] == "run@1"
+        assert restarted["ok"] and restarted["weight_version"] == "run@1"

@@ -24,17 +24,17 @@ async def pool(tmp_path):
     async with AsyncExitStack() as stack:
         engines = [ScriptedEngine(tmp_path / f"{i}.sock", [-1.01, -2.02]) for i in range(2)]
         for engine in engines:
-            engine.weights, engine.label = str(tmp_path / "v1"), "r@1"
+            engine.weights, engine.weight_version = str(tmp_path / "v1"), "r@1"
             await stack.enter_async_context(engine.running())
         checksums = (await publish(engines, tmp_path, version=1))["checksums"]
         for engine in engines:
-            engine.reloads.clear(), engine.labels.clear()
-        yield engines, tmp_path, {"label": "r@1", "checkpoint": str(tmp_path / "v1"), "checksums": checksums}
+            engine.reloads.clear(), engine.weight_versions.clear()
+        yield engines, tmp_path, {"weight_version": "r@1", "checkpoint": str(tmp_path / "v1"), "checksums": checksums}
 
 
 async def publish(engines, folder, version=2, min_replicas=2, previous=None, **more):
     request = {
-        "label": f"r@{version}",
+        "weight_version": f"r@{version}",
         "checkpoint": str(folder / f"v{version}"),
         "replicas": [engine.url for engine in engines],
         "min_replicas": min_replicas,
@@ -51,7 +51,7 @@ async def test_every_replica_has_the_new_version_and_runs_after_a_publication(po
     engines, folder, previous = pool
     result = await publish(engines, folder, previous=previous)
     assert result["published"] and all(r["ok"] for r in result["replicas"])
-    assert [(e.label, e.weights, e.paused) for e in engines] == [("r@2", str(folder / "v2"), False)] * 2
+    assert [(e.weight_version, e.weights, e.paused) for e in engines] == [("r@2", str(folder / "v2"), False)] * 2
     assert result["replicas"][0]["canary_difference"] == pytest.approx(0.015)
 
 
@@ -62,24 +62,24 @@ async def test_a_confirmed_replica_is_not_loaded_again(pool):
     assert again["published"] and [len(e.reloads) for e in engines] == [1, 1]
 
 
-async def test_a_cancelled_publication_leaves_neither_label_and_the_next_one_resumes_the_engines(pool):
+async def test_a_cancelled_publication_leaves_neither_weight_version_and_the_next_one_resumes_the_engines(pool):
     engines, folder, previous = pool
     for engine in engines:
         engine.reload_seconds = 60
     task = asyncio.create_task(publish(engines, folder, previous=previous))
     while not all(engine.reloads for engine in engines):
         await asyncio.sleep(0.01)
-    assert [engine.label for engine in engines] == ["loading:r@2"] * 2
+    assert [engine.weight_version for engine in engines] == ["loading:r@2"] * 2
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert not any(engine.paused for engine in engines)
     for engine in engines:
         engine.paused, engine.reload_seconds = True, 0
     await publish(engines, folder, previous=previous)
-    assert [(e.label, e.paused) for e in engines] == [("r@2", False)] * 2
+    assert [(e.weight_version, e.paused) for e in engines] == [("r@2", False)] * 2
 
 
-async def test_a_paused_replica_with_the_new_label_is_resumed(pool):
+async def test_a_paused_replica_with_the_new_weight_version_is_resumed(pool):
     engines, folder, previous = pool
     await publish(engines, folder, previous=previous)
     engines[0].paused = True
@@ -92,7 +92,7 @@ async def test_a_replica_whose_reload_fails_goes_back_and_below_min_replicas_all
     engines[1].reloads_that_fail.append(str(folder / "v2"))
     result = await publish(engines, folder, previous=previous)
     assert not result["published"]
-    assert [(e.label, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
+    assert [(e.weight_version, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
     assert "fewer than 2 replicas" in result["replicas"][0]["error"]
     assert "answered 500" in result["replicas"][1]["error"]
 
@@ -102,15 +102,15 @@ async def test_enough_confirmed_replicas_publish_without_the_one_that_failed(poo
     engines[1].reloads_that_fail.append(str(folder / "v2"))
     result = await publish(engines, folder, min_replicas=1, previous=previous)
     assert result["published"] and [r["ok"] for r in result["replicas"]] == [True, False]
-    assert [engine.label for engine in engines] == ["r@2", "r@1"]
+    assert [engine.weight_version for engine in engines] == ["r@2", "r@1"]
 
 
-async def test_a_replica_whose_reload_changed_nothing_does_not_count_and_loses_the_label(pool):
+async def test_a_replica_whose_reload_changed_nothing_does_not_count_and_loses_the_weight_version(pool):
     engines, folder, previous = pool
     engines[1].reloads_that_do_nothing.append(str(folder / "v2"))
     result = await publish(engines, folder, min_replicas=1, previous=previous)
     assert "did not arrive" in result["replicas"][1]["error"]
-    assert engines[1].label == "unconfirmed:r@2"
+    assert engines[1].weight_version == "unconfirmed:r@2"
 
 
 async def test_a_version_with_equal_weights_may_have_equal_checksums(pool):
@@ -168,7 +168,7 @@ async def test_a_float32_head_on_only_one_side_is_refused(pool, of_run, of_engin
     with pytest.raises(GpuWorkerError, match="set `head_dtype: float32`") as caught:
         await publish(engines, folder, previous=previous, head_dtype=of_run)
     assert (caught.value.kind, caught.value.retryable) == ("HeadDtypeDiffers", False)
-    assert [(e.label, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
+    assert [(e.weight_version, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
 
 
 async def test_a_float32_head_on_both_sides_is_published_to(pool):
@@ -201,11 +201,11 @@ async def test_a_lost_replica_whose_checksum_differs_from_the_published_one_does
     engines, folder, previous = pool
     published = await publish(engines, folder, previous=previous)
     expected = published["replicas"][0]["checksum"]
-    engines[1].label, engines[1].weights = "default", "base"
+    engines[1].weight_version, engines[1].weights = "default", "base"
     engines[1].reloads_that_do_nothing.append(str(folder / "v2"))
     result = await publish(engines[1:], folder, min_replicas=0, checksum=expected)
     assert "differ from the other" in result["replicas"][0]["error"]
-    assert engines[1].label == "unconfirmed:r@2"
+    assert engines[1].weight_version == "unconfirmed:r@2"
     engines[1].reloads_that_do_nothing.clear()
     assert (await publish(engines[1:], folder, min_replicas=0, checksum=expected))["replicas"][0]["ok"]
     assert [len(engine.reloads) for engine in engines] == [1, 3]
@@ -231,7 +231,7 @@ async def test_a_cpu_engine_without_the_worker_extension_is_refused(pool):
     engines[0].device = "cpu"
     with pytest.raises(GpuWorkerError, match="--worker-extension-cls"):
         await publish(engines, folder, previous=previous)
-    assert [(e.label, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
+    assert [(e.weight_version, e.weights, e.paused) for e in engines] == [("r@1", str(folder / "v1"), False)] * 2
 
 
 def test_the_canary_tolerance_is_twice_the_difference_of_version_0_within_bounds():

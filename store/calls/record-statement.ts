@@ -3,7 +3,7 @@ import { DEFAULT_TRIAL_BYTES, ROW_BYTES } from '../trial-bytes.ts';
 /** A column of `calls`: its name, its key in the JSON rows, and its PostgreSQL type. */
 type Column = { name: string; key: string; type: string };
 
-const TEXTS = 'trialId status protocol reason fault idempotencyKey finishReason engine policyLabel continuation untrainable';
+const TEXTS = 'trialId status protocol reason fault idempotencyKey finishReason engine weightVersion continuation untrainable';
 const columns: Column[] = [
   ...named('id choiceOf baseId parentId', 'uuid'),
   ...named(TEXTS, 'text'),

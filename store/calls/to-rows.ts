@@ -50,7 +50,7 @@ export type CallRecord = Pick<Row, 'id' | 'trialId' | 'attempt' | 'httpStatus' |
   /** The approximate size of the record in memory, in bytes. */
   size?: number;
   engine?: string | null;
-  policyLabel?: string | null;
+  weightVersion?: string | null;
   parentId?: string | null;
   continuation?: Continuation | null;
   firstTokenAt?: Date | null;

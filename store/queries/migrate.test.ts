@@ -70,7 +70,7 @@ test('a database of the first release with rows in every table is brought up to 
   expect(first).toMatchObject({ request: { model: 'policy', messages: [{ role: 'user', content: 'Add 1 and 2.' }] }, response: { choices: [{ message: { role: 'assistant', content: '3' } }] } });
   expect(second).toMatchObject({
     request: { model: 'policy', messages: [{ role: 'user', content: 'Add 1 and 2.' }, { role: 'assistant', content: '3' }, { role: 'user', content: 'Sure? \u{1f914}' }] },
-    protocol: 'chat_completions', stream: true, continuation: 'clean', engine: 'unix:/engine.sock', policyLabel: 'first@0', versionSpans: [{ version: 0, start: 0, end: 1 }, { version: 1, start: 1, end: 2 }],
+    protocol: 'chat_completions', stream: true, continuation: 'clean', engine: 'unix:/engine.sock', weightVersion: 'first@0', versionSpans: [{ version: 0, start: 0, end: 1 }, { version: 1, start: 1, end: 2 }],
   });
   expect(second?.promptTokenIds).toEqual(new Int32Array([1, 2, 3, 4, 5]));
   expect(await readCall(db, { ...attempt, id: second?.id ?? '' })).toMatchObject({ httpStatus: 200, request: second?.request });
@@ -78,7 +78,7 @@ test('a database of the first release with rows in every table is brought up to 
     { id: first?.id, turn: 0, promptTokenIds: new Int32Array([1, 2, 3]), completionTokenIds: new Int32Array([4]), logprobs: new Float32Array([-0.5]), samplingMask: null, policyVersions: 0, temperature: 0.7 },
     { id: second?.id, turn: 1, promptTokenIds: new Int32Array([1, 2, 3, 4, 5]), completionTokenIds: new Int32Array([6, 7]), logprobs: new Float32Array([-0.25, -2]), samplingMask: null, policyVersions: [0, 1], temperature: 0.7 },
   ]);
-  expect(await readReplicas(db)).toMatchObject([{ url: 'unix:/engine.sock', pool: 'deployment', runId: 'first', label: 'first@0', inRotation: false }]);
+  expect(await readReplicas(db)).toMatchObject([{ url: 'unix:/engine.sock', pool: 'deployment', runId: 'first', weightVersion: 'first@0', inRotation: false }]);
   expect(await isUnderWay(db, 'first-0.1-0-0 2 digest', 2)).toBe(true);
   expect(await db.select().from(schema.runs)).toMatchObject([
     { id: 'first', config: { iterations: 3 }, status: 'blocked', reason: 'the disk is full', nextVersion: 2, forkedFrom: 'base@1', rescores: null, createdAt: new Date('2026-11-01T10:00:00Z') },
@@ -89,7 +89,7 @@ test('a database of the first release with rows in every table is brought up to 
   expect(await db.select().from(schema.policyVersions)).toMatchObject([
     { version: 1, parentVersion: 0, stepKey: 'key', checkpoint: 'checkpoints/1', canary: { token_ids: [1, 2], logprobs: [-1] }, canaryTolerance: 0.125, metrics: { loss: 0.5 } },
   ]);
-  expect(await db.select().from(schema.publications)).toMatchObject([{ version: 1, replica: 'unix:/engine.sock', label: 'first@1', checksum: 'sum', canaryDifference: 0.0625 }]);
+  expect(await db.select().from(schema.publications)).toMatchObject([{ version: 1, replica: 'unix:/engine.sock', weightVersion: 'first@1', checksum: 'sum', canaryDifference: 0.0625 }]);
   expect(await db.select().from(schema.quarantinedTasks)).toMatchObject([{ runId: 'first', task: 'tasks/broken', reason: 'its verifier crashed three times' }]);
   expect(await db.select().from(schema.attempts).orderBy(schema.attempts.attempt)).toMatchObject([
     { trialId: 'first-0.1-0-0', attempt: 1, outcome: 'infra_error', reason: 'the engine was lost', host: 'here', seconds: { agent: 1.5 } },

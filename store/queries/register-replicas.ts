@@ -13,7 +13,7 @@ export async function registerReplicas(db: Database, urls: readonly string[]): P
     await tx.delete(replicas).where(urls.length > 0 ? and(gone, notInArray(replicas.url, [...urls])) : and(gone, isNull(replicas.runId)));
     if (urls.length === 0) return;
     const [owned] = await tx.select().from(replicas).where(and(gone, isNotNull(replicas.runId))).limit(1);
-    const joining = owned ? { runId: owned.runId, label: owned.label, inRotation: false } : {};
+    const joining = owned ? { runId: owned.runId, weightVersion: owned.weightVersion, inRotation: false } : {};
     await tx.insert(replicas).values(urls.map((url) => ({ url, ...joining }))).onConflictDoNothing();
   });
 }

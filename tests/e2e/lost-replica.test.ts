@@ -29,11 +29,11 @@ test('an engine that restarts in the middle of a rollout is published to again w
   const records = recordsOver(world, { db: store.db, temporal: environment.client, home });
   const general = { ...records, acquirePool, beginPublication, endPublication, hasLostReplica, missingVersion, poolHas, releasePool };
   const published: { to: string[]; inRotation: string[] }[] = [];
-  const publishPolicy = async ({ label, replicas: urls }: PublishInput) => {
+  const publishPolicy = async ({ weight_version, replicas: urls }: PublishInput) => {
     const rows = await store.db.select().from(replicas);
     published.push({ to: urls, inRotation: rows.filter((row) => row.inRotation).map(({ url }) => url) });
-    for (const engine of engines) if (urls.includes(engine.url)) engine.label = label;
-    return { replicas: urls.map((url) => ({ url, ok: true, label, checksum: 'c', canary_difference: 0, seconds: 0, error: null })) };
+    for (const engine of engines) if (urls.includes(engine.url)) engine.weightVersion = weight_version;
+    return { replicas: urls.map((url) => ({ url, ok: true, weight_version, checksum: 'c', canary_difference: 0, seconds: 0, error: null })) };
   };
   const [restarted, other] = engines.map(({ url }) => url);
   await withWorkers(environment, { trialgate: general, sandboxes: { openTrial: general.openTrial }, host: world.host(), gpu: { ...world.gpu(), publishPolicy } }, async () => {
@@ -42,7 +42,7 @@ test('an engine that restarts in the middle of a rollout is published to again w
     await expect.poll(() => held.size).toBe(2);
     await engines[0]?.stop();
     await engines[0]?.start('default');
-    await expect.poll(async () => (await store.db.select().from(replicas)).every(({ inRotation }) => inRotation) && engines[0]?.label, { interval: 200 }).toBe('lost@0');
+    await expect.poll(async () => (await store.db.select().from(replicas)).every(({ inRotation }) => inRotation) && engines[0]?.weightVersion, { interval: 200 }).toBe('lost@0');
     free();
     await run.result();
   });

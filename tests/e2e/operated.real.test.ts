@@ -127,7 +127,7 @@ test('`redo` trains an iteration anew as Temporal’s reset does, and no version
     [2, 'done', 0, 2],
   ]);
   const printed: RunRecord = JSON.parse(await deployment.trialgate('show', 'redo', '--json'));
-  expect(printed.iterations[1]?.replicas[0]?.label).toBe('redo@2');
+  expect(printed.iterations[1]?.replicas[0]?.weight_version).toBe('redo@2');
   expect(await deployment.trialgate('show', 'redo-0.2-0-0')).toContain('task ');
 });
 

@@ -66,7 +66,7 @@ test('steps with numbers that are not finite publish their parent’s weights; o
   const versionOf = (version: number) => {
     const found = versions[version];
     if (!found) throw new Error(`version ${version} has not been made`);
-    return { label: `${id}@${version}`, checkpoint: found.checkpoint, checkpoint_sha256: found.checkpoint_sha256, canary: found.canary };
+    return { weightVersion: `${id}@${version}`, checkpoint: found.checkpoint, checkpoint_sha256: found.checkpoint_sha256, canary: found.canary };
   };
   const general = world.general();
   const trialgate = {
@@ -106,5 +106,5 @@ test('steps with numbers that are not finite publish their parent’s weights; o
   expect(trained.slice(0, last).map(({ canary }) => canary)).toEqual(Array.from({ length: last }, () => base?.canary));
   expect(trained[last]?.canary).not.toEqual(base?.canary);
   expect(trained.map(({ metrics }) => metrics['actor/updates'])).toEqual([0, 0, 0, 0, 0, 1]);
-  expect(reports.map(({ ok, label }) => [ok, label])).toEqual(versions.map((_, version) => [true, `${id}@${version}`]));
+  expect(reports.map(({ ok, weight_version }) => [ok, weight_version])).toEqual(versions.map((_, version) => [true, `${id}@${version}`]));
 });

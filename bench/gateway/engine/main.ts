@@ -4,7 +4,7 @@
  */
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { conversationIds, QUESTION } from './conversation.ts';
-import { ENGINE_LABEL } from './label.ts';
+import { ENGINE_WEIGHT_VERSION } from './weight-version.ts';
 import { json, streamedChat, streamedGenerated, streamedText, wholeChat, wholeGenerated, wholeText, type StreamParts } from './replies.ts';
 import { Requests, type EngineRequest } from './requests.ts';
 import { CHAT, Schedule, TEXT } from './schedule.ts';
@@ -20,7 +20,7 @@ const made = new Map<string, Buffer>();
 const parts = new Map<string, StreamParts>();
 
 const MODELS = json({ object: 'list', data: [{ id: 'policy', object: 'model', created: 1795286884, owned_by: 'vllm', root: 'policy', parent: null, max_model_len: 1_000_000 }] });
-const LABEL = json({ weight_version: ENGINE_LABEL });
+const LABEL = json({ weight_version: ENGINE_WEIGHT_VERSION });
 const TOKENISED = json({ count: QUESTION.length, max_model_len: 1_000_000, tokens: QUESTION, token_strs: null });
 const EMPTY = json({});
 const REFUSED = json({ error: { message: 'the benchmark asked for a refusal', type: 'BadRequestError', param: null, code: 400 } }, '400 Bad Request');

@@ -1,6 +1,6 @@
 /** Prepares the bytes of vLLM 0.32's replies, so that a reply costs one write. */
 import { conversationIds } from './conversation.ts';
-import { ENGINE_LABEL } from './label.ts';
+import { ENGINE_WEIGHT_VERSION } from './weight-version.ts';
 
 type Token = { text: string; id: number; logprob: number };
 
@@ -137,7 +137,7 @@ const generatedEntry = (token: Token) => ({ ...entry(token), top_logprobs: [{ to
 
 /** `ended` is the total number of tokens when the last one is included, otherwise null. */
 function generatedChoice(tokensSampled: Token[], ended: number | null) {
-  const versions = ended === null ? null : [{ version: ENGINE_LABEL, start: 0, end: ended }];
+  const versions = ended === null ? null : [{ version: ENGINE_WEIGHT_VERSION, start: 0, end: ended }];
   const finish = { finish_reason: ended === null ? null : 'length', stop_reason: null };
   return { index: 0, ...finish, token_ids: tokensSampled.map(({ id }) => id), routed_experts: null, sampling_mask: null, weight_versions: versions };
 }

@@ -8,7 +8,7 @@ import { GATEWAY_HEAP } from '../../../cli/supervisor/components/gateway.ts';
 import { openDatabase } from '../../../store/database.ts';
 import { attemptKey } from '../../../core/keys.ts';
 import { replicas } from '../../../store/schema.ts';
-import { ENGINE_LABEL } from '../engine/label.ts';
+import { ENGINE_WEIGHT_VERSION } from '../engine/weight-version.ts';
 import { startChild, type Child } from './child.ts';
 import type { BenchPostgres } from './postgres.ts';
 
@@ -37,7 +37,7 @@ type Options = { postgres: BenchPostgres; engine: string; processes?: number; re
 export const BENCH_ADMIN_KEY = 'benchmark';
 const SECRET = 'the secret of a benchmark';
 const OPENERS = 8;
-const RUN = ENGINE_LABEL.slice(0, ENGINE_LABEL.indexOf('@'));
+const RUN = ENGINE_WEIGHT_VERSION.slice(0, ENGINE_WEIGHT_VERSION.indexOf('@'));
 /** The sampling settings and budgets that a run with default settings gives its trials. */
 const FORCED = { sampling: { temperature: 1, top_p: 1, top_k: -1 }, budgets: { prompt_tokens: 1_000_000 } };
 let databases = 0;
@@ -70,7 +70,7 @@ export async function startGateway({ postgres, engine, processes = 1, repository
   while (more.length < processes - 1) more.push(stack.use(await startChild(launch)));
   const db = openDatabase(database.url, { maxConnections: 1 });
   stack.defer(() => db.$client.end());
-  await db.update(replicas).set({ runId: RUN, label: ENGINE_LABEL, inRotation: true, updatedAt: new Date() });
+  await db.update(replicas).set({ runId: RUN, weightVersion: ENGINE_WEIGHT_VERSION, inRotation: true, updatedAt: new Date() });
   const owned = stack.move();
   return {
     pid: child.pid,

@@ -88,9 +88,9 @@ export class World {
         await new Promise((resolve) => setTimeout(resolve, trainTime * medianSeconds * 1000));
         return { ...checkpoint, step_key: `step-${version}`, reused: false };
       },
-      publishPolicy: async ({ label, replicas }: PublishInput) => {
-        await this.engine.publish(publishTime * medianSeconds, Number(label.split('@')[1]));
-        return { replicas: replicas.map((url) => ({ url, ok: true, label, checksum: label, canary_difference: 0, seconds: 0, error: null })) };
+      publishPolicy: async ({ weight_version, replicas }: PublishInput) => {
+        await this.engine.publish(publishTime * medianSeconds, Number(weight_version.split('@')[1]));
+        return { replicas: replicas.map((url) => ({ url, ok: true, weight_version, checksum: weight_version, canary_difference: 0, seconds: 0, error: null })) };
       },
     };
   }

@@ -102,7 +102,7 @@ export class FakeWorld {
       }),
       recordVersion: async ({ version }: { version: number }) => note(`record ${version}`),
       beginPublication: async ({ runId, version, isMend }: { runId: string; version: number; isMend?: boolean }) => ({
-        label: `${runId}@${version}`, replicas: ['u'], min_replicas: isMend ? 0 : 1, needed: 1,
+        weightVersion: `${runId}@${version}`, replicas: ['u'], min_replicas: isMend ? 0 : 1, needed: 1,
       }),
       endPublication: async ({ version, reports }: { version: number; reports: ReplicaReport[] }) => {
         const confirmed = reports.filter((report) => report.ok).length;
@@ -140,7 +140,7 @@ export class FakeWorld {
         return {};
       },
       publishPolicy: async (input: PublishInput) => ({
-        replicas: [{ url: 'u', ok: true, label: input.label, checksum: 'c', canary_difference: 0, seconds: 0, error: null, ...(await this.publish(input)) }],
+        replicas: [{ url: 'u', ok: true, weight_version: input.weight_version, checksum: 'c', canary_difference: 0, seconds: 0, error: null, ...(await this.publish(input)) }],
       }),
     };
   }

@@ -32,7 +32,7 @@ const LOGPROBS = [-4.25, -2.5, -0.125, -1, -0.5];
 
 /** An engine with vLLM's wire format that can fail in chosen ways. Replies and chunks have the form of vLLM 0.32's. */
 export class FakeEngine extends EngineServer {
-  label = 'default';
+  weightVersion = 'default';
   /** The names of the LoRA adapters that it has loaded. */
   adapters: string[] = [];
   fault: Fault = 'none';
@@ -51,8 +51,8 @@ export class FakeEngine extends EngineServer {
   /** All requests that it got, also those for routes that it does not have, such as `POST /pause`. */
   readonly asked: string[] = [];
 
-  override async start(label = 'default'): Promise<this> {
-    this.label = label;
+  override async start(weightVersion = 'default'): Promise<this> {
+    this.weightVersion = weightVersion;
     return super.start();
   }
 
@@ -67,7 +67,7 @@ export class FakeEngine extends EngineServer {
     const path = request.url ?? '';
     this.asked.push(`${request.method} ${path}`);
     if (path === '/health') return this.fault === 'hang' ? undefined : json(response, {}, this.isHealthy && this.fault !== 'dead' ? 200 : 503);
-    if (path === '/weight_info') return json(response, { weight_version: this.label });
+    if (path === '/weight_info') return json(response, { weight_version: this.weightVersion });
     if (path === '/v1/models') {
       const model = { id: 'policy', object: 'model', created: 7, owned_by: 'vllm', root: '/secret/path', max_model_len: 2048 };
       return json(response, { object: 'list', data: [model, ...this.adapters.map((id) => ({ ...model, id, parent: 'policy', max_model_len: null }))] });
@@ -173,9 +173,9 @@ export class FakeEngine extends EngineServer {
     }
   }
 
-  /** With adapters this is still the base's label, because vLLM has no other. */
+  /** With adapters this is still the base's weight version, because vLLM has no other. */
   #versions(count: number) {
-    return this.adapters.length > 0 ? { weight_versions: [{ version: this.label, start: 0, end: count }] } : {};
+    return this.adapters.length > 0 ? { weight_versions: [{ version: this.weightVersion, start: 0, end: count }] } : {};
   }
 
   #count(body: Record<string, unknown>): number {

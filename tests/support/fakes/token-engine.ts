@@ -24,9 +24,9 @@ export const HALVES: TokenEngine['spans'] = (tokens) => {
 
 /** vLLM's chat, render, generate and derender routes over a toy tokenizer. Its replies come from `script`. */
 export class TokenEngine extends EngineServer {
-  label = 'default';
-  /** Returns which weights sampled so many tokens. By default all are its label's. */
-  spans: (tokens: number) => { version: string; start: number; end: number }[] = (tokens) => [{ version: this.label, start: 0, end: tokens }];
+  weightVersion = 'default';
+  /** Returns which weights sampled so many tokens. By default all are its weight version's. */
+  spans: (tokens: number) => { version: string; start: number; end: number }[] = (tokens) => [{ version: this.weightVersion, start: 0, end: tokens }];
   /** The texts of the next replies, whose ids are misspelled on purpose. `ends: false` means that a reply is cut by its length. */
   script: Line[] = [];
   /** Answers by the request itself when the script is used up. */
@@ -72,7 +72,7 @@ export class TokenEngine extends EngineServer {
     const routed = await this.route(request.method ?? '', path, body);
     if (routed !== undefined) return json(response, routed);
     if (path === '/health') return json(response, {});
-    if (path === '/weight_info') return json(response, { weight_version: this.label });
+    if (path === '/weight_info') return json(response, { weight_version: this.weightVersion });
     if (path === '/v1/models') return json(response, { data: [{ id: 'policy', max_model_len: this.context }] });
     const probe = probeReply(path, body, 'processed_logprobs', { masks: this.mask !== null, bindsTools: this.bindsTools });
     if (probe) return json(response, probe);
@@ -220,8 +220,8 @@ function sample(spelled: readonly number[], ends: boolean, stop: unknown): Sampl
   return { ids: [...spelled, ...(ends ? [END] : [])], text: decode(spelled), finish_reason: ends ? 'stop' : 'length' };
 }
 
-function versionOf(label: string): number | null {
-  const version = /@(\d+)$/.exec(label)?.[1];
+function versionOf(weightVersion: string): number | null {
+  const version = /@(\d+)$/.exec(weightVersion)?.[1];
   return version === undefined ? null : Number(version);
 }
 

@@ -77,9 +77,9 @@ export class TestGateway {
     await this.start(options);
   }
 
-  /** Gives the engine's pool to `runId` and sets its label. */
-  async givePool(runId: string, label: string, inRotation = true): Promise<void> {
-    await this.db.update(replicas).set({ runId, label, inRotation, updatedAt: new Date() });
+  /** Gives the engine's pool to `runId` and sets its weight version. */
+  async givePool(runId: string, weightVersion: string, inRotation = true): Promise<void> {
+    await this.db.update(replicas).set({ runId, weightVersion, inRotation, updatedAt: new Date() });
     await new Promise((resolve) => setTimeout(resolve, 250));
   }
 
@@ -119,7 +119,7 @@ export class TestGateway {
     });
   }
 
-  /** Returns the values of `/metrics` by name and labels. */
+  /** Returns the values of `/metrics` by name and weight versions. */
   async metrics(): Promise<Record<string, number>> {
     const lines = (await (await fetch(`${this.gateway.url}/metrics`)).text()).split('\n').filter((line) => line && !line.startsWith('#'));
     return Object.fromEntries(lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]));

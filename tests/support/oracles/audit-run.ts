@@ -1,7 +1,7 @@
 import { and, asc, eq, isNotNull, isNull, notInArray, sql } from 'drizzle-orm';
 import { readRun } from '../../../activities/run/read-run.ts';
-import { versionLabel } from '../../../core/policy-label.ts';
-import { readEngineLabel } from '../../../activities/pool/engine-label.ts';
+import { weightVersionOf } from '../../../core/weight-version.ts';
+import { readWeightVersion } from '../../../activities/pool/read-weight-version.ts';
 import type { Database } from '../../../store/database.ts';
 import { attempts, calls, groups, iterations, policyVersions, publications, replicas, trials } from '../../../store/schema.ts';
 
@@ -50,13 +50,13 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
   // On-policy, all calls of a group have the version that it was planned with. With staleness, later calls may have newer versions.
   const { max_staleness: staleness } = await readRun(db, runId);
   const isForeign = staleness === 0 ? sql`${calls.policyVersion} is distinct from ${groups.policyVersion}` : sql`coalesce(${calls.policyVersion}, -1) < ${groups.policyVersion}`;
-  const mislabelled = await db
-    .select({ id: calls.id, label: calls.policyLabel, expected: groups.policyVersion })
+  const foreign = await db
+    .select({ id: calls.id, weightVersion: calls.weightVersion, expected: groups.policyVersion })
     .from(calls)
     .innerJoin(trials, eq(trials.id, calls.trialId))
     .innerJoin(groups, eq(groups.id, trials.groupId))
     .where(and(eq(trials.runId, runId), eq(calls.status, 'completed'), isForeign));
-  check(mislabelled.length === 0, `calls under a label that the pool did not have: ${JSON.stringify(mislabelled.slice(0, 3))}`);
+  check(foreign.length === 0, `calls under a weight version that the pool did not have: ${JSON.stringify(foreign.slice(0, 3))}`);
 
   const unfinished = await db
     .select({ id: trials.id })
@@ -68,8 +68,8 @@ export async function auditRun(db: Database, runId: string, expectedIterations: 
   const newest = versions.at(-1)?.version ?? 0;
   const pool = await db.select().from(replicas);
   for (const { url } of pool) {
-    const label = await readEngineLabel(url);
-    check(label === versionLabel(runId, newest) || (restarted && label === 'default'), `replica ${url} says ${label}, not ${versionLabel(runId, newest)}`);
+    const weightVersion = await readWeightVersion(url);
+    check(weightVersion === weightVersionOf(runId, newest) || (restarted && weightVersion === 'default'), `replica ${url} says ${weightVersion}, not ${weightVersionOf(runId, newest)}`);
     const [read] = await db.select().from(publications).where(and(eq(publications.runId, runId), eq(publications.version, newest), eq(publications.replica, url)));
     check(read !== undefined, `replica ${url} never confirmed version ${newest}`);
   }

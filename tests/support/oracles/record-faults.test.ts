@@ -43,7 +43,7 @@ const FAULTS: Record<string, (planting: Planting) => void> = {
 };
 
 test('each planted fault in a record and in its samples is found', async () => {
-  await context.serve({ label: 'run@1', spans: HALVES });
+  await context.serve({ weightVersion: 'run@1', spans: HALVES });
   await context.givePool('run', 'run@1');
   const seen = await observeTrial({ ...ofToy(), opening: { run_id: 'run' } }, 'planted', { seed: 1, steps: 20 });
   expect(await recordFaults(seen)).toEqual([]);

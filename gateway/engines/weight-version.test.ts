@@ -22,42 +22,42 @@ test('a run’s call waits and is then refused while no engine of the run is in 
     expect(reply.headers.get('x-should-retry')).toBeNull();
   }
   expect(gateway.engine.seen).toEqual([]);
-  expect(await trial.calls()).toMatchObject(Array(3).fill({ status: 'failed', policyLabel: null }));
+  expect(await trial.calls()).toMatchObject(Array(3).fill({ status: 'failed', weightVersion: null }));
 });
 
 test('a held call is sent when its engine comes into rotation', async () => {
   const trial = await gateway.trial({ runId: 'run' });
   await gateway.givePool('run', 'run@1', false);
   const reply = trial.chat(ASK);
-  gateway.engine.label = 'run@1';
+  gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
   expect((await reply).status).toBe(200);
 });
 
 test('an engine that restarted gets no calls of a run until it reports the run’s version again', async () => {
   await refuseSoon();
-  gateway.engine.label = 'run@1';
+  gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
   const trial = await gateway.trial({ runId: 'run' });
   expect((await trial.chat(ASK)).status).toBe(200);
   await gateway.engine.stop();
   await gateway.engine.start('default');
   expect((await trial.chat(ASK)).status).toBe(503);
-  gateway.engine.label = 'run@1';
+  gateway.engine.weightVersion = 'run@1';
   expect((await trial.chat(ASK)).status).toBe(200);
   expect(gateway.engine.seen).toHaveLength(2);
 });
 
-test('calls of an engine whose label the database cannot store are answered and recorded with a cleaned label', async () => {
-  gateway.engine.label = 'a\u0000b\ud800';
+test('calls of an engine whose weight version the database cannot store are answered and recorded with a cleaned weight version', async () => {
+  gateway.engine.weightVersion = 'a\u0000b\ud800';
   const trial = await gateway.trial();
   expect((await trial.chat(ASK)).status).toBe(200);
-  expect(await trial.calls()).toMatchObject([{ status: 'completed', policyLabel: 'a\uFFFDb\uFFFD' }]);
+  expect(await trial.calls()).toMatchObject([{ status: 'completed', weightVersion: 'a\uFFFDb\uFFFD' }]);
 });
 
 test('a call is recorded as failed when its engine restarted before the end', async () => {
   await refuseSoon();
-  gateway.engine.label = 'run@1';
+  gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
   const trial = await gateway.trial({ runId: 'run' });
   const other = await gateway.trial({ runId: 'run' });
@@ -66,32 +66,32 @@ test('a call is recorded as failed when its engine restarted before the end', as
   const reading = trial.chat({ ...ASK, stream: true }).then(readStream);
   await sampled.promise;
   gateway.engine.beforeEnd = () => {};
-  gateway.engine.label = 'default';
-  // This call makes a second connection, so the label is read again, and it is no longer the pool's.
+  gateway.engine.weightVersion = 'default';
+  // This call makes a second connection, so the weight version is read again, and it is no longer the pool's.
   await other.chat(ASK);
   restarted.resolve();
   const stream = await reading;
   expect(stream).toMatchObject({ broken: true, finish: undefined, done: false });
-  expect(stream.chunks.at(-1)?.error?.code).toBe('policy_label_mismatch');
-  expect(await trial.calls()).toMatchObject([{ status: 'failed', policyLabel: 'run@1' }]);
+  expect(stream.chunks.at(-1)?.error?.code).toBe('weight_version_mismatch');
+  expect(await trial.calls()).toMatchObject([{ status: 'failed', weightVersion: 'run@1' }]);
   expect(await other.calls()).toMatchObject([{ status: 'failed' }]);
   expect((await trial.chat(ASK)).status).toBe(503);
 });
 
 test('a call under way during a publication is not trained on if the engine reports no spans, and the next call has the new version', async () => {
-  gateway.engine.label = 'run@1';
+  gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
   const trial = await gateway.trial({ runId: 'run' });
   gateway.engine.beforeEnd = async () => {
-    gateway.engine.label = 'run@2';
+    gateway.engine.weightVersion = 'run@2';
     await gateway.givePool('run', 'run@2');
   };
   expect((await trial.chat(ASK)).status).toBe(200);
-  expect(await trial.calls()).toMatchObject([{ status: 'completed', policyLabel: 'run@1', untrainable: 'policy_changed' }]);
+  expect(await trial.calls()).toMatchObject([{ status: 'completed', weightVersion: 'run@1', untrainable: 'policy_changed' }]);
   gateway.engine.beforeEnd = () => {};
   expect((await trial.chat(ASK)).status).toBe(200);
   const calls = await trial.calls();
-  expect(calls[1]).toMatchObject({ policyLabel: 'run@2', policyVersion: 2, untrainable: null });
+  expect(calls[1]).toMatchObject({ weightVersion: 'run@2', policyVersion: 2, untrainable: null });
 });
 
 test('the loss of one replica does not end the calls that have not begun', async () => {

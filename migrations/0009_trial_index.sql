@@ -1,1 +1,0 @@
-ALTER TABLE "trials" RENAME COLUMN "member" TO "trial_index";
