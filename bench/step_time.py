@@ -196,7 +196,7 @@ def run_child(name: str, arguments: argparse.Namespace, folder: Path) -> Iterato
             process.terminate()
             raise
     if process.returncode != 0:
-        raise RuntimeError(f"the process of {name} ended {ending(process.returncode)}:\n{path.read_text()[-2000:]}")
+        raise RuntimeError(f"the process '{name}' ended {ending(process.returncode)}:\n{path.read_text()[-2000:]}")
 
 
 def ending(returncode: int) -> str:
