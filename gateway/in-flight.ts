@@ -23,7 +23,7 @@ export class InFlight {
   }
 }
 
-/** A trial's place among the open calls. */
+/** A trial's share of the open calls. */
 export type Place = {
   /** Counts bytes of the body until the call leaves. Throws when there are too many. */
   hold: (bytes: number) => void;

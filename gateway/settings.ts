@@ -36,7 +36,7 @@ export const GATEWAY_SETTINGS = {
   idle_seconds: { ...seconds, name: 'idleMs', about: 'seconds that an engine may be silent within a stream (before a reply, the gateway then checks that it is alive), and that a call waits for a reserved budget', default: 600 },
   keep_alive_seconds: { ...seconds, name: 'keepAliveMs', about: 'seconds without a token after which a stream sends its agent a comment line', default: 15 },
   store_wait_seconds: { ...seconds, name: 'storeWaitMs', about: 'seconds that a reply waits for PostgreSQL', default: 10 },
-  max_calls_in_flight: { ...count, name: 'maxCallsInFlight', about: 'calls that one trial may have open at once', default: 256 },
+  max_calls_in_flight: { ...count, name: 'maxCallsInFlight', about: 'calls that one trial may have open at once in each of a gateway\'s two threads', default: 256 },
   conversation_memory_mb: { ...mebibytes, name: 'conversationMemoryBytes', about: 'MiB of open trials\' conversations that each of a gateway\'s two threads may hold; others are read from PostgreSQL', default: 128, workerDefault: 32 },
   // Anthropic's own API has the same limit.
   max_body_bytes: { ...bytes, name: 'maxBodyBytes', about: 'largest request in bytes, after decoding', default: 32 * 2 ** 20, workerDefault: 16 * 2 ** 20 },

@@ -80,7 +80,7 @@ export async function rolloutGroup(group: GroupPlan): Promise<Outcome[]> {
       isReported = true;
       if (limits.stragglers === 'cancel') cut(running(), 'dropped');
       else {
-        // A step or a place may wait for any of the trials that are left. A group that no batch can use yet may wait for a trial that makes it usable.
+        // A step or a slot may wait for any of the trials that are left. A group that no batch can use yet may wait for a trial that makes it usable.
         left = running().length;
         const waits = await reportEnd(left > 0);
         if (!waits && !limits.reportsStragglers) left = 0;

@@ -72,7 +72,7 @@ export function running(candidate: Candidate, config: RunConfig): number {
   return candidate.group.endedAt === null ? Math.min(all, Math.max(0, groupTrials(config) - usable(candidate))) : all;
 }
 
-/** Returns the number of trials that have a place or wait for one, including those that will be cut. */
+/** Returns the number of trials that have a slot or wait for one, including those that will be cut. */
 export const unfinished = ({ group, trials: all }: Candidate): number =>
   group.endedAt === null ? group.size - all.filter(({ isFinal }) => isFinal).length : all.filter(({ isRunning }) => isRunning).length;
 

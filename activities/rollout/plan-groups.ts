@@ -65,14 +65,14 @@ export const planGroups =
       const runningTrials = sum(candidates.map(unfinished));
       const live = sum(candidates.map((candidate) => usable(candidate) + running(candidate, config)));
       const stepsLeft = config.iterations - iteration;
-      const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: places } = config;
+      const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: slots } = config;
       const startsWith = startedTrials(config);
-      const more = isMade || input.isOver ? 0 : startableGroups({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: places });
+      const more = isMade || input.isOver ? 0 : startableGroups({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: slots });
       const started = await start(tx, config, input, more);
       // A step makes all samples older by one. What only this step can use is waited for, unless all stragglers or so many of them may be lost.
       const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.trials.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
-      const idle = Math.max(0, (places ?? 0) - runningTrials - started.length * startsWith);
+      const idle = Math.max(0, (slots ?? 0) - runningTrials - started.length * startsWith);
       const lost = wouldCut(candidates, maxStaleness);
       const losesTooMany = config.stragglers !== 'wait' && !input.isOver && lost > (config.max_stale_stragglers ?? Infinity) + idle;
       const mustWait = config.stragglers === 'wait' ? last.length > 0 : losesTooMany;

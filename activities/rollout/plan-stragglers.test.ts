@@ -58,7 +58,7 @@ test('a group’s scored trials are trained in the last step that can use them, 
   expect(names((await plan(2)).open)).not.toContain('0.1/0');
 });
 
-test('a straggler whose workflow was ended from outside frees its place after its deadlines', async () => {
+test('a straggler whose workflow was ended from outside frees its slot after its deadlines', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;

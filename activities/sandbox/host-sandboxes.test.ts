@@ -16,7 +16,7 @@ async function hostWithTask(idleMs?: number) {
   return { host, left, task: await taskWith(folder.home, 'true'), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
 }
 
-test('an opening that fails frees its place', async () => {
+test('an opening that fails frees its slot', async () => {
   await using here = await hostWithTask();
   await writeFiles(here.task.folder, { 'environment/data': 'more than nothing' });
   const full = { ...here.task, environment: { ...here.task.environment, storageMb: 0 } };
@@ -25,7 +25,7 @@ test('an opening that fails frees its place', async () => {
   expect(await here.left()).toEqual([]);
 });
 
-test('an opening that is cancelled at any moment leaves no sandbox and frees its place', async () => {
+test('an opening that is cancelled at any moment leaves no sandbox and frees its slot', async () => {
   await using here = await hostWithTask();
   for (let ticks = 0; ticks < 40; ticks++) {
     const controller = new AbortController();
@@ -48,7 +48,7 @@ test('two tries of one opening take one place and share the sandbox', async () =
   expect(await here.left()).toEqual([]);
 });
 
-test('a sandbox that nobody uses for the idle time is removed and frees its place', async () => {
+test('a sandbox that nobody uses for the idle time is removed and frees its slot', async () => {
   await using here = await hostWithTask(20);
   await here.host.open(key, here.task, never);
   for (let i = 0; i < 200 && here.host.slots.free < 2; i++) await sleep(10);

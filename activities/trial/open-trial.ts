@@ -14,7 +14,7 @@ export type OpenTrial = { trialId: string; attempt: number; trialIndex: number; 
 /** The result of opening a trial. One that has an outcome is not run again. `host` is the task queue of the worker that has the attempt's sandbox. */
 export type OpenedTrial = { finished: Outcome } | { finished: null; attempt: number; host: string };
 
-/** Opens an attempt, and its sandbox on this host as soon as there is a place. */
+/** Opens an attempt, and its sandbox on this host as soon as there is a slot. */
 export const openTrial =
   (deps: Deps) =>
   async (input: OpenTrial): Promise<OpenedTrial> =>

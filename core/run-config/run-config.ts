@@ -29,14 +29,14 @@ export const runConfig = z.strictObject({
   max_staleness: z.int().min(0).default(0),
   /** The most groups that run at the same time; absent: as many as `max_staleness` allows. */
   max_concurrent_groups: count.nullable().default(null),
-  /** Groups start only while fewer trials run; absent: as many as `max_staleness` allows. A trial that waits for a place gets older when weights change. */
+  /** Groups start only while fewer trials run; absent: as many as `max_staleness` allows. A trial that waits for a slot gets older when weights change. */
   max_concurrent_trials: count.nullable().default(null),
   /** The trials that must have ended before a group counts as ended; absent: all. */
   group_quorum: count.nullable().default(null),
   /** The treatment of the other trials then: they have until the group's deadline, are cut, or go on and count for a later step. */
   stragglers: z.enum(['wait', 'cancel', 'carry_over']).default('wait'),
   /**
-   * With `carry_over`: the most running trials that a step may make too old to be used, besides one for each idle place of
+   * With `carry_over`: the most running trials that a step may make too old to be used, besides one for each idle slot of
    * `max_concurrent_trials`. The step waits while there are more; absent: it does not wait.
    */
   max_stale_stragglers: z.int().min(0).nullable().default(null),

@@ -23,7 +23,7 @@ test('a count that fails at the engine is reported as the engine’s error', asy
   expect(await endOf(await count(trial))).toEqual(failed(503));
 });
 
-test('a count that the engine does not answer times out and frees its place', async () => {
+test('a count that the engine does not answer times out and frees its slot', async () => {
   await context.restart({ settings: { maxCallsInFlight: 1, idleMs: 300 } });
   const trial = await context.trial();
   context.toy.route = (_, path) => (path === '/tokenize' ? new Promise(() => {}) : undefined);

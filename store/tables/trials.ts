@@ -6,7 +6,7 @@ export type Outcome = (typeof OUTCOMES)[number];
 
 export const TRIAL_STATUSES = ['created', 'completed', 'deleted'] as const;
 
-/** Reasons of a refused call after which the agent cannot go on: the trial's outcome becomes `truncated`. */
+/** Reasons of a refused call that make the trial's outcome `truncated`, also if its agent goes on with a shorter request. */
 export const EXHAUSTED = ['budget_exhausted', 'context_length_exceeded'] as const;
 export type ExhaustedLimit = (typeof EXHAUSTED)[number];
 
