@@ -47,7 +47,7 @@ async function trialWith(budgets: Budgets, settings: Partial<typeof DEFAULT_SETT
   };
 }
 
-test.each([{ calls: 1 }, { tokens: 10 }])('a call that waits for a budget does not lock its trial while it waits: %j', async (budgets) => {
+test.each([{ calls: 1 }, { tokens: 10 }])('a call that waits for room in a budget does not lock its trial’s row in PostgreSQL: %j', async (budgets) => {
   const { id, ask, fill, locker, reads, counters } = await trialWith(budgets);
   await fill();
   const before = await locker();
@@ -59,14 +59,14 @@ test.each([{ calls: 1 }, { tokens: 10 }])('a call that waits for a budget does n
   expect(counters.waiting).toBe(0);
 });
 
-test('a call that waits for one that does not end gets 429 with a time to retry after', async () => {
+test('a call that waits too long for the part of a budget that another call reserved gets 429 with `Retry-After`', async () => {
   const { ask, fill, counters } = await trialWith({ calls: 1 }, { idleMs: 1 });
   await fill();
   await expect(ask()).rejects.toMatchObject({ status: 429, code: 'budget_reserved', headers: { 'retry-after': '5' } });
   expect(counters.waiting).toBe(0);
 });
 
-test('a call that waits gets 503 when its gateway stops', async () => {
+test('a call that waits for room in a budget gets 503 when its gateway stops', async () => {
   const { ask, fill, stopping, counters } = await trialWith({ calls: 1 });
   await fill();
   const waiting = expect(ask()).rejects.toMatchObject({ status: 503, code: 'shutting_down' });
@@ -75,7 +75,7 @@ test('a call that waits gets 503 when its gateway stops', async () => {
   await waiting;
 });
 
-test('a reservation that is granted after its call gave up is released', async () => {
+test('a budget reservation that PostgreSQL grants after its call gave up is released', async () => {
   const { id, ask, now } = await trialWith({ calls: 1 }, { storeWaitMs: 50 });
   const beside = openDatabase(store.postgres.url, { maxConnections: 1 });
   await beside.transaction(async (tx) => {
@@ -86,7 +86,7 @@ test('a reservation that is granted after its call gave up is released', async (
   await until(async () => JSON.stringify((await now()).reserved) === '{}');
 });
 
-test('a call that asks for more replies than there are tokens left is refused, and its trial goes on', async () => {
+test('a call that asks for more replies than its trial has tokens left is refused, and the trial’s next call is served', async () => {
   const { ask } = await trialWith({ tokens: 10 });
   await expect(ask(16)).rejects.toMatchObject({ status: 400, code: 'too_many_replies', headers: { 'x-should-retry': 'false' } });
   expect(await ask(10)).toMatchObject({ refusal: null, reservation: { tokens: 10 } });

@@ -11,7 +11,7 @@ const rows = GATEWAY_KEYS.map((key) => {
   return `| \`${key}\` | ${shown(usual)} | ${workerDefault === undefined ? '' : shown(workerDefault)} | ${about} |\n`;
 });
 
-test('the table of docs/gateway.md has each setting as it is declared (`vitest run --project fast gateway/settings.test.ts -u` writes it)', async () => {
+test('the table of docs/gateway.md has each setting of the gateway as declared (`vitest run --project fast gateway/settings.test.ts -u` writes it)', async () => {
   const file = `${REPOSITORY}/docs/gateway.md`;
   const [before, table = '', ...more] = readFileSync(file, 'utf8').split(HEADER);
   expect(more).toEqual([]);

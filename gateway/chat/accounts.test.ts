@@ -25,7 +25,7 @@ const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {
   refuse: [false, false],
 };
 
-test('after a load with every fault the counters, the record, the engine’s log and what agents saw agree', async () => {
+test('after a load with every engine fault, the gateway’s counters, its record, the engine’s log and what agents saw agree', async () => {
   const trial = await gateway.trial();
   /** The name of each request, and whether its agent saw it end. */
   const asked = new Map<string, boolean>();

@@ -11,7 +11,7 @@ const SCHEMA = { type: 'object', properties: { name: { type: 'string' } } };
 const LS = calling({ name: 'ls', arguments: {} });
 const BY_NAME = { type: 'function', function: { name: 'ls' } };
 
-test('with hints a forced tool is trainable, its call comes in the protocol’s form, and the next turn continues the recorded ids', async () => {
+test('with `constrained_decoding: hint` the call of a forced tool keeps the protocol’s form and is trainable, and the next turn continues its ids', async () => {
   await context.serve({ bindsTools: 'strict' });
   const trial = await context.trial({ sampling: { temperature: 1, constrained_decoding: 'hint' } });
   context.toy.script = [{ text: LS }, { text: LS }, { text: '{"name": "a.txt"}' }];
@@ -36,7 +36,7 @@ test('with hints a forced tool is trainable, its call comes in the protocol’s 
   expect(await context.metrics()).toMatchObject({ 'trialgate_constrained_calls_total{field="tool_choice",decoding="hint"}': 2 });
 });
 
-test('without hints the engine gets the constraint, the call is not trained, and the log names the framework’s mode once a trial', async () => {
+test('without hints the engine gets a call’s constraint, the call is not trained, and the log advises the client once a trial', async () => {
   const lines: string[] = [];
   await context.serve({}, { log: (line) => lines.push(line) });
   const trial = await context.trial();
@@ -57,7 +57,7 @@ test.each([
   ['strict', undefined, null],
   ['strict', true, 'sampling_not_reproducible'],
   ['always', undefined, 'sampling_not_reproducible'],
-] as const)('where the engine binds %s tools by a grammar, a call with a tool of strict: %s is marked %s', async (bindsTools, strict, untrainable) => {
+] as const)('with an engine whose grammar binds tools "%s", a call with a tool of `strict: %s` is recorded as untrainable: %s', async (bindsTools, strict, untrainable) => {
   await context.serve({ bindsTools });
   const trial = await context.trial();
   await trial.chat({ messages: ASKED, tools: [tool(strict)] });

@@ -17,7 +17,7 @@ test.each([
   ['vLLM\'s own schema', { structured_outputs: { json: SCHEMA } }, {}, AS_SCHEMA],
   ['a choice', { structured_outputs: { choice: ['yes', 'no'] } }, {}, 'Answer with one of these texts, and with nothing else: ["yes","no"]'],
   ['a regular expression', { guided_regex: 'a+' }, {}, 'Answer with a text that this regular expression matches, and with nothing else: a+'],
-])('%s becomes a hint at the end of the prompt, and leaves nothing that bends the sampling', (_what, fields, kept, hint) => {
+])('%s becomes a hint at the end of the prompt, and the request keeps no constraint on the sampling', (_what, fields, kept, hint) => {
   const free = JSON.parse(JSON.stringify(relaxed({ messages: ASKED, ...fields })));
   expect(free).toEqual({ messages: [{ role: 'user', content: `look\n\n${hint}` }], ...('tools' in fields ? { tools: fields.tools } : {}), ...kept });
   expect(constraintsOf(free, 'strict')).toEqual([]);
@@ -27,22 +27,22 @@ test.each([
   ['parts of a message', [{ role: 'user', content: [{ type: 'text', text: 'look' }] }], [{ role: 'user', content: [{ type: 'text', text: 'look' }, { type: 'text', text: 'HINT' }] }]],
   ['a tool\'s result', [{ role: 'user', content: 'look' }, { role: 'tool', content: 'a.txt' }], [{ role: 'user', content: 'look' }, { role: 'tool', content: 'a.txt\n\nHINT' }]],
   ['a reply', [{ role: 'user', content: 'look' }, { role: 'assistant', content: 'I did' }], [{ role: 'user', content: 'look' }, { role: 'assistant', content: 'I did' }, { role: 'user', content: 'HINT' }]],
-])('the hint follows %s', (_what, messages, hinted) => {
+])('the hint that replaces a grammar comes after %s', (_what, messages, hinted) => {
   const free = JSON.stringify(relaxed({ messages, response_format: { type: 'json_object' } }).messages);
   expect(free.replace('Answer with one JSON object and with nothing else.', 'HINT')).toBe(JSON.stringify(hinted));
 });
 
-test('a reply that the model must continue stays the last message', () => {
+test('a reply that the request asks the model to continue stays the last message, and the hint goes before it', () => {
   const messages = [{ role: 'user', content: 'look' }, { role: 'assistant', content: '{' }];
   const free = relaxed({ messages, continue_final_message: true, response_format: { type: 'json_object' } });
   expect(free.messages).toEqual([{ role: 'user', content: 'look\n\nAnswer with one JSON object and with nothing else.' }, messages[1]]);
 });
 
-test('strict tools lose only `strict`, and the prompt gets no hint', () => {
+test('with hints, strict tools lose only their field `strict`, and the prompt gets no hint', () => {
   expect(relaxed({ messages: ASKED, tools: [tool(true)] })).toEqual({ messages: ASKED, tools: [tool()] });
 });
 
-test('a text completion keeps its grammar, because it has no messages to add a hint to', () => {
+test('with hints, a text completion keeps its grammar, because it has no messages to add a hint to', () => {
   const body = { prompt: 'look', structured_outputs: { json: {}, regex: 'a' } };
   expect(relaxed(body)).toBe(body);
 });

@@ -8,6 +8,6 @@ test.each([
   ['ai-sdk/openai/4.0.118', ['tool_choice'], 'the toolChoice auto'],
   ['OpenAI/Python 3.54.0', ['tool_choice', 'response_format'], 'the tool_choice auto, and a prompt that asks for the form'],
   [null, ['guided_regex'], 'a prompt that asks for the form'],
-])('the advice for a client %s that sends %j names the setting that is trained: %s', (agent, fields, instead) => {
+])('the gateway’s advice for the client %s that sends %j names the client’s setting that keeps calls trainable: %s', (agent, fields, instead) => {
   expect(constrainedAdvice(fields, agent).split(', or use ')[1]).toContain(instead);
 });

@@ -48,7 +48,7 @@ test.each([
   ...hangsUp(true, false, GENERATE),
   ...hangsUp(false, false, GENERATE),
   ...hangsUp(true, false, DERENDER, 'there'),
-])('when an agent hangs up at $path, the engine’s request is aborted and the call is cancelled and not trained (stream: $stream, parses: $parses)', async ({ parses, first, path, stream, completion }) => {
+])('when an agent hangs up during $path, the gateway aborts it and records a cancelled, untrained call (stream: $stream, parses: $parses)', async ({ parses, first, path, stream, completion }) => {
   const { trial, messages: later } = await secondTurn({ parses });
   const messages = first ? [ask('another')] : later;
   const agent = new AbortController();
@@ -75,7 +75,7 @@ test.each([
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', continuation: 'clean' });
 });
 
-test('what was streamed to an agent that hung up is recorded as sampled, and is not trained on', async () => {
+test('what an engine streamed to an agent that hung up is recorded as it was sampled, and is not trained on', async () => {
   const { trial, messages } = await secondTurn({ parses: false });
   const agent = new AbortController();
   context.toy.script = [{ text: 'a reply of many tokens' }];
@@ -106,7 +106,7 @@ test('what was streamed to an agent that hung up is recorded as sampled, and is 
   expect(await inSamples(trial.id)).toEqual([before?.id]);
 });
 
-test.each([false, true])('a call whose agent hangs up while it waits for a replica is cancelled and never sent (stream: %s)', async (stream) => {
+test.each([false, true])('a call whose agent hangs up while it waits for a replica is cancelled and never sent to an engine (stream: %s)', async (stream) => {
   await secondTurn({ parses: true });
   const before = context.toy.generated.length;
   await context.givePool('run', 'run@1', false);
@@ -129,7 +129,7 @@ test.each([false, true])('a call whose agent hangs up while it waits for a repli
   expect(await trial.calls()).toHaveLength(2);
 });
 
-test('a call whose agent hangs up while a busy engine is asked for its weight version is cancelled', async () => {
+test('a call whose agent hangs up while the gateway asks a busy engine for its weight version is cancelled', async () => {
   await context.serve({ route: (_, path) => (path === '/weight_info' ? new Promise(() => {}) : undefined) });
   const trial = await context.trial();
   const agent = new AbortController();

@@ -11,7 +11,7 @@ function heldBy(reply: JsonObject, tokens: number): number {
   return heldBytes(100, { prompt: null, choices: [{ completion: ids, logprobs: ids, mask: null, versions: null, finishReason: null }], counted: null, reply });
 }
 
-test.each([0, 1, 5, 20])('a reply with %i alternatives a token counts as at least as many bytes as it holds', (alternatives) => {
+test.each([0, 1, 5, 20])('the gateway counts a reply with %i `top_logprobs` a token as at least as many bytes as it holds', (alternatives) => {
   const content = entries(TOKENS).map((each) => ({ ...each, top_logprobs: entries(alternatives) }));
   const chat = { choices: [{ logprobs: { content } }] };
   expect(heldBy(chat, TOKENS)).toBeGreaterThan(JSON.stringify(chat).length);
@@ -20,7 +20,7 @@ test.each([0, 1, 5, 20])('a reply with %i alternatives a token counts as at leas
   expect(heldBy(text, TOKENS)).toBeGreaterThan(JSON.stringify(text).length);
 });
 
-test('alternatives that were asked for and did not come take no memory', () => {
+test('`top_logprobs` that a client asked for and the engine left out do not count as held bytes', () => {
   expect(heldBy({ choices: [{ logprobs: { content: [{ ...entry(1), top_logprobs: [] }] } }] }, 1)).toBeLessThan(1000);
   expect(heldBy({ choices: [{ logprobs: null }] }, 1)).toBeLessThan(1000);
 });

@@ -5,7 +5,7 @@ import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
 const context = useTokenGateway();
 
-test('each of several replies in one chunk gets its own text in order, whichever ends first', async () => {
+test('when an engine’s chunks carry several replies, the agent gets the text of each in order, whichever ends first', async () => {
   Object.assign(context.toy, { parses: false, together: true });
   const trial = await context.trial();
   const texts = ['a', 'a much longer reply', 'in between'];

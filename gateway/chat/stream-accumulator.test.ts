@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { StreamAccumulator } from './stream-accumulator.ts';
 
-test('a reply in one chunk is kept whole when it has more tokens than a function takes arguments', () => {
+test('an engine’s chunk is kept whole when it has more tokens than a JavaScript function takes arguments', () => {
   const tokens = 200_000;
   const accumulator = new StreamAccumulator({ n: 1, logprobs: true });
   const content = Array(tokens).fill({ token: 'x', logprob: -1 });
@@ -12,7 +12,7 @@ test('a reply in one chunk is kept whole when it has more tokens than a function
   expect(reply).toMatchObject({ choices: [{ logprobs: { content: { length: 2 * tokens } } }] });
 });
 
-test.each([3_000_000_000, -1, 1, 0.5, '0', { toString: 1 }])('a chunk of a choice that was not asked for is a bad engine reply: %j', (index) => {
+test.each([3_000_000_000, -1, 1, 0.5, '0', { toString: 1 }])('an engine’s chunk with the choice index %j, which the request did not ask for, is a bad engine reply', (index) => {
   const accumulator = new StreamAccumulator({ n: 1, logprobs: true });
   expect(() => accumulator.add({ id: 'a', choices: [{ index, delta: { content: 'x' } }] })).toThrow(expect.objectContaining({ code: 'bad_engine_reply' }));
 });

@@ -8,7 +8,7 @@ const budgets = { seconds: 1.5 };
 const STREAM = { ...ASK, stream: true };
 const session = async (id: string): Promise<unknown> => (await gateway.admin('GET', `/sessions/${id}`)).json();
 
-test('a stream ends with `length` when its trial’s time is up, and what was sampled is recorded exactly', async () => {
+test('a stream ends with `length` when its trial’s budget of seconds is used up, and the tokens sampled until then are recorded exactly', async () => {
   gateway.engine.fault = 'hang';
   const trial = await gateway.trial({ budgets });
   const stream = await readStream(await trial.chat({ ...STREAM, stream_options: { include_usage: true } }));
@@ -27,7 +27,7 @@ test('a stream ends with `length` when its trial’s time is up, and what was sa
   expect(countersOf(await gateway.metrics())).toEqual({ accepted: 2, completed: 1, failed: 1, cancelled: 0, inFlight: 0 });
 });
 
-test.each([false, true])('a call that has no token yet ends with `length` when its trial’s time is up (stream: %s)', async (stream) => {
+test.each([false, true])('a call that has no token yet ends with `length` when its trial’s budget of seconds is used up (stream: %s)', async (stream) => {
   await gateway.givePool('run', 'run@1', false);
   const trial = await gateway.trial({ runId: 'run', budgets: { seconds: 0.5 } });
   const reply = await trial.chat({ ...ASK, stream });
@@ -37,7 +37,7 @@ test.each([false, true])('a call that has no token yet ends with `length` when i
   expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted' });
 });
 
-test('a whole reply is not waited for after its trial’s time is up', async () => {
+test('the gateway does not wait for the reply to a plain call after its trial’s budget of seconds is used up', async () => {
   gateway.engine.fault = 'hang';
   const trial = await gateway.trial({ budgets: { seconds: 0.5 } });
   expect((await (await trial.chat(ASK)).json()).choices).toMatchObject([{ message: { role: 'assistant', content: '' }, finish_reason: 'length' }]);
@@ -48,7 +48,7 @@ test('a whole reply is not waited for after its trial’s time is up', async () 
 test.each([
   ['/messages', { max_tokens: 9 }, /"stop_reason":"max_tokens"[^]*message_stop/],
   ['/responses', { input: 'Say hello' }, /response\.incomplete[^]*"reason":"max_output_tokens"/],
-])('a stream of %s ends by its own protocol when its trial’s time is up', async (path, body, end) => {
+])('a stream of %s ends in the form of its protocol when its trial’s budget of seconds is used up', async (path, body, end) => {
   gateway.engine.fault = 'hang';
   const trial = await gateway.trial({ budgets });
   const text = await (await gateway.post(`/${trial.id}/v1${path}`, trial.key, { ...STREAM, ...body })).text();
@@ -56,7 +56,7 @@ test.each([
   expect(text).toMatch(end);
 });
 
-test('with `refuse` an agent gets an error, and no end of a reply, when its trial’s time is up', async () => {
+test('with `budget_end: refuse` an agent gets an error instead of a reply’s end when its trial’s budget of seconds is used up', async () => {
   await gateway.restart({ settings: { budgetEnd: 'refuse' } });
   gateway.engine.fault = 'hang';
   const [plain, streaming] = [await gateway.trial({ budgets }), await gateway.trial({ budgets })];

@@ -43,7 +43,7 @@ function textChoice(seed: number) {
   return { index: pick([0, 1]), text: pick(TEXTS), logprobs: pick<unknown>([logprobs, logprobs, null]), finish_reason: pick([null, null, 'stop']), ...pick<object>([{}, { stop_reason: null }]), ...ids };
 }
 
-test('a chunk read without a JSON parser says the same as its JSON', () => {
+test('TokenChunk reads from an engine’s chunk, without a JSON parser, what a JSON parser reads', () => {
   const read = { chats: 0, texts: 0 };
   for (let seed = 0; seed < 20_000; seed++) {
     const data = chunk(seed);
@@ -60,7 +60,7 @@ test('a chunk read without a JSON parser says the same as its JSON', () => {
   expect(Math.min(read.chats, read.texts)).toBeGreaterThan(100);
 });
 
-test('bytes that are not JSON are never read as a chunk', () => {
+test('TokenChunk never reads bytes that are not JSON as a chunk', () => {
   for (let seed = 0; seed < 20_000; seed++) {
     const { random } = seeded(seed + 1_000_000);
     const data = chunk(seed % 50);
@@ -71,7 +71,7 @@ test('bytes that are not JSON are never read as a chunk', () => {
   }
 });
 
-test('compacted log-probabilities equal those of the reply', () => {
+test('compactLogprobs keeps a reply’s log-probabilities, its ids and what the agent is shown of it', () => {
   let compacted = 0;
   for (let seed = 0; seed < 5_000; seed++) {
     const { pick, entry, random } = seeded(seed);

@@ -37,8 +37,8 @@ describe.each([
   ['derendered whole', { parses: true }, BY_IDS],
   ['by ids', { parses: false }, BY_IDS],
   ['on the ordinary route', { scaleOut: false }, ORDINARY],
-] as const)('weights that change under a reply (%s)', (_, engine, route) => {
-  test.each(['plain', 'streamed', 'a completion'] as const)('each token is recorded and trained with the version that sampled it (%s)', async (how) => {
+] as const)('when an engine’s weights change in the middle of a reply (%s)', (_, engine, route) => {
+  test.each(['plain', 'streamed', 'a completion'] as const)('each token is recorded and trained under the policy version that sampled it (%s)', async (how) => {
     const { trial, next, nextText, asked } = await whileWeightsChange(engine, halves);
     const reply = await (how === 'a completion' ? trial.complete(nextText) : trial.chat({ ...next, stream: how === 'streamed' }));
     expect(reply.status).toBe(200);
@@ -54,13 +54,13 @@ describe.each([
   });
 });
 
-test('a call whose version spans have a gap is not trained on', async () => {
+test('a call for which the engine reports version spans with a gap is not trained on', async () => {
   const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'run@2', start: 3, end: tokens }]);
   await (await trial.chat(next)).json();
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', versionSpans: null, untrainable: 'policy_changed' });
 });
 
-test('a reply that another run’s weights took part in gets 502 and is recorded as failed', async () => {
+test('a call whose reply was sampled in part by another run’s weights gets 502 and is recorded as failed', async () => {
   const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'other@2', start: 2, end: tokens }]);
   const reply = await trial.chat(next);
   expect(reply.status).toBe(502);
@@ -68,8 +68,8 @@ test('a reply that another run’s weights took part in gets 502 and is recorded
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'failed', reason: expect.stringContaining('weight_version_mismatch') });
 });
 
-describe('a session outside any run', () => {
-  test('records each call under the weight version that its reply reports, also just after the engine was given another weight version', async () => {
+describe('for a session outside any run', () => {
+  test('the gateway records each call under the weight version that its reply reports, also just after the engine got another one', async () => {
     await context.serve({ weightVersion: 'run@1' });
     const trial = await context.trial();
     for (const weightVersion of ['run@1', 'run@2', 'default']) {
@@ -83,7 +83,7 @@ describe('a session outside any run', () => {
     ]);
   });
 
-  test('records the spans of a reply whose weights changed on the way', async () => {
+  test('the gateway records the version spans of a reply whose weights changed in the middle', async () => {
     await context.serve({ weightVersion: 'run@1', spans: halves });
     const trial = await context.trial();
     expect((await trial.chat(ASK)).status).toBe(200);
@@ -92,7 +92,7 @@ describe('a session outside any run', () => {
     expect(call?.versionSpans).toEqual([{ version: 1, start: 0, end: 3 }, { version: 2, start: 3, end: call?.completionTokenIds?.length }]);
   });
 
-  test('records an engine that reports no versions under a weight version that is at most a second old', async () => {
+  test('the gateway records a reply that reports no version under a weight version that is at most a second old', async () => {
     await context.serve({ weightVersion: 'run@1', spans: () => [] });
     const trial = await context.trial();
     await trial.chat(ASK);

@@ -7,7 +7,7 @@ const MESSAGES = ['system', 'user', 'system', 'developer', 'user'].map((role, i)
 test.each([
   { strict: true, roles: ['system', 'user', 'user', 'user', 'user'] },
   { strict: false, roles: ['system', 'user', 'system', 'developer', 'user'] },
-])('a system message between turns stays in its place, and becomes a user’s if the template wants it first (strict: $strict)', async ({ strict, roles }) => {
+])('a system message between turns keeps its position, and gets the role `user` if the template wants it first (strict: $strict)', async ({ strict, roles }) => {
   const asked: string[][] = [];
   gateway.toy.fault = (path) => (strict && path === '/tokenize' ? 400 : null);
   gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body.messages.map(({ role }) => role)));
@@ -24,7 +24,7 @@ test.each([
 const IMAGE = { type: 'image_url', image_url: { url: 'data:image/png;base64,AA==' } };
 const FILE = { type: 'file', file: { filename: 'a.pdf', file_data: 'data:application/pdf;base64,AA==' } };
 
-test.each([true, false])('images and files are recorded, and reach only an engine whose model takes them (text alone: %s)', async (textAlone) => {
+test.each([true, false])('the gateway records images and files, and sends them only to an engine whose model takes them (text alone: %s)', async (textAlone) => {
   const asked: unknown[] = [];
   gateway.toy.fault = (path) => (textAlone && path === '/tokenize' ? 400 : null);
   gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body.messages.map(({ content }) => content)));
@@ -47,7 +47,7 @@ test.each([true, false])('images and files are recorded, and reach only an engin
 const AUDIO = { type: 'input_audio', input_audio: { data: 'AA==', format: 'wav' } };
 const VIDEO = { type: 'video_url', video_url: { url: 'data:video/mp4;base64,AA==' } };
 
-test.each([true, false])('audio, video and parts of unknown types are recorded, and reach only an engine whose model takes them (text alone: %s)', async (textAlone) => {
+test.each([true, false])('the gateway records audio, video and unknown parts, and sends them only to an engine whose model takes them (text alone: %s)', async (textAlone) => {
   const asked: { content?: unknown }[][] = [];
   gateway.toy.fault = (path) => (textAlone && path === '/tokenize' ? 400 : null);
   gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body.messages));
@@ -60,7 +60,7 @@ test.each([true, false])('audio, video and parts of unknown types are recorded, 
   expect(['audio', 'video', 'other_part'].map((type) => counts[`trialgate_left_out_total{type="${type}"}`])).toEqual(textAlone ? [2, 1, 1] : [undefined, undefined, undefined]);
 });
 
-test('custom tools of chat completions are left out of the request and recorded, and their calls become calls of a function', async () => {
+test('the gateway records custom tools of chat completions, leaves them out for the engine, and sends their calls as function calls', async () => {
   const asked: { messages: { tool_calls?: unknown }[]; tools?: unknown; tool_choice?: unknown }[] = [];
   gateway.toy.fault = (path) => (path === '/tokenize' ? 400 : null);
   gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body));
@@ -74,7 +74,7 @@ test('custom tools of chat completions are left out of the request and recorded,
   expect((await trial.calls()).map(({ request }) => request.left_out)).toEqual(Array(2).fill([{ at: 'tools.0', value: custom }]));
 });
 
-test('a template that does not expand tool references is told the names of the tools', async () => {
+test('the gateway sends the names of the tools in place of tool references to an engine whose template does not expand these', async () => {
   const asked: unknown[] = [];
   gateway.toy.fault = (path) => (path === '/tokenize' ? 400 : null);
   gateway.toy.before = ({ path, body }) => void (path === '/v1/chat/completions' && asked.push(body.messages.at(-1)?.content));

@@ -9,7 +9,7 @@ async function loaded(version: number): Promise<void> {
   await gateway.givePool('run', `run@${version}`);
 }
 
-test('a call is sent to its run’s adapter, and its tokens have the adapter’s version although the engine reports its base’s', async () => {
+test('a run’s call goes to its LoRA adapter, and its tokens get the adapter’s version although the engine reports that of its base', async () => {
   await loaded(3);
   const trial = await gateway.trial({ runId: 'run' });
   expect((await trial.chat(ASK)).status).toBe(200);
@@ -18,7 +18,7 @@ test('a call is sent to its run’s adapter, and its tokens have the adapter’s
   expect(await trial.calls()).toMatchObject(Array(2).fill({ status: 'completed', weightVersion: 'run@3', policyVersion: 3, versionSpans: null, untrainable: null }));
 });
 
-test('a call under way when the next adapter comes is trainable, and the next call asks for the new adapter', async () => {
+test('a call under way when its run’s next adapter is loaded is trainable, and the run’s next call asks for the new adapter', async () => {
   await loaded(3);
   const trial = await gateway.trial({ runId: 'run' });
   gateway.engine.beforeEnd = () => loaded(4);
@@ -30,7 +30,7 @@ test('a call under way when the next adapter comes is trainable, and the next ca
   expect(await trial.calls()).toMatchObject([version(3), version(4)]);
 });
 
-test('the base never answers a run’s call: calls wait for the adapter and fail when it was lost', async () => {
+test('the base model never answers a run’s call: the call waits for the run’s LoRA adapter and fails when the engine lost it', async () => {
   await gateway.restart({ settings: { holdMs: 400 } });
   await gateway.givePool('run', 'run@3');
   const trial = await gateway.trial({ runId: 'run' });

@@ -22,7 +22,7 @@ function busy(answers: (time: number) => boolean, lives: boolean): { connection:
 
 afterEach(() => void vi.useRealTimers());
 
-test('calls get the known weight version while a busy engine is asked for it again', async () => {
+test('calls use the last known weight version while the gateway asks a busy engine for it again', async () => {
   vi.useFakeTimers({ toFake: ['Date'] });
   const { connection, asked } = busy((time) => time === 1, true);
   const replica = new Replica(connection, undefined, ASK_MS);
@@ -37,19 +37,19 @@ test('calls get the known weight version while a busy engine is asked for it aga
   expect(await weightVersionAfter(10_000)).toBe('run@3');
 });
 
-test('an engine that is busy and healthy is asked again until it tells its weight version', async () => {
+test('the gateway asks an engine that is busy and healthy again until it tells its weight version', async () => {
   const { connection, asked } = busy((time) => time >= 3, true);
   expect(await new Replica(connection, undefined, ASK_MS).weightVersion()).toBe('run@3');
   expect(asked).toEqual(['/weight_info', '/health', '/weight_info', '/health', '/weight_info']);
 });
 
-test('an engine whose scheduler does not answer is given up after three tries', async () => {
+test('the gateway gives an engine up that is healthy but does not tell its weight version in three tries', async () => {
   const { connection, asked } = busy(() => false, true);
   await expect(new Replica(connection, undefined, ASK_MS).weightVersion()).rejects.toThrow(/timeout/i);
   expect(asked.filter((path) => path === '/weight_info')).toHaveLength(3);
 });
 
-test('an engine that is neither busy nor healthy is given up', async () => {
+test('the gateway gives an engine up that neither tells its weight version nor is healthy', async () => {
   const { connection } = busy((time) => time >= 3, false);
   await expect(new Replica(connection, undefined, ASK_MS).weightVersion()).rejects.toThrow(/timeout/i);
 });

@@ -6,7 +6,7 @@ import { UndiciConnection } from '../node/engine-connection.ts';
 import { FetchConnection } from '../worker/fetch-connection.ts';
 import { readText } from './connection.ts';
 
-test.each([UndiciConnection, FetchConnection])('an engine’s line without an end is refused at a limit (%o)', async (Connection) => {
+test.each([UndiciConnection, FetchConnection])('the gateway stops at a limit of bytes when an engine sends a line without an end (%o)', async (Connection) => {
   const line = Buffer.alloc(100_000, 'x');
   const write = (response: ServerResponse): void => {
     while (response.writable && response.write(line));

@@ -80,7 +80,7 @@ test('a trial leaves a loaded engine for an idle one once, and stays there', asy
   expect([await seenBy('calls_in_flight'), await seenBy('escapes_total')]).toEqual([[0, 0], [1, 0]]);
 });
 
-test('calls that come together are spread over the engines', async () => {
+test('calls that arrive at the same time are spread over the engines', async () => {
   const { first, second, trials } = await serve(24);
   const held = [hold(first), hold(second)];
   const replies = trials.map((trial) => trial.chat(ASK));
@@ -108,7 +108,7 @@ test('an idle engine without the run’s weights gets none of the run’s calls'
   expect(await seenBy('escapes_total')).toEqual([0, 0]);
 });
 
-test('a call counts as load exactly until it ends, however it ends', async () => {
+test('a call counts towards its engine’s load until it ends and no longer, however it ends', async () => {
   const { first, trials: [trial] } = await serve(1, { idleMs: 300 });
   if (!trial) throw new Error('no trial');
   await trial.chat(ASK);

@@ -7,7 +7,7 @@ const gateway = useGateway();
 /** Makes calls that get no engine fail soon. */
 const refuseSoon = () => gateway.restart({ settings: { holdMs: 400 } });
 
-test('a run’s call waits and is then refused while no engine of the run is in rotation with its weights', async () => {
+test('a run’s call waits and is then refused while no engine is in rotation with the run’s weights', async () => {
   await refuseSoon();
   const trial = await gateway.trial({ runId: 'mine' });
   for (const [owner, inRotation, status, code] of [
@@ -25,7 +25,7 @@ test('a run’s call waits and is then refused while no engine of the run is in 
   expect(await trial.calls()).toMatchObject(Array(3).fill({ status: 'failed', weightVersion: null }));
 });
 
-test('a held call is sent when its engine comes into rotation', async () => {
+test('a run’s call that waits is sent when an engine with the run’s weights comes into rotation', async () => {
   const trial = await gateway.trial({ runId: 'run' });
   await gateway.givePool('run', 'run@1', false);
   const reply = trial.chat(ASK);
@@ -34,7 +34,7 @@ test('a held call is sent when its engine comes into rotation', async () => {
   expect((await reply).status).toBe(200);
 });
 
-test('an engine that restarted gets no calls of a run until it reports the run’s version again', async () => {
+test('an engine that restarted gets no calls of a run until it reports the run’s weight version again', async () => {
   await refuseSoon();
   gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
@@ -48,14 +48,14 @@ test('an engine that restarted gets no calls of a run until it reports the run�
   expect(gateway.engine.seen).toHaveLength(2);
 });
 
-test('calls of an engine whose weight version the database cannot store are answered and recorded with a cleaned weight version', async () => {
+test('calls to an engine whose weight version PostgreSQL cannot store are answered and recorded with a cleaned weight version', async () => {
   gateway.engine.weightVersion = 'a\u0000b\ud800';
   const trial = await gateway.trial();
   expect((await trial.chat(ASK)).status).toBe(200);
   expect(await trial.calls()).toMatchObject([{ status: 'completed', weightVersion: 'a\uFFFDb\uFFFD' }]);
 });
 
-test('a call is recorded as failed when its engine restarted before the end', async () => {
+test('a call is recorded as failed when its engine restarted before the end of the reply', async () => {
   await refuseSoon();
   gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
@@ -78,7 +78,7 @@ test('a call is recorded as failed when its engine restarted before the end', as
   expect((await trial.chat(ASK)).status).toBe(503);
 });
 
-test('a call under way during a publication is not trained on if the engine reports no spans, and the next call has the new version', async () => {
+test('a call under way during a publication is not trained on if its engine reports no version spans, and the next call has the new version', async () => {
   gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');
   const trial = await gateway.trial({ runId: 'run' });
@@ -94,7 +94,7 @@ test('a call under way during a publication is not trained on if the engine repo
   expect(calls[1]).toMatchObject({ weightVersion: 'run@2', policyVersion: 2, untrainable: null });
 });
 
-test('the loss of one replica does not end the calls that have not begun', async () => {
+test('when a replica is lost, calls that have not begun are answered by another replica', async () => {
   const second = await new FakeEngine().start();
   await gateway.restart({ engines: [gateway.engine.url, second.url] });
   const trials = await Promise.all(Array.from({ length: 8 }, () => gateway.trial()));
@@ -103,7 +103,7 @@ test('the loss of one replica does not end the calls that have not begun', async
   expect(replies.map((reply) => reply.status)).toEqual(Array(8).fill(200));
 });
 
-test('a trial keeps its replica from call to call, also when another one leaves', () => {
+test('a trial keeps its replica from call to call, also when another replica leaves', () => {
   const replicas = ['a', 'b', 'c'].map((url) => ({ url }));
   const firsts = Array.from({ length: 300 }, (_, i) => preference(`run-0.1-${i}`, replicas)[0]?.url);
   for (const { url } of replicas) expect(firsts.filter((first) => first === url).length).toBeGreaterThan(60);

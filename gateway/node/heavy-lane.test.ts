@@ -17,7 +17,7 @@ const withManyNodes = (more: object = {}) => ({ ...ASK, ...more, metadata: Array
 test.each([
   ['large', heavy()],
   ['of many values', withManyNodes()],
-])('a %s request is answered, streamed, recorded and continued as any other', async (_what, body) => {
+])('a request that is %s is answered, streamed, recorded and continued like any other', async (_what, body) => {
   // Other tests start the thread from a bundle. This one uses the file that is shipped.
   await gateway.restart({ heavyThread: new URL('./heavy-thread-main.ts', import.meta.url) });
   const trial = await gateway.trial();
@@ -37,7 +37,7 @@ test.each([
   expect(await gateway.metrics()).toMatchObject({ trialgate_calls_accepted_total: 3, 'trialgate_calls_total{status="completed"}': 3, trialgate_calls_in_flight: 0 });
 });
 
-test('a body without a length, and one that is compressed, are answered', async () => {
+test('a request body without a length and a compressed one are answered', async () => {
   const trial = await gateway.trial();
   const stream = new Blob([JSON.stringify(ASK)]).stream();
   const headers = { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json' };
@@ -46,7 +46,7 @@ test('a body without a length, and one that is compressed, are answered', async 
   expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'completed']);
 });
 
-test('a large request with a wrong key is refused before its body has come', async () => {
+test('a large request with a wrong key is refused before its body has arrived', async () => {
   const trial = await gateway.trial();
   const { url } = gateway.gateway;
   const status = await new Promise((resolve, reject) => {
@@ -57,7 +57,7 @@ test('a large request with a wrong key is refused before its body has come', asy
   expect(status).toBe(401);
 });
 
-test('a body that announces more bytes than are accepted gets a 413, and the trial keeps the refusal', async () => {
+test('a request that announces more bytes than the gateway accepts gets 413, and its trial keeps the refusal', async () => {
   const trial = await gateway.trial();
   const refuse = () =>
     new Promise((resolve, reject) => {
@@ -72,7 +72,7 @@ test('a body that announces more bytes than are accepted gets a 413, and the tri
   expect(await refusals()).toMatchObject({ latest: [{ code: 'request_too_large' }, { code: 'request_too_large' }] });
 });
 
-test('an agent that leaves a large call ends it, and a large stream that fails is cut', async () => {
+test('an agent’s hang-up cancels its large call, and the stream of a large call is cut when its engine fails', async () => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'hang';
   const leaving = new AbortController();
@@ -85,7 +85,7 @@ test('an agent that leaves a large call ends it, and a large stream that fails i
   expect(await readStream(await trial.chat(heavy({ stream: true })))).toMatchObject({ done: false, broken: true, text: expect.stringContaining('engine_cut') });
 });
 
-test('a small call that comes after a large one is answered before it', async ({ skip }) => {
+test('small calls are answered while the gateway still parses a large call that came before them', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   const [trial, other] = [await gateway.trial(), await gateway.trial()];
   await (await trial.chat(heavy())).text();
@@ -104,7 +104,7 @@ test('a small call that comes after a large one is answered before it', async ({
   expect(answered).toBeGreaterThanOrEqual(3);
 });
 
-test('large requests leave the first thread of the process alone at its priority', async ({ skip }) => {
+test('after a large request, every thread of the gateway’s process but the first has a lower priority', async ({ skip }) => {
   skip(IN_WORKERD || process.platform !== 'linux', 'a Worker has one thread for each isolate, and only Linux has a priority for each thread');
   const trial = await gateway.trial();
   expect((await trial.chat(gzipSync(JSON.stringify(heavy())), { headers: { authorization: `Bearer ${trial.key}`, 'content-encoding': 'gzip' } })).status).toBe(200);
@@ -113,7 +113,7 @@ test('large requests leave the first thread of the process alone at its priority
   expect(new Set(others.map((thread) => getPriority(thread)))).toEqual(new Set([Math.min(19, getPriority() + 10)]));
 });
 
-test('a gateway that closes lets a large call end', async ({ skip }) => {
+test('a gateway that closes lets a large call under way end', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker is not closed');
   const trial = await gateway.trial();
   const released = Promise.withResolvers<void>();
@@ -127,7 +127,7 @@ test('a gateway that closes lets a large call end', async ({ skip }) => {
   await gateway.start();
 });
 
-test('when the thread for large requests dies, large requests get a 503 and other calls are answered', async ({ skip }) => {
+test('when the heavy thread dies, large requests get 503 and other calls are answered', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   await gateway.restart({ heavyThread: new URL('data:text/javascript,throw new Error("out of memory")') });
   const trial = await gateway.trial();
@@ -137,7 +137,7 @@ test('when the thread for large requests dies, large requests get a 503 and othe
   expect(gateway.log.join()).toContain('out of memory');
 });
 
-test('a request whose agent left while the thread was starting is not handed over', async ({ skip }) => {
+test('a large request whose agent hung up while the heavy thread was starting is not handed over to it', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   const slow = `import { createServer } from 'node:http'; import { parentPort } from 'node:worker_threads';
     const server = createServer((request, reply) => { parentPort.postMessage({ log: 'was asked' }); reply.end(); });
@@ -156,7 +156,7 @@ test('a request whose agent left while the thread was starting is not handed ove
   expect(gateway.log.filter((line) => line === 'was asked')).toHaveLength(1);
 });
 
-test('a request without a body does not start the thread for large requests', async ({ skip }) => {
+test('a request without a body does not start the heavy thread', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   await gateway.restart({ heavyThread: new URL('data:text/javascript,throw new Error("it was started")') });
   // curl -X POST sends neither a body nor its length.
@@ -165,7 +165,7 @@ test('a request without a body does not start the thread for large requests', as
   expect(gateway.log.join()).not.toContain('it was started');
 });
 
-test('the heavy thread answers only requests of its own process', async ({ skip }) => {
+test('the heavy thread answers only requests that its own process hands over', async ({ skip }) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   const trial = await gateway.trial();
   await gateway.restart({ lane: new LaneEnd('known-to-the-other-thread') });
@@ -174,7 +174,7 @@ test('the heavy thread answers only requests of its own process', async ({ skip 
   expect((await trial.chat(ASK, { headers })).status).toBe(200);
 });
 
-test('a retry of a large reply whose connection ended early gets that reply, and one of a reply that was delivered is a new call', async () => {
+test('a client’s retry of a large request gets the undelivered reply, and its retry after a delivered reply is a new call', async () => {
   const trial = await gateway.trial();
   const body = heavy();
   const ask = (count: number, signal?: AbortSignal) =>
@@ -187,7 +187,7 @@ test('a retry of a large reply whose connection ended early gets that reply, and
   expect(await trial.calls()).toHaveLength(3);
 });
 
-test('a trial whose open calls hold many values gets a 429, and another is answered', async () => {
+test('a trial whose open calls hold many JSON values gets 429 for one more, and another trial is answered', async () => {
   await gateway.restart({ settings: { maxBodyBytesInFlight: 4 * 2 ** 20 } });
   const [trial, other] = [await gateway.trial(), await gateway.trial()];
   const released = Promise.withResolvers<void>();

@@ -5,7 +5,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { UndiciConnection } from './engine-connection.ts';
 
-test.each(['by its length', 'in one chunk', 'in small chunks'])('a reply larger than the read buffer, sent %s, arrives whole', async (sent) => {
+test.each(['by its length', 'in one chunk', 'in small chunks'])('an engine’s reply that is larger than the gateway’s read buffer and sent %s arrives whole', async (sent) => {
   const whole = Buffer.from(Array.from({ length: 400_000 }, (_, i) => `${i}\n`).join(''));
   const server = createServer((_, response) => {
     if (sent === 'by its length') return response.setHeader('content-length', whole.length).end(whole);

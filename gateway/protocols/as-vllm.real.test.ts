@@ -104,16 +104,16 @@ beforeAll(async () => {
   }
 });
 
-test.each(EACH)('$what is answered through the gateway as by vLLM itself (stream: $stream)', ({ what, stream }) => {
+test.each(EACH)('the gateway answers $what as vLLM itself does (stream: $stream)', ({ what, stream }) => {
   const both = normalized.get(`${what} ${stream}`);
   expect(both?.direct).toMatchObject({ status: 200 });
   expect(both?.through).toEqual(both?.direct);
 });
 
-test.each(Object.keys(BEYOND_TEXT))('%s is answered, and the record keeps what the model was not shown', (what) => {
+test.each(Object.keys(BEYOND_TEXT))('the gateway answers %s and records the parts that the model was not shown', (what) => {
   expect(beyondText.get(what)).toEqual({ status: 200, said: '', call: 'completed', isKept: true });
 });
 
-test('a grammar that vLLM answers with an error counts as the fault of its request, plain and streamed, and the next request is answered', () => {
+test('vLLM’s error about a grammar is recorded as the request’s fault, plain and streamed, and the next request is answered', () => {
   expect(faults).toEqual(['failed request', 'completed null', 'failed request', 'completed null']);
 });

@@ -9,7 +9,7 @@ const KINDS = [
   { path: 'responses', body: { input: 'x', stream: true }, ends: ['response.completed'], error: ['response.failed', 'error'] },
 ];
 
-test.each(KINDS)('$path: a stream that breaks off ends with the protocol’s error and closes the connection', async ({ path, body, ends, error }) => {
+test.each(KINDS)('$path: a stream that the engine breaks off ends with the protocol’s error and a closed connection', async ({ path, body, ends, error }) => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'cut';
   const { events, broken } = await readEvents(await gateway.post(`/${trial.id}/v1/${path}`, trial.key, body));
@@ -20,7 +20,7 @@ test.each(KINDS)('$path: a stream that breaks off ends with the protocol’s err
   expect((await trial.calls()).map(({ status }) => status)).toEqual(['failed']);
 });
 
-test.each(KINDS)('$path: the end of a stream is sent only after its call is committed', async ({ path, body, ends }) => {
+test.each(KINDS)('$path: the gateway sends the end of a stream only after its call is committed', async ({ path, body, ends }) => {
   const trial = await gateway.trial();
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -36,7 +36,7 @@ test.each(KINDS)('$path: the end of a stream is sent only after its call is comm
   await eventually(async () => (await trial.calls()).length === 1);
 });
 
-test.each(KINDS)('$path: a character that arrives byte by byte is passed on whole', async ({ path, body }) => {
+test.each(KINDS)('$path: a character that the engine sends byte by byte reaches the agent whole', async ({ path, body }) => {
   gateway.engine.bytewise = true;
   const trial = await gateway.trial();
   const { events } = await readEvents(await gateway.post(`/${trial.id}/v1/${path}`, trial.key, body));

@@ -21,7 +21,7 @@ function listen() {
 }
 const idOf = (reply: string): string => /"type":"tool_use","id":"([^"]+)"/.exec(reply)?.[1] ?? '';
 
-test('numbers and the order of keys reach the engine, the record and its export as the agent wrote them', async () => {
+test('numbers and the order of keys in a chat request reach the engine, the record and its export as the agent wrote them', async () => {
   const trial = await gateway.trial();
   const sent = listen();
   const tools = `[{"type":"function","function":{"name":"f","parameters":${SCHEMA}}}]`;
@@ -34,7 +34,7 @@ test('numbers and the order of keys reach the engine, the record and its export 
   for (const text of [SCHEMA, JSON.stringify(GIVEN)]) expect([record.includes(text), exported.includes(text)]).toEqual([true, true]);
 });
 
-test('a tool’s input is what the model wrote, and comes back unchanged in the next request', async () => {
+test('the input of a tool call in a Messages request reaches the engine and the record as the agent wrote it', async () => {
   const trial = await gateway.trial();
   gateway.toy.parses = true;
   const sent = listen();
@@ -51,7 +51,7 @@ test('a tool’s input is what the model wrote, and comes back unchanged in the 
   expect(await (await gateway.admin('GET', `/sessions/${trial.id}`)).text()).toContain(JSON.stringify(GIVEN));
 });
 
-test('a whole Messages reply contains the engine’s arguments unchanged, and a request that repeats it continues by its ids', async () => {
+test('a plain Messages reply has the engine’s tool arguments unchanged, and a request that repeats them continues by the recorded ids', async () => {
   const trial = await gateway.trial();
   gateway.toy.scaleOut = true;
   gateway.toy.route = (_, path, body) => {

@@ -16,7 +16,7 @@ const CHUNKS: JsonObject[] = [
 ];
 const ASKED = { model: 'm', stream: true, max_tokens: 9, messages: [{ role: 'user', content: 'x' }], input: 'x', tools: [] };
 
-test.each(PROTOCOLS)('a token that is passed on reads the same as one that is written: $name', (protocol) => {
+test.each(PROTOCOLS)('$name: a chunk of one token that takes the fast path reads the same as on the ordinary path', (protocol) => {
   const request = protocol.parse(new TextEncoder().encode(JSON.stringify(protocol.name === 'completions' ? { ...ASKED, prompt: 'x' } : ASKED)));
   const [passing, writing] = [protocol.writer(request, CALL), protocol.writer(request, CALL)];
   let passed = 0;

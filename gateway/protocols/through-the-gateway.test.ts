@@ -74,7 +74,7 @@ const SAID = [
   'bye',
 ];
 
-test.each(EACH)('a conversation in $kind continues the sampled ids in every turn (stream: $stream)', async ({ kind, stream }) => {
+test.each(EACH)('a conversation over $kind continues the sampled ids in every turn (stream: $stream)', async ({ kind, stream }) => {
   const trial = await gateway.trial();
   gateway.toy.script = SAID.map((text) => ({ text }));
   let body: JsonObject = { ...KINDS[kind].first, stream };
@@ -88,7 +88,7 @@ test.each(EACH)('a conversation in $kind continues the sampled ids in every turn
   expect(samples[0]?.loss_mask.filter(Boolean)).toHaveLength(gateway.toy.generated.reduce((sum, { completion }) => sum + completion.length, 0));
 });
 
-test.each(EACH)('$kind: the reasoning of a later turn is shown as reasoning, and not as its text (stream: $stream)', async ({ kind, stream }) => {
+test.each(EACH)('$kind: the agent gets the reasoning of a later turn as reasoning, and not as text (stream: $stream)', async ({ kind, stream }) => {
   const trial = await gateway.trial();
   gateway.toy.script = [{ text: 'hello' }, { text: '<think>hm, 🦀</think>looking' }];
   const first = { ...KINDS[kind].first, stream };
@@ -102,7 +102,7 @@ test.each(EACH)('$kind: the reasoning of a later turn is shown as reasoning, and
   expect(call?.response).toMatchObject({ choices: [{ message: { content: 'looking', reasoning: 'hm, 🦀' } }] });
 });
 
-test.each(EACH)('$kind: a retry of a lost reply gets it in the form of the first one (stream: $stream)', async ({ kind, stream }) => {
+test.each(EACH)('$kind: a client’s retry gets the undelivered reply in the form of its first try (stream: $stream)', async ({ kind, stream }) => {
   const trial = await gateway.trial();
   gateway.toy.script = [{ text: SAID[0] ?? '' }];
   const body = { ...KINDS[kind].first, stream };
@@ -116,7 +116,7 @@ test.each(EACH)('$kind: a retry of a lost reply gets it in the form of the first
   expect(await trial.calls()).toHaveLength(1);
 });
 
-test.each(EACH)('$kind: a call past the budget ends by its length (stream: $stream)', async ({ kind, stream }) => {
+test.each(EACH)('$kind: a call past the budget of calls ends as the protocol says that a length limit was reached (stream: $stream)', async ({ kind, stream }) => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   const body = { ...KINDS[kind].first, stream };
   await turn(trial, kind, body);
@@ -124,7 +124,7 @@ test.each(EACH)('$kind: a call past the budget ends by its length (stream: $stre
   expect(reply).toMatchObject(kind === 'messages' ? { stop_reason: 'max_tokens' } : { status: 'incomplete', incomplete_details: { reason: 'max_output_tokens' }, output: [] });
 });
 
-test.each([{ kind: 'messages' as const, sign: /^event: ping\ndata: {"type":"ping"}$/gm }, { kind: 'responses' as const, sign: /^: keep-alive$/gm }])('$kind: a stream that waits sends the protocol’s own sign of life', async ({ kind, sign }) => {
+test.each([{ kind: 'messages' as const, sign: /^event: ping\ndata: {"type":"ping"}$/gm }, { kind: 'responses' as const, sign: /^: keep-alive$/gm }])('$kind: the gateway keeps a stream that waits alive with the protocol’s own event or comment', async ({ kind, sign }) => {
   await gateway.restart({ settings: { keepAliveMs: 30 } });
   const trial = await gateway.trial();
   const body = { ...KINDS[kind].first, stream: true };
@@ -135,7 +135,7 @@ test.each([{ kind: 'messages' as const, sign: /^event: ping\ndata: {"type":"ping
   expect(text).toContain('nothing to say');
 });
 
-test('a response continues one that another process answered, with the instructions of its own request', async () => {
+test('a Responses request continues a response that another gateway process gave, with the instructions of its own request', async () => {
   const trial = await gateway.trial();
   gateway.toy.script = [{ text: calling({ name: 'ls', arguments: {} }) }, { text: 'files' }, { text: 'bye' }];
   const { instructions, tools, input } = KINDS.responses.first;
@@ -152,7 +152,7 @@ test('a response continues one that another process answered, with the instructi
   ]);
 });
 
-test.each(['resp_7', `resp_${'0'.repeat(32)}`])('a response of another trial, and one that does not exist, cannot be continued: %s', async (unknown) => {
+test.each(['resp_7', `resp_${'0'.repeat(32)}`])('a Responses request cannot continue a response of another trial or one that does not exist: %s', async (unknown) => {
   const other = await gateway.trial();
   const { id } = (await turn(other, 'responses', { input: 'x' })).reply;
   const trial = await gateway.trial();
@@ -163,7 +163,7 @@ test.each(['resp_7', `resp_${'0'.repeat(32)}`])('a response of another trial, an
   }
 });
 
-test.each(['URL', 'key'])('counted tokens equal those that are sent, and counting is not recorded (trial named by its %s)', async (by) => {
+test.each(['URL', 'key'])('`count_tokens` gives the tokens that the same call sends, and is not recorded (trial named by its %s)', async (by) => {
   const trial = await gateway.trial();
   const { max_tokens: _, ...counted } = KINDS.messages.first;
   const reply = await gateway.post(`${by === 'URL' ? `/${trial.id}` : ''}/v1/messages/count_tokens?beta=true`, trial.key, { model: 'policy', ...counted });
@@ -172,14 +172,14 @@ test.each(['URL', 'key'])('counted tokens equal those that are sent, and countin
   expect(await trial.calls()).toHaveLength(1);
 });
 
-test.each(['x-api-key', 'authorization'])('an agent that sends its key as %s is answered', async (header) => {
+test.each(['x-api-key', 'authorization'])('an agent that sends its key over Messages in the header %s is answered', async (header) => {
   const trial = await gateway.trial();
   const headers = { 'content-type': 'application/json', 'anthropic-version': '2023-06-01', [header]: header === 'x-api-key' ? trial.key : `Bearer ${trial.key}` };
   const reply = await gateway.post(`/${trial.id}/v1/messages?beta=true`, '', KINDS.messages.first, { headers });
   expect(await reply.json()).toMatchObject({ type: 'message', role: 'assistant', stop_reason: 'end_turn' });
 });
 
-test('an error comes in its own protocol’s envelope with the right status', async () => {
+test('an error of the gateway has the envelope of the agent’s protocol and the right status', async () => {
   const trial = await gateway.trial();
   const failures = async (path: string, key: string, body: unknown) => {
     const reply = await gateway.post(`/${trial.id}/v1/${path}`, key, body);

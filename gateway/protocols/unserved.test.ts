@@ -12,7 +12,7 @@ const PDF = { type: 'document', source: { type: 'base64', media_type: 'applicati
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const post = (trial: Trial, route: string, body: JsonObject) => gateway.post(`/${trial.id}/v1/${route}`, trial.key, { model: 'policy', ...body });
 
-test('a trial continues after its agent read a PDF: the block is recorded, counted and logged once', async () => {
+test('a trial continues after its agent read a PDF, and the gateway records, counts and logs the left-out block once', async () => {
   const trial = await gateway.trial();
   gateway.toy.script = [calling({ name: 'Read', arguments: { path: 'a.pdf' } }), 'it says hello', 'bye'].map((text) => ({ text }));
   const tools = [{ name: 'Read', input_schema: { type: 'object' } }];
@@ -36,7 +36,7 @@ test('a trial continues after its agent read a PDF: the block is recorded, count
   if (gateway.log.length > 0) expect(gateway.log.filter((line) => line.includes('(document)'))).toHaveLength(1);
 });
 
-test('a message that holds only a document is sent to the engine as an empty one', async () => {
+test('a message that holds only a document is recorded and sent to the engine as an empty message', async () => {
   const trial = await gateway.trial();
   for (const messages of [[user([PDF])], [user('read'), { role: 'assistant', content: 'what?' }, user([PDF])]]) {
     expect((await post(trial, 'messages', { max_tokens: 100, messages })).status).toBe(200);
@@ -44,7 +44,7 @@ test('a message that holds only a document is sent to the engine as an empty one
   expect((await trial.calls()).map(({ request }) => (request.messages as unknown[]).at(-1))).toEqual([user(''), user('')]);
 });
 
-test.each([false, true])('a request may name recorded items by their ids instead of repeating them (stream: %s)', async (stream) => {
+test.each([false, true])('a Responses request may name recorded items by their ids instead of repeating them (stream: %s)', async (stream) => {
   const trial = await gateway.trial();
   gateway.toy.script = [`<think>hm</think>looking${calling({ name: 'ls', arguments: { path: 'a' } }, { name: 'ls', arguments: {} })}`, 'done', 'bye'].map((text) => ({ text }));
   const tools = [{ type: 'function', name: 'ls', parameters: { type: 'object' } }];
@@ -67,7 +67,7 @@ test.each([false, true])('a request may name recorded items by their ids instead
   expect(calls[2]?.request.messages).toMatchObject([user('look'), { role: 'assistant', content: 'looking', reasoning: 'hm', tool_calls: [{}, {}] }, { role: 'tool' }, { role: 'tool' }, { role: 'assistant', content: 'done' }, user('thanks')]);
 });
 
-test('an item that the attempt does not have is refused by its place and id', async () => {
+test('a Responses request that names an item that its attempt does not have is refused with the item’s path and id', async () => {
   const [trial, other] = [await gateway.trial(), await gateway.trial()];
   const { output } = await gateway.json(await post(other, 'responses', { input: 'hi' }));
   for (const named of [(output as { id: string }[])[0]?.id, 'msg_of_someone_else']) {
@@ -77,7 +77,7 @@ test('an item that the attempt does not have is refused by its place and id', as
   }
 });
 
-test.each([['custom', 'function'], ['function', 'custom']])('a referenced call of a %s tool stays in the prompt when later steps declare the tool as %s and when they declare none', async (type, later) => {
+test.each([['custom', 'function'], ['function', 'custom']])('a referenced call of a %s tool stays in the prompt when later requests declare the tool as %s and when they declare none', async (type, later) => {
   const trial = await gateway.trial();
   gateway.toy.script = [calling({ name: 'patch', arguments: { input: 'x' } }), 'done', 'bye'].map((text) => ({ text }));
   const asked = (tools: JsonObject[], input: unknown[]) => post(trial, 'responses', { tools, input });
@@ -88,7 +88,7 @@ test.each([['custom', 'function'], ['function', 'custom']])('a referenced call o
   for (const { request } of (await trial.calls()).slice(1)) expect(request.messages).toMatchObject([user('go'), { role: 'assistant', tool_calls: [{ function: { name: 'patch' } }] }, { role: 'tool' }]);
 });
 
-test('a second place of a text adds nothing, and a place that the reply does not have is refused', async () => {
+test('a second reference to one text of a reply adds nothing, and a reference to a part that the reply does not have is refused', async () => {
   const trial = await gateway.trial();
   const { output } = await gateway.json(await post(trial, 'responses', { input: 'hi' }));
   const id = String((output as JsonObject[])[0]?.id).replace(/_0$/, '');
@@ -121,7 +121,7 @@ test.skipIf(IN_WORKERD)('a small request that references much recorded content h
   }
 });
 
-test('arguments that are not an object reach the agent unchanged and are accepted in the next request', async () => {
+test('tool arguments that are not a JSON object reach the agent unchanged and are accepted in its next request', async () => {
   const trial = await gateway.trial();
   gateway.toy.script = [calling({ name: 'f', arguments: [1, 'x'] }), 'bye'].map((text) => ({ text }));
   const first = { max_tokens: 100, tools: [{ name: 'f', input_schema: {} }], messages: [user('go')] };

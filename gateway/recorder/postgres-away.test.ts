@@ -5,7 +5,7 @@ import { ASK, eventually, readStream, useGateway } from '../../tests/support/har
 const gateway = useGateway();
 const STREAM = { ...ASK, stream: true };
 
-test.each([false, true])('a reply whose record cannot be written does not end (stream: %s)', async (stream) => {
+test.each([false, true])('an agent gets an error instead of a reply’s end when PostgreSQL rejects the record (stream: %s)', async (stream) => {
   const trial = await gateway.trial();
   await gateway.db.execute(sql`alter table calls add constraint full_disk check (false) not valid`);
   try {
@@ -22,7 +22,7 @@ test.each([false, true])('a reply whose record cannot be written does not end (s
   }
 });
 
-test.each([false, true])('a call is answered and recorded although Postgres restarts under it (stream: %s)', async (stream) => {
+test.each([false, true])('a call is answered and recorded although PostgreSQL restarts during it (stream: %s)', async (stream) => {
   const trial = await gateway.trial();
   gateway.engine.beforeEnd = () => gateway.postgres.stop('kill');
   const answering = trial.chat({ ...ASK, stream }).then(async (reply) => ({ status: reply.status, text: await reply.text() }));
@@ -35,7 +35,7 @@ test.each([false, true])('a call is answered and recorded although Postgres rest
   expect(await trial.calls()).toMatchObject([{ status: 'completed' }]);
 });
 
-test.each([false, true])('a call waits while Postgres is read-only, and is recorded after that (stream: %s)', async (stream) => {
+test.each([false, true])('a call waits while PostgreSQL is read-only, and is recorded after that (stream: %s)', async (stream) => {
   const setReadOnly = async (value: 'on' | 'off') => {
     const client = await gateway.db.$client.connect();
     await client.query('set default_transaction_read_only = off');
@@ -53,7 +53,7 @@ test.each([false, true])('a call waits while Postgres is read-only, and is recor
   expect(await trial.calls()).toMatchObject([{ status: 'completed' }]);
 });
 
-test('when Postgres stays away, an agent gets an error in time and no end of a reply', async () => {
+test('when PostgreSQL stays away, an agent gets an error in time instead of a reply’s end', async () => {
   await gateway.restart({ settings: { storeWaitMs: 1_500 } });
   const trial = await gateway.trial();
   gateway.engine.beforeEnd = () => gateway.postgres.stop();

@@ -13,14 +13,14 @@ beforeAll(async () => {
 
 const OPTIONS = '?options=-c%20synchronous_commit%3Doff%20-c%20statement_timeout%3D55s';
 
-test.each(['', OPTIONS])('a call is committed synchronously, whatever the database’s default and its URL say (%j)', async (options) => {
+test.each(['', OPTIONS])('PostgreSQL commits a call synchronously, whatever the database’s default and the URL’s options say (%j)', async (options) => {
   await gateway.restart({ databaseUrl: gateway.postgres.url + options });
   const trial = await gateway.trial();
   await trial.chat(ASK);
   expect(await trial.calls()).toMatchObject([{ status: 'completed', reason: 'on' }]);
 });
 
-test('what a session needs overrides a URL’s options, and the other options stay', async () => {
+test('the settings that Trialgate needs for a PostgreSQL session override the options of the URL, and its other options stay', async () => {
   const db = openDatabase(`${gateway.postgres.url}${OPTIONS}`, { settings: '-c synchronous_commit=on -c plan_cache_mode=force_generic_plan' });
   const names = ['synchronous_commit', 'plan_cache_mode', 'statement_timeout'];
   const { rows } = await db.execute<{ value: string }>(sql.raw(names.map((name) => `select current_setting('${name}') as value`).join(' union all ')));

@@ -23,7 +23,7 @@ async function got(reply: Response, stream: boolean) {
 
 const cases = ['chat', 'complete'].flatMap((route) => [true, false].flatMap((stream) => [true, false].map((parses) => ({ route, stream, parses }))));
 
-test.each(cases)('a retry’s reply has the log-probabilities and ids of the first one ($route, stream: $stream, parses: $parses)', async ({ route, stream, parses }) => {
+test.each(cases)('a replayed reply has the log-probabilities and ids of the first reply ($route, stream: $stream, parses: $parses)', async ({ route, stream, parses }) => {
   context.toy.parses = parses;
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello' }, { text: 'one' }, { text: 'the other', ends: false }];

@@ -61,20 +61,20 @@ async function retryAfterKill({ trialId, stream, headers, afterCommit }: { trial
 const KEYED = { stream: false, headers: { 'idempotency-key': 'k' } };
 const COUNTED = { stream: true, headers: { 'x-stainless-retry-count': '1' } };
 
-test.each<typeof KEYED | typeof COUNTED>([KEYED, COUNTED])('a retry gets the reply of a call that was committed when its gateway was killed (stream: $stream)', async ({ stream, headers }) => {
+test.each<typeof KEYED | typeof COUNTED>([KEYED, COUNTED])('a client’s retry gets the reply of a call that was committed when its gateway was killed (stream: $stream)', async ({ stream, headers }) => {
   const { text, sampled, recorded, answered } = await retryAfterKill({ trialId: `after-${stream}`, stream, headers: { ...headers }, afterCommit: true });
   expect([text, sampled]).toEqual(['Hello 🦀 world\u0000!', 1]);
   expect(recorded).toEqual([{ id: answered, status: 'completed' }]);
 });
 
-test('a retry waits for a commit that is still running after its gateway was killed, and gets that reply', async () => {
+test('a client’s retry waits for a commit that still runs after its gateway was killed, and gets that reply', async () => {
   const { sampled, recorded, answered } = await retryAfterKill({ trialId: 'during', ...KEYED, afterCommit: false });
   await eventually(async () => !(await isCommitting(db)));
   expect(sampled).toBe(1);
   expect(recorded).toEqual([{ id: answered, status: 'completed' }]);
 });
 
-test('a retry at another gateway is a new call when the first reply was delivered whole and its gateway killed after that', async () => {
+test('a client’s retry at another gateway is a new call when the first reply was delivered whole before its gateway was killed', async () => {
   const [dying, other] = gateways;
   await dying.start();
   await db.execute(sql`drop trigger slow_disk on calls`);

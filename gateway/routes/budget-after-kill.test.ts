@@ -22,7 +22,7 @@ afterAll(async () => {
   await engine.stop();
 });
 
-test.each([{ calls: 2 }, { tokens: 10 }])('the reservations of a killed gateway expire and can be used again: %j', async (budgets) => {
+test.each([{ calls: 2 }, { tokens: 10 }])('the budget reservations of a killed gateway expire, and other calls can use that part of the budget: %j', async (budgets) => {
   const trialId = `killed-${Object.keys(budgets).join()}`;
   await openAttempt(store.db, { trialId, budgets });
   const authorization = `Bearer ${attemptKey(SECRET, trialId, 1)}`;

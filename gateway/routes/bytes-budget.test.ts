@@ -39,7 +39,7 @@ test.each([{ budgetEnd: 'length' as const, after: 'length' }, { budgetEnd: 'refu
   },
 );
 
-test('concurrent calls stay within a budget of bytes, and their reservations are released', async () => {
+test('concurrent calls of a trial stay within its budget of bytes, and their reservations are released', async () => {
   const trial = await gateway.trial({ budgets: { bytes: MAX, tokens: 10_000 } });
   const released = Promise.withResolvers<void>();
   gateway.engine.beforeEnd = () => released.promise;
@@ -53,14 +53,14 @@ test('concurrent calls stay within a budget of bytes, and their reservations are
   await eventually(async () => JSON.stringify((await findTrial(gateway.db, trial.id))?.reserved) === '{}');
 });
 
-test('a stream that cannot be stored does not reach its end', async () => {
+test('a stream that does not fit into its trial’s budget of bytes does not reach its end', async () => {
   const trial = await gateway.trial({ budgets: { bytes: 10_000 } });
   const { text, done, broken } = await readStream(await trial.chat({ ...sized(20_000), stream: true }));
   expect([done, broken, text.includes('budget_exhausted')]).toEqual([false, true, true]);
   expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 0, bytes: 10_000 } });
 });
 
-test('a cancelled call counts towards the budget of bytes, and exhausts it when it does not fit', async () => {
+test('a cancelled call counts towards its trial’s budget of bytes, and exhausts the budget when it does not fit', async () => {
   const trial = await gateway.trial({ budgets: { bytes: 10_000 } });
   gateway.engine.fault = 'hang';
   const leaving = new AbortController();

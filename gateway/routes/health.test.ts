@@ -7,12 +7,12 @@ import { ASK, eventually, useGateway } from '../../tests/support/harness/gateway
 
 const gateway = useGateway();
 
-test('calls in flight are counted on their own, so a lost call does not look like a running one', () => {
+test('the metric of calls in flight is a count of its own, not the accepted calls less those that ended', () => {
   const counters = Object.assign(new Counters(), { accepted: 3, completed: 1 });
   expect(asMetrics(counters, [])).toContain('\ntrialgate_calls_in_flight 0\n');
 });
 
-test('every accepted call is counted once, as it was recorded', async () => {
+test('the metrics count every accepted call once, by the status with which it was recorded', async () => {
   const trial = await gateway.trial({ budgets: { calls: 5 } });
   for (let i = 0; i < 3; i++) await (await trial.chat({ ...ASK, stream: i === 1 })).text();
   gateway.engine.fault = 'status_500';
@@ -37,7 +37,7 @@ test('every accepted call is counted once, as it was recorded', async () => {
   expect(gateway.engine.seen).toHaveLength(7); // The call that got a 500 was sent twice.
 });
 
-test('infrastructure errors of the runs under way are metrics by task and policy version, for clients that hold the admin key', async () => {
+test('the metrics give holders of the admin key the infrastructure errors of runs under way by task and policy version', async () => {
   await gateway.db.insert(runs).values({ id: 'run', config: {} });
   for (const [trialIndex, outcome] of [[0, 'scored'], [1, 'infra_error']] as const) {
     const { id } = await gateway.trial({ runId: 'run', trialIndex, task: '/tasks/a "b"', policyVersion: 3 });

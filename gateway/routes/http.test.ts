@@ -12,13 +12,13 @@ type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const encoded = (trial: Trial, coding: string, body: Uint8Array<ArrayBuffer>) =>
   trial.chat(body, { headers: { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json', 'content-encoding': coding } });
 
-test.each([['gzip', gzipSync(BODY)], ['deflate', deflateSync(BODY)], ['br', brotliCompressSync(BODY)], ['zstd', zstdCompressSync(BODY)]])('a %s body is decoded', async (coding, bytes) => {
+test.each([['gzip', gzipSync(BODY)], ['deflate', deflateSync(BODY)], ['br', brotliCompressSync(BODY)], ['zstd', zstdCompressSync(BODY)]])('the gateway decodes a request body in %s', async (coding, bytes) => {
   const reply = await encoded(await gateway.trial(), coding, bytes);
   expect(reply.status).toBe(200);
   expect(gateway.engine.last.body.messages).toEqual(ASK.messages);
 });
 
-test('a body that cannot be decoded and one that is too large after decoding are refused with what to do', async () => {
+test('a request body that cannot be decoded or is too large after decoding is refused with what to do', async () => {
   const trial = await gateway.trial();
   const refused = async (coding: string, bytes: Uint8Array<ArrayBuffer>) => {
     const reply = await encoded(trial, coding, bytes);
@@ -30,7 +30,7 @@ test('a body that cannot be decoded and one that is too large after decoding are
   expect(gateway.engine.seen).toEqual([]);
 });
 
-test('a WebSocket is answered 426, so that its client falls back to HTTP at once', async () => {
+test('a WebSocket request gets 426, so that its client falls back to HTTP at once', async () => {
   const trial = await gateway.trial();
   const headers = { connection: 'Upgrade', upgrade: 'websocket', 'sec-websocket-version': '13', 'sec-websocket-key': 'AAAAAAAAAAAAAAAAAAAAAA==', authorization: `Bearer ${trial.key}` };
   const status = await new Promise((resolve, reject) => {
@@ -41,7 +41,7 @@ test('a WebSocket is answered 426, so that its client falls back to HTTP at once
   expect(status).toBe(426);
 });
 
-test('clients that add /v1 twice, leave it out, and end a path with a slash are answered', async () => {
+test('clients that add /v1 to the URL twice, leave it out, or end a path with a slash are answered', async () => {
   const trial = await gateway.trial();
   const { url } = gateway.gateway;
   const post = async (path: string, body: unknown) => (await gateway.post(path, trial.key, body)).status;
@@ -54,7 +54,7 @@ test('clients that add /v1 twice, leave it out, and end a path with a slash are 
   expect(await refused.json()).toMatchObject({ type: 'error', error: { type: 'invalid_request_error' } });
 });
 
-test('a model is found by its name, and any name counts as the policy unless the gateway is strict', async () => {
+test('the models route finds a model by its name, and takes any name for the policy unless the gateway is strict', async () => {
   const trial = await gateway.trial();
   const model = (name: string) => fetch(`${trial.baseUrl}/models/${name}`, { headers: { authorization: `Bearer ${trial.key}` } });
   for (const name of ['policy', 'gpt-4o', 'Qwen/Qwen3-8B']) expect(await (await model(name)).json()).toMatchObject({ id: name, object: 'model', type: 'model', created: 7, max_model_len: 2048 });
@@ -62,7 +62,7 @@ test('a model is found by its name, and any name counts as the policy unless the
   expect((await fetch(`${gateway.gateway.url}/${trial.id}/v1/models/gpt-4o`, { headers: { authorization: `Bearer ${trial.key}` } })).status).toBe(404);
 });
 
-test('every reply has a request id, which for a call is the call’s id', async () => {
+test('every reply of the gateway has a request id, which for a call is the call’s id', async () => {
   const trial = await gateway.trial();
   const { url } = gateway.gateway;
   const idOf = ({ headers }: Response) => headers.get('x-request-id');

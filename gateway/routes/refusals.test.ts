@@ -7,7 +7,7 @@ const SPOILED = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content:
 
 const refusalsOf = async (id: string): Promise<RefusalSummary> => (await (await gateway.admin('GET', `/sessions/${id}`)).json()).refusals;
 
-test('refused requests are counted, logged and kept with their trial, without their bodies', async () => {
+test('the gateway counts and logs refused requests and keeps them with their trial, without their bodies', async () => {
   const trial = await gateway.trial();
   expect(await refusalsOf(trial.id)).toEqual({ count: 0, latest: [] });
   await gateway.post(`/${trial.id}/v1/messages`, trial.key, SPOILED);
@@ -35,7 +35,7 @@ test('refused requests are counted, logged and kept with their trial, without th
   if (!IN_WORKERD) expect(gateway.log.filter((line) => line.includes('messages.0.content.1.text'))).toHaveLength(1);
 });
 
-test('a trial with many refused requests keeps their number and the latest of them, and logs few lines', async () => {
+test('a trial with many refused requests keeps their number and the latest of them, and the gateway logs few lines', async () => {
   const trial = await gateway.trial();
   const replies = await Promise.all(Array.from({ length: 100 }, () => trial.chat('{}')));
   expect(new Set(replies.map(({ status }) => status))).toEqual(new Set([400]));
@@ -44,7 +44,7 @@ test('a trial with many refused requests keeps their number and the latest of th
   if (!IN_WORKERD) expect(gateway.log.filter((line) => line.includes('was refused')).length).toBeLessThan(10);
 });
 
-test('a request below a trial’s URL that matches no route is kept with the trial if its key proves it', async () => {
+test('a request to an unknown route is kept as a refusal of the trial that its key proves', async () => {
   const trial = await gateway.trial();
   expect((await gateway.post(`/${trial.id}/v1/embeddings`, trial.key, {})).status).toBe(404);
   expect((await gateway.post('/v1/files', trial.key, {})).status).toBe(404);
@@ -54,7 +54,7 @@ test('a request below a trial’s URL that matches no route is kept with the tri
   expect(await gateway.metrics()).toMatchObject({ 'trialgate_refused_total{code="not_found"}': 2 });
 });
 
-test.skipIf(IN_WORKERD)('a request that the gateway cannot answer now is counted and kept with its trial', async () => {
+test.skipIf(IN_WORKERD)('a request that the gateway cannot answer now is counted and kept as a refusal of its trial', async () => {
   await gateway.restart({ settings: {}, heavyThread: new URL('data:text/javascript,throw new Error("no thread")') });
   const trial = await gateway.trial();
   expect((await trial.chat({ ...ASK, more: 'x'.repeat(200_000) })).status).toBe(503);
@@ -63,7 +63,7 @@ test.skipIf(IN_WORKERD)('a request that the gateway cannot answer now is counted
   expect(await gateway.metrics()).toMatchObject({ 'trialgate_refused_total{code="large_requests_unavailable"}': 1 });
 });
 
-test.skipIf(IN_WORKERD)('text that an agent sends never breaks a line of the log', async () => {
+test.skipIf(IN_WORKERD)('text that an agent sends never breaks a line of the gateway’s log', async () => {
   const trial = await gateway.trial();
   const type = 'x\ntrial other: forged';
   const body = { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: [{ type: 'text', text: 'hi' }, { type }] }] };

@@ -5,7 +5,7 @@ import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 
-test('opening the same attempt again returns the same key and keeps the session', async () => {
+test('opening a session’s attempt again returns the same key and keeps the session', async () => {
   const body = { run_id: 'run', group_id: 'run/0.1/3', attempt: 2, sampling: { temperature: 0.5 }, budgets: { calls: 4 } };
   const first = await (await gateway.admin('POST', '/sessions/again', body)).json();
   expect(first).toMatchObject({ session_id: 'again', status: 'created', attempt: 2, base_url: `${gateway.gateway.url}/again/v1` });
@@ -16,7 +16,7 @@ test('opening the same attempt again returns the same key and keeps the session'
   expect(await (await gateway.admin('GET', '/sessions/again')).json()).toMatchObject({ sampling: { temperature: 0.5 }, budgets: { calls: 4 } });
 });
 
-test('the record has every field that the remote agent loop reads', async () => {
+test('a session’s record has every field that verl-recipe’s remote agent loop reads', async () => {
   const { api_key } = await (await gateway.admin('POST', '/sessions/record')).json();
   await gateway.chat('record', api_key, { ...ASK, temperature: 0.7, tools: [{ type: 'function', function: { name: 'f' } }] });
   gateway.engine.fault = 'status_500';
@@ -62,7 +62,7 @@ test('a deleted session is not found, and opening it again begins the next attem
   expect(await (await gateway.admin('POST', '/sessions/deleted')).json()).toMatchObject({ attempt: 2 });
 });
 
-test('a session without an id gets one from the gateway, and a list of sessions is deleted in one request', async () => {
+test('the gateway gives a session without an id one, and deletes a list of sessions in one request', async () => {
   const opened = await Promise.all([1, 2, 3].map(async () => (await gateway.admin('POST', '/sessions', { metadata: { suite: 'a' } })).json()));
   const ids = opened.map(({ session_id }) => session_id);
   expect(new Set(ids).size).toBe(3);
@@ -82,13 +82,13 @@ test.each([
   ['/sessions/x', { budgets: { calls: 0 } }, /budgets\.calls/],
   ['/sessions/x', { sampling: { stop: ['\0'] } }, /cannot be stored/],
   ['/sessions/x', { sampling: { chat_template_kwargs: { a: [{ b: 'x\0' }] } } }, /cannot be stored/],
-])('a bad opening gets 400 with the name of what is wrong: %s %j', async (path, body, message) => {
+])('a bad request to open a session gets 400 with the name of what is wrong: %s %j', async (path, body, message) => {
   const reply = await gateway.admin('POST', path, body);
   expect(reply.status).toBe(400);
   expect((await reply.json()).error.message).toMatch(message);
 });
 
-test('a trial may have slashes, colons and at signs in its id, percent-encoded in paths', async () => {
+test('a trial’s id may have slashes, colons and at signs, percent-encoded in paths', async () => {
   const id = 'django/django@4.2:test-1';
   const path = `/sessions/${encodeURIComponent(id)}`;
   const metadata = { suite: 'django', seed: 7 };
@@ -119,7 +119,7 @@ test('a session’s record can be limited by time (`since`) and number (`limit`)
   expect((await gateway.admin('GET', '/sessions/parts?since=yesterday')).status).toBe(400);
 });
 
-test('a reader that continues after the last call it has misses none, whatever order calls end in', async () => {
+test('a client that reads a session’s calls from the last one that it has on misses none, whatever order calls end in', async () => {
   await gateway.admin('POST', '/sessions/polled');
   const record = async (endedAt: number, choices = 1) => {
     const call = callRecord({ trialId: 'polled', endedAt: new Date(endedAt) });

@@ -13,7 +13,7 @@ const HEAVY = {
   'a prompt of many numbers': `{"prompt":[${Array(120_000).fill('1').join()}]}`,
 };
 
-test.each(Object.entries(HEAVY))('a body with %s is refused before it is parsed, and its trial goes on', async (_what, body) => {
+test.each(Object.entries(HEAVY))('a request body with %s is refused before it is parsed, and its trial’s next call is answered', async (_what, body) => {
   const trial = await gateway.trial();
   const reply = await trial.chat(body);
   expect([reply.status, (await reply.json()).error]).toEqual([413, expect.objectContaining({ code: 'request_too_complex', message: expect.stringMatching(/100000 .*max_body_nodes/) })]);
@@ -22,7 +22,7 @@ test.each(Object.entries(HEAVY))('a body with %s is refused before it is parsed,
   expect((await trial.chat(ASK)).status).toBe(200);
 });
 
-test('a list that the protocol does not know is stored as one value and read back as it was sent', async () => {
+test('a list in a field that the protocol does not know is stored as one value and read back as it was sent', async () => {
   const trial = await gateway.trial();
   const x = Array.from({ length: 100 }, (_, i) => ({ __proto__: null, i, list: [{ a: null }], '': '' }));
   const body = JSON.parse(around(`"x":${JSON.stringify(x)},"__proto__":{"a":1}`));
@@ -40,7 +40,7 @@ const storedBytes = async (trialId: string): Promise<number> => {
   return rows[0]?.bytes ?? 0;
 };
 
-test('calls that the engine refused are stored with digest and size only, and a fresh gateway answers the next call', async () => {
+test('the store keeps only digest and size of calls that the engine refused, and a restarted gateway answers the next call', async () => {
   const trial = await gateway.trial();
   gateway.engine.fault = 'bad_request';
   const body = JSON.stringify({ ...ASK, metadata: { text: 'x'.repeat(512 * 1024) } });
@@ -57,7 +57,7 @@ test('calls that the engine refused are stored with digest and size only, and a 
   expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', request: ASK });
 });
 
-test('calls after the end of a budget are stored with digest and size only', async () => {
+test('the store keeps only digest and size of calls after the end of a budget', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
   expect((await trial.chat(ASK)).status).toBe(200);
   const body = JSON.stringify({ ...ASK, metadata: { text: 'x'.repeat(512 * 1024) } });

@@ -6,7 +6,7 @@ const DEPTHS = [1_000, 5_000, 20_000, 500_000];
 const deep = (depth: number): string => `${'['.repeat(depth)}${']'.repeat(depth)}`;
 const deepObject = (depth: number): string => `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`;
 
-test.each(DEPTHS.flatMap((depth) => [deep(depth), deepObject(depth)].map((value) => [depth, value.slice(0, 5), value] as const)))('a body %s levels deep (%s) is answered or refused without an internal error', async (_depth, _kind, value) => {
+test.each(DEPTHS.flatMap((depth) => [deep(depth), deepObject(depth)].map((value) => [depth, value.slice(0, 5), value] as const)))('a request body %s levels deep (%s) is answered or refused without an internal error', async (_depth, _kind, value) => {
   const trial = await gateway.trial();
   const bodies = [value, `{"messages":${value}}`, `{"messages":[{"role":"user","content":${value}}]}`, `{"messages":[{"role":"user","content":"x"}],"metadata":${value}}`, `{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f","parameters":${value}}}]}`];
   for (const body of bodies) {

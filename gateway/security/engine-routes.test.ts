@@ -34,7 +34,7 @@ const WAYS = [
   (_: string, to: string) => `*/${to}`,
 ];
 
-test.each(WAYS.map((way) => [way('T', 'pause'), way] as const))('the path %s does not reach a control route of the engine', async (_, way) => {
+test.each(WAYS.map((way) => [way('T', 'pause'), way] as const))('a request with the path %s does not reach a control route of the engine', async (_, way) => {
   const trial = await gateway.trial();
   await trial.chat(ASK);
   for (const to of CONTROL) {
@@ -47,7 +47,7 @@ test.each(WAYS.map((way) => [way('T', 'pause'), way] as const))('the path %s doe
   expect(gateway.engine.asked.filter((asked) => !MAY_ASK.test(asked))).toEqual([]);
 });
 
-test.each(['CONNECT', 'TRACE', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'HEAD', 'PROPFIND', 'post', 'POST /pause HTTP/1.1\r\nX:'])('the method %s does not reach a control route of the engine', async (method) => {
+test.each(['CONNECT', 'TRACE', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'HEAD', 'PROPFIND', 'post', 'POST /pause HTTP/1.1\r\nX:'])('a request with the method %s does not reach a control route of the engine', async (method) => {
   const trial = await gateway.trial();
   for (const target of ['/pause', `/${trial.id}/v1/pause`, `/${trial.id}/v1/chat/completions`]) {
     const headers = ['X-HTTP-Method-Override: POST', 'X-Original-URL: /pause', 'X-Rewrite-URL: /pause'];
@@ -57,7 +57,7 @@ test.each(['CONNECT', 'TRACE', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'HEAD', 'PRO
   expect(await trial.calls()).toEqual([]);
 });
 
-test('a request that hides a second one in its body gets 400, and neither reaches the engine', async () => {
+test('a request that hides a second request in its body gets 400, and neither reaches the engine', async () => {
   const trial = await gateway.trial();
   const hidden = 'POST /pause HTTP/1.1\r\nHost: engine\r\nContent-Length: 0\r\n\r\n';
   const head = `POST /${trial.id}/v1/chat/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nAuthorization: Bearer ${trial.key}\r\n`;

@@ -4,7 +4,7 @@ import { fuzzGateway } from '../../tests/support/scenarios/fuzz/fuzz-gateway.ts'
 
 const seed = Number(process.env['FUZZ_SEED'] ?? Date.now() % 1_000_000);
 
-test(`malformed requests and engine replies (FUZZ_SEED=${seed}) cause no internal error and reach no other trial`, async ({ signal }) => {
+test(`malformed requests and engine replies (FUZZ_SEED=${seed}) cause no internal error in the gateway and reach no other trial`, async ({ signal }) => {
   const { faults, statuses, served } = await fuzzGateway({ seed, rounds: 60, start: startTestGateway, signal });
   expect(faults).toEqual([]);
   // There were several kinds of answers, from all routes.

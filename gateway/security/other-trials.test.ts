@@ -35,7 +35,7 @@ test('a trial’s key cannot read, write or end another trial, nor tell whether 
   expect(await (await gateway.admin('GET', `/sessions/${victim.id}`)).json()).toEqual(before);
 });
 
-test('concurrent calls of several trials each get their own replies', async () => {
+test('concurrent calls of several trials are each recorded with their own trial', async () => {
   const trials = await Promise.all(Array.from({ length: 8 }, () => gateway.trial()));
   await Promise.all(trials.flatMap((trial) => [1, 2, 3].map((i) => trial.chat({ ...ASK, stream: i === 2, messages: [{ role: 'user', content: trial.id }] }).then((reply) => reply.text()))));
   for (const trial of trials) {
@@ -44,7 +44,7 @@ test('concurrent calls of several trials each get their own replies', async () =
   }
 });
 
-test.each(['superseded', 'completed', 'sealed', 'deleted'])('a key is refused on every route after its attempt was %s', async (how) => {
+test.each(['superseded', 'completed', 'sealed', 'deleted'])('a trial’s key is refused on every route after its attempt was %s', async (how) => {
   const trial = await gateway.trial();
   if (how === 'superseded') await gateway.trial({ trialId: trial.id, attempt: 2 });
   if (how === 'completed') await completeTrial(gateway.db, { trialId: trial.id });
@@ -57,7 +57,7 @@ test.each(['superseded', 'completed', 'sealed', 'deleted'])('a key is refused on
   expect(gateway.engine.seen).toEqual([]);
 });
 
-test('the admin key does not call a trial’s model', async () => {
+test('the admin key cannot call a trial’s model', async () => {
   const trial = await gateway.trial();
   expect((await send('POST', `/${trial.id}/v1/chat/completions`, ADMIN_KEY)).status).toBe(401);
 });

@@ -6,7 +6,7 @@ import { ADMIN_KEY, ASK, IMPATIENT, IN_WORKERD, SECRET, startTestGateway, useGat
 const gateway = useGateway();
 const FAULTS: Fault[] = ['status_500', 'status_503', 'bad_request', 'cut', 'error_event', 'hang', 'not_json', 'no_ids', 'refuse'];
 
-test('the log, errors and the store contain no secret after every kind of fault', async () => {
+test('the gateway’s log, its errors and the store contain no secret after every kind of fault', async () => {
   const PASSWORD = 'the-database-password';
   await gateway.restart({ settings: IMPATIENT, databaseUrl: gateway.postgres.url.replace('postgres@', `postgres:${PASSWORD}@`) });
   const trial = await gateway.trial();

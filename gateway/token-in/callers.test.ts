@@ -28,7 +28,7 @@ async function converse(trial: Awaited<ReturnType<typeof gateway.trial>>, caller
 }
 
 // In workerd, requests share no promises, so each one reads what is newer than the isolate's memory.
-test.skipIf(IN_WORKERD)('a trial of many callers at one gateway never reads its calls back', async () => {
+test.skipIf(IN_WORKERD)('a gateway that alone serves a trial of many concurrent callers never reads the trial’s calls back from the store', async () => {
   const before = await readsOfAttempts();
   const trial = await gateway.trial();
   const statuses = await Promise.all(Array.from({ length: CALLERS }, (_, caller) => converse(trial, caller)));

@@ -54,7 +54,7 @@ function storedRows(calls: readonly { request: Record<string, unknown>; response
   });
 }
 
-test('a full memory releases ids first, those of the trial that was used least recently; they are read back for one call', async () => {
+test('a full memory first releases the ids of the trial that was used least recently, and reads them back for one call', async () => {
   const { conversations, reads } = overStore(400_000);
   const last: string[] = [];
   for (let trial = 0; trial < 40; trial++) {
@@ -79,7 +79,7 @@ test('a full memory releases ids first, those of the trial that was used least r
   expect(conversations.memory.counts.bytes).toBeLessThanOrEqual(400_000);
 });
 
-test('when memory is too small for all trials, whole trials are removed and read again when needed', async () => {
+test('when its memory is too small for all trials, the gateway forgets whole trials and reads them again when needed', async () => {
   const { conversations, reads } = overStore(4_000);
   for (let trial = 0; trial < 10; trial++) add(conversations, `${trial}`, [user('a')], 'b', 10);
   const find = (trial: number) => conversations.find({ trialId: `${trial}`, attempt: 1, recorded: 1 }, conversationOf({ messages: [user('x')] }));
@@ -90,7 +90,7 @@ test('when memory is too small for all trials, whole trials are removed and read
   expect(conversations.memory.counts.forgotten).toBeGreaterThan(0);
 });
 
-test('a turn shares its ids with the turn that it continues; the ids of earlier turns are released', async () => {
+test('in memory a turn shares its ids with the turn that it continues, and the ids of earlier turns are released', async () => {
   const { conversations, reads } = overStore();
   const first = add(conversations, 't', [user('a')], 'b', 10);
   const longer = [user('a'), assistant('b'), user('c')];
@@ -106,7 +106,7 @@ test('a turn shares its ids with the turn that it continues; the ids of earlier 
   expect(reads).toEqual([first]);
 });
 
-test('a text completion continues the longest recorded prompt and reply that it begins with', async () => {
+test('a text completion continues the longest recorded prompt and reply with which its own prompt begins', async () => {
   const { conversations } = overStore();
   for (const [prompt, text] of [['once', ' upon'], ['once upon a', ' time'], ['once upon a time', '']]) {
     const response = { choices: [{ index: 0, text }] };
@@ -117,7 +117,7 @@ test('a text completion continues the longest recorded prompt and reply that it 
   expect(parent?.text).toBe('once upon a time');
 });
 
-test('one trial that often branches from a long context stays within the bound, and other trials keep their ids', async () => {
+test('a trial that often branches from a long context stays within the memory’s limit, and other trials keep their ids', async () => {
   const { conversations, reads } = overStore(400_000);
   const quiet = add(conversations, 'quiet', [user('a')], 'b', 10);
   const context = [user('read this'), assistant('context')];
@@ -128,7 +128,7 @@ test('one trial that often branches from a long context stays within the bound, 
   expect([parent?.callId, reads]).toEqual([quiet, []]);
 });
 
-test('a turn that another process recorded is read from the nearest turn on that is held', async () => {
+test('of a turn that another gateway recorded, only what follows the nearest turn in memory is read from the store', async () => {
   const lists = { messages: conversationLists([user('a')]) };
   const rows: NewCall[] = [];
   const { conversations, reads } = overStore(undefined, rows);
@@ -140,7 +140,7 @@ test('a turn that another process recorded is read from the nearest turn on that
   expect(reads).toEqual(['trial', `${rows[0]?.id} after ${own}`]);
 });
 
-test('text completions of another process are found without reading each of them', async () => {
+test('a text completion continues one that another gateway recorded, and reads only that one from the store', async () => {
   const calls = ['once', 'once upon', 'once upon a'].map((prompt) => ({ request: { prompt }, response: { choices: [{ text: `, ${prompt}` }] }, text: `${prompt}, ${prompt}` }));
   const rows = storedRows(calls);
   const { conversations, reads } = overStore(undefined, rows);
@@ -149,7 +149,7 @@ test('text completions of another process are found without reading each of them
   expect(reads.map((read) => read.split(' ')[0]).toSorted()).toEqual(['trial', ...rows.map(({ id }) => id)].toSorted());
 });
 
-test('text completions that could not be read once are found by the next request', async () => {
+test('a text completion that the store failed to read once is found by the next request', async () => {
   const prompts = [[7, 8, 9], [0, 1, 2, 3]];
   const rows = storedRows(prompts.map((prompt) => ({ request: { prompt }, response: { choices: [{ text: 'x' }] }, text: 'x' })));
   const { conversations, faults } = overStore(undefined, rows);
@@ -159,7 +159,7 @@ test('text completions that could not be read once are found by the next request
   expect((await find()).parent?.tokenIds).toEqual(ids(5));
 });
 
-test('tools that are an empty list make the same prompt as none', () => {
+test('`tools: null` makes the same conversation as no tools, and an empty list of tools makes another one', () => {
   const contextOf = (tools: unknown) => conversationOf({ messages: [user('a')], tools });
   expect(contextOf(null)).toEqual(contextOf(undefined));
   expect(contextOf([])).not.toEqual(contextOf(undefined));

@@ -8,8 +8,8 @@ import { encode, END } from '../../tests/support/fakes/toy-tokenizer.ts';
 const context = useTokenGateways();
 const ask = (text: string) => ({ role: 'user', content: text });
 
-describe.each([{ parses: true }, { parses: false }])('an engine that parses tool calls: $parses', (options) => {
-  test.each([false, true])('the second turn\'s prompt starts with the ids that were sampled (stream: %s)', async (stream) => {
+describe.each([{ parses: true }, { parses: false }])('with an engine that parses tool calls: $parses', (options) => {
+  test.each([false, true])('the prompt of each later turn starts with the ids that the engine sampled (stream: %s)', async (stream) => {
     await context.serve(options);
     const trial = await context.trial();
     context.toy.script = [{ text: 'hello <|im_end|> there' }, { text: 'cut sho', ends: false }, { text: 'bye' }];
@@ -45,7 +45,7 @@ describe.each([{ parses: true }, { parses: false }])('an engine that parses tool
   });
 });
 
-test('drift is counted and recorded for an engine that cannot generate from ids', async () => {
+test('the gateway counts and records drift with an engine that cannot generate from ids', async () => {
   await context.serve({ scaleOut: false });
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello there' }, { text: 'bye' }, { text: 'summary' }];
@@ -60,7 +60,7 @@ test('drift is counted and recorded for an engine that cannot generate from ids'
   expect((await context.samplesOf(trial.id)).map((sample) => sample.call_ids)).toEqual(calls.map((call) => [call.id]));
 });
 
-test.each([undefined, [{ type: 'function', function: { name: 'ls', description: '', parameters: {} } }]])('a second gateway process continues what the first has recorded (tools: %j)', async (tools) => {
+test.each([undefined, [{ type: 'function', function: { name: 'ls', description: '', parameters: {} } }]])('a second gateway process continues the conversation that the first has recorded (tools: %j)', async (tools) => {
   await context.serve();
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello there' }, { text: 'bye' }];
@@ -72,7 +72,7 @@ test.each([undefined, [{ type: 'function', function: { name: 'ls', description: 
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
 });
 
-test('a later turn that calls tools ends like a first one and does not show its end token', async () => {
+test('a later turn that calls tools ends with `tool_calls` like a first turn and does not show its end token', async () => {
   await context.serve();
   const trial = await context.trial();
   const tools = [{ type: 'function', function: { name: 'ls' } }];
@@ -88,7 +88,7 @@ test('a later turn that calls tools ends like a first one and does not show its 
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'clean']);
 });
 
-test('of two replies with the same text a request continues the one whose text after the stop string matches', async () => {
+test('of two recorded replies with the same text, a request continues the one whose text after the stop string matches', async () => {
   await context.serve();
   const trial = await context.trial();
   context.toy.script = [{ text: 'aaer', spelled: encode }, { text: 'aae', spelled: encode }, { text: 'end' }];
@@ -99,7 +99,7 @@ test('of two replies with the same text a request continues the one whose text a
   expect(last).toMatchObject({ continuation: 'clean', parentId: second?.id });
 });
 
-test('a history that was edited after a recorded turn is recorded as forked', async () => {
+test('a call whose history was edited after a recorded turn is recorded as forked', async () => {
   await context.serve();
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello' }, { text: 'there' }, { text: 'you' }];
@@ -110,7 +110,7 @@ test('a history that was edited after a recorded turn is recorded as forked', as
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'clean', 'forked']);
 });
 
-test.each(['/generate', '/derender'])('a stream gets keep-alive comments until its reply is assembled, and is recorded like any other (%s is slow)', async (slow) => {
+test.each(['/generate', '/derender'])('a stream gets keep-alive comments until its reply is assembled from ids, and is recorded like any other (%s is slow)', async (slow) => {
   await context.serve();
   await context.restart({ settings: { keepAliveMs: 30 } });
   const trial = await context.trial();
@@ -125,7 +125,7 @@ test.each(['/generate', '/derender'])('a stream gets keep-alive comments until i
   expect(calls.map((call) => [...(call.completionTokenIds ?? [])])).toEqual(context.toy.generated.map(({ completion }) => completion));
 });
 
-test('an engine whose routes for ids fail answers later turns, which count as realigned', async () => {
+test('an engine whose routes for ids fail still answers later turns, which are recorded as realigned', async () => {
   await context.serve({ fault: (path) => (path.includes('render') ? 500 : null) });
   const trial = await context.trial();
   context.toy.script = [{ text: 'hello' }, { text: 'bye' }];
@@ -134,7 +134,7 @@ test('an engine whose routes for ids fail answers later turns, which count as re
   expect((await trial.calls()).map((call) => call.continuation)).toEqual([null, 'realigned']);
 });
 
-test('a stream longer than the idle limit is not cut while tokens come', async () => {
+test('a stream by ids that lasts longer than the idle limit is not cut while tokens come', async () => {
   await context.serve({ parses: false });
   await context.restart({ settings: { idleMs: 1_000 } });
   const trial = await context.trial();

@@ -56,7 +56,7 @@ test('gateways that take turns in one trial’s conversations continue the ids t
   }
 });
 
-test('a gateway continues recorded ids after a restart and without memory to spare', async () => {
+test('a gateway continues recorded ids after a restart and with a memory that is too small for one conversation', async () => {
   const trial = await context.trial();
   const begun = conversations();
   for (let turn = 0; turn < 6; turn++) {
@@ -72,7 +72,7 @@ test('a gateway continues recorded ids after a restart and without memory to spa
   expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'forked', 'forked', 'clean', 'clean', 'clean']);
 });
 
-test('concurrent text completions after a restart each continue the recorded ids and read no other turns', async () => {
+test('after a restart, concurrent text completions each continue their recorded ids, and the gateway reads no other turns', async () => {
   const trial = await context.trial();
   const prompts: string[] = [];
   const complete = async (prompt: string) => {

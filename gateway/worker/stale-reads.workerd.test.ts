@@ -11,7 +11,7 @@ async function serveBehindCache(options: { spares?: RegExp } = {}): Promise<void
   await gateway.restart({ databaseUrl: proxy.url });
 }
 
-test('a Worker refuses to serve while the database’s cache is on', async () => {
+test('a Cloudflare Worker refuses to serve while a proxy before PostgreSQL caches queries', async () => {
   await serveBehindCache();
   const trial = await gateway.trial();
   for (const reply of [await trial.chat(ASK), await gateway.admin('POST', '/sessions/x')]) {
@@ -21,7 +21,7 @@ test('a Worker refuses to serve while the database’s cache is on', async () =>
   expect(gateway.engine.seen).toEqual([]);
 });
 
-test('a cache that nobody noticed opens no closed attempt and no engine out of rotation', async () => {
+test('behind a query cache that it did not notice, a Cloudflare Worker serves no closed attempt and asks no engine out of rotation', async () => {
   await serveBehindCache({ spares: /pg_stat_activity/ });
   gateway.engine.weightVersion = 'run@1';
   await gateway.givePool('run', 'run@1');

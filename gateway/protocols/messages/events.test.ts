@@ -59,7 +59,7 @@ test.each<[string, JsonObject[], JsonObject[], JsonObject]>([
     [{ type: 'tool_use', name: 'f', id: 'a', said: '{"x":' }],
     { stop_reason: 'stop_sequence', stop_sequence: 'END' },
   ],
-])('a stream of %s has the events that Anthropic sends', (_, chunks, blocks, end) => {
+])('a Messages stream of %s has the events that Anthropic sends', (_, chunks, blocks, end) => {
   const events = stream(chunks);
   expect(blocksOf(events)).toEqual(blocks);
   const types = typesOf(events);
@@ -70,14 +70,14 @@ test.each<[string, JsonObject[], JsonObject[], JsonObject]>([
   expect(types.filter((type) => type.startsWith('content')).join(' ').replaceAll(' content_block_delta', '')).toBe(blocks.map(() => 'content_block_start content_block_stop').join(' '));
 });
 
-test('a stream does not end before its last chunk, and its failure is an event of the protocol', () => {
+test('a Messages stream does not end before the engine’s last chunk, and its failure is an event of the protocol', () => {
   const writer = new MessageEvents(CALL);
   const events = [OPENING, delta({ content: 'a' }, 'stop'), usage].flatMap((chunk) => eventsIn(writer.write(chunk, null)));
   expect(typesOf(events)).toEqual(['message_start', 'content_block_start', 'content_block_delta']);
   expect(eventsIn(writer.fail(new Failure(502, 'engine_cut', 'it broke off')))).toEqual([{ type: 'error', error: { type: 'api_error', message: 'it broke off' } }]);
 });
 
-test('a whole reply has the same content as its stream', () => {
+test('a plain Messages reply has the same content as its stream', () => {
   const message = { role: 'assistant', content: 'go', reasoning: 'hm', tool_calls: [{ id: 'a', type: 'function', function: { name: 'f', arguments: '{"x": 1}' } }] };
   const reply = { ...head, object: 'chat.completion', choices: [{ index: 0, message, finish_reason: 'tool_calls' }], usage: { ...usage.usage, prompt_tokens_details: { cached_tokens: 4 } } };
   expect(messageOf(reply, CALL)).toEqual({

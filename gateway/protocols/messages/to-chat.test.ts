@@ -31,11 +31,11 @@ test.each<[string, JsonObject, unknown[]]>([
   ],
   ['a tool that gave nothing', { messages: [user([{ type: 'tool_result', tool_use_id: 'a' }])] }, [{ role: 'tool', tool_call_id: 'a', content: '' }]],
   ['an assistant that said nothing', { messages: [assistant([]), assistant(''), assistant([{ type: 'redacted_thinking', data: 'x' }])] }, [assistant(''), assistant(''), assistant('')]],
-])('the prompt keeps %s', (_, body, expected) => {
+])('the prompt made from a Messages request keeps %s', (_, body, expected) => {
   expect(parse(body).body.messages).toEqual(expected);
 });
 
-test('settings reach the engine', () => {
+test('the settings of a Messages request reach the engine', () => {
   const tools = [{ name: 'f', description: 'does', input_schema: { properties: {} }, cache_control: { type: 'ephemeral' } }];
   const { body, maxTokens, stream } = parse({
     messages: [user('x')], tools, tool_choice: { type: 'tool', name: 'f', disable_parallel_tool_use: true },
@@ -49,7 +49,7 @@ test('settings reach the engine', () => {
   });
 });
 
-test('content that the model cannot be shown is left out and its place recorded; the rest becomes the request that vLLM would make', () => {
+test('Messages content that the model cannot be shown is left out and its path recorded; the rest becomes the request that vLLM would make', () => {
   const pdf = { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: 'JVBERi0=' } };
   const search = { type: 'server_tool_use', id: 's', name: 'web_search', input: {} };
   const held = { type: 'image', source: { type: 'file', file_id: 'f' } };
@@ -86,7 +86,7 @@ test('content that the model cannot be shown is left out and its place recorded;
   ]);
 });
 
-test('tools that system messages add and remove are in force as in vLLM', () => {
+test('tools that system messages of a Messages request add and remove are in force as in vLLM', () => {
   const tools = ['a', 'b'].map((name) => ({ name, input_schema: {}, defer_loading: true }));
   const system = (...content: unknown[]) => ({ role: 'system', content });
   const { body } = parse({
@@ -106,7 +106,7 @@ test.each([
   [{ type: 'auto' }, 'auto'],
   [{ type: 'any' }, 'required'],
   [{ type: 'none' }, 'none'],
-])('tool_choice %j keeps its meaning', (tool_choice, expected) => {
+])('`tool_choice` %j of a Messages request keeps its meaning in the request to the engine', (tool_choice, expected) => {
   const tools = [{ name: 'f', input_schema: { type: 'object' } }];
   expect(parse({ messages: [user('x')], tools, tool_choice }).body).toMatchObject({ tool_choice: expected, parallel_tool_calls: true });
   expect(parse({ messages: [user('x')], tool_choice }).body).not.toHaveProperty('tool_choice');
@@ -120,6 +120,6 @@ test.each<[JsonObject, RegExp]>([
   [{ messages: [user('x'), user([{ type: 'text', text: 'a' }, { type: 'text', text: 7 }])] }, /^messages\.1\.content\.1\.text: .*expected string/],
   [{ messages: [user([{ type: 'tool_result', tool_use_id: 'a', content: [{ text: 'a' }] }])] }, /^messages\.0\.content\.0\.content\.0\.type/],
   [{ messages: [user(7)] }, /^messages\.0\.content: .*expected string or array/],
-])('a request that cannot be answered is refused with the path of what is wrong: %j', (body, message) => {
+])('a Messages request that cannot be answered is refused with the path of what is wrong: %j', (body, message) => {
   expect(() => parse(body)).toThrow(message);
 });

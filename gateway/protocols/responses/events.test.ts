@@ -41,7 +41,7 @@ test.each<[string, JsonObject[], string[], JsonObject[]]>([
     ['output_item.added', 'custom_tool_call_input.delta', 'custom_tool_call_input.done', 'output_item.done', 'completed'],
     [{ type: 'custom_tool_call', call_id: 'a', name: 'patch', input: 'x\n' }],
   ],
-])('a stream of %s has the events that OpenAI sends', (_, chunks, types, output) => {
+])('a Responses stream of %s has the events that OpenAI sends', (_, chunks, types, output) => {
   const events = stream(chunks);
   expect(typesOf(events)).toEqual(['created', 'in_progress', ...types].map((type) => `response.${type}`));
   expect(events.map((event) => event.sequence_number)).toEqual(events.map((_event, i) => i));
@@ -52,7 +52,7 @@ test.each<[string, JsonObject[], string[], JsonObject[]]>([
   expect(isObject(response) && response.output).toEqual(done);
 });
 
-test('a whole reply equals the response at the end of its stream', () => {
+test('a plain Responses reply equals the response at the end of its stream', () => {
   const chunks = [delta({ reasoning: 'hm' }), delta({ content: 'go' }), delta(tool(0, { name: 'patch', arguments: '{"input":"x"}' }, 'a')), delta({}, 'tool_calls')];
   const message = { role: 'assistant', content: 'go', reasoning: 'hm', tool_calls: [{ id: 'a', type: 'function', function: { name: 'patch', arguments: '{"input":"x"}' } }] };
   const whole = responses.whole({ ...head, choices: [{ message, finish_reason: 'tool_calls' }], usage: usage.usage }, request, CALL);
@@ -60,7 +60,7 @@ test('a whole reply equals the response at the end of its stream', () => {
   expect(whole).toMatchObject({ status: 'completed', instructions: null, tool_choice: 'auto', parallel_tool_calls: true });
 });
 
-test('a stream does not end before its last chunk, and its failure is an event of the protocol', () => {
+test('a Responses stream does not end before the engine’s last chunk, and its failure is an event of the protocol', () => {
   const writer = new ResponseEvents(CALL, {}, []);
   const events = [OPENING, delta({ content: 'a' }, 'stop'), usage].flatMap((chunk) => eventsIn(writer.write(chunk)));
   expect(typesOf(events)).not.toContain('response.output_item.done');
@@ -68,7 +68,7 @@ test('a stream does not end before its last chunk, and its failure is an event o
   expect(failed).toMatchObject([{ type: 'response.failed', response: { status: 'failed', error: { code: 'engine_cut', message: 'it broke off' } } }, { type: 'error', code: 'engine_cut', message: 'it broke off' }]);
 });
 
-test('a chunk is written whole when it brings more log-probabilities than a function takes arguments', () => {
+test('a Responses chunk is written whole when it has more log-probabilities than a JavaScript function takes arguments', () => {
   const [choice] = delta({ content: 'x' }).choices;
   const content = Array(200_000).fill({ token: 'x', logprob: -1 });
   expect(() => new ResponseEvents(CALL, ASKED, []).write({ ...head, choices: [{ ...choice, logprobs: { content } }] })).not.toThrow();

@@ -21,11 +21,11 @@ test.each<[string, unknown, unknown[]]>([
   ['two replies in a row', [said('a'), said('b')], [{ role: 'assistant', content: 'a' }, { role: 'assistant', content: 'b' }]],
   ['a free text for a tool', [{ type: 'custom_tool_call', call_id: 'a', name: 'patch', input: 'x "y"' }, { type: 'custom_tool_call_output', call_id: 'a', output: 'ok' }],
     [{ role: 'assistant', content: null, tool_calls: [call('a', 'patch', '{"input":"x \\"y\\""}')] }, { role: 'tool', tool_call_id: 'a', content: 'ok' }]],
-])('the prompt keeps %s', (_, input, expected) => {
+])('the prompt made from a Responses request keeps %s', (_, input, expected) => {
   expect(parse({ input }).body.messages).toEqual(expected);
 });
 
-test('settings reach the engine', () => {
+test('the settings of a Responses request reach the engine', () => {
   const { body, maxTokens, wants } = parse({
     instructions: 'be short', max_output_tokens: 9, temperature: 0.5, top_p: 0.9, stream: true, store: false, reasoning: { effort: 'low' }, include: ['message.output_text.logprobs'], top_logprobs: 2,
     text: { format: { type: 'json_schema', name: 'n', schema: { type: 'object' }, strict: true } }, parallel_tool_calls: false, tool_choice: { type: 'function', name: 'f' },
@@ -46,7 +46,7 @@ test('settings reach the engine', () => {
   expect(body).not.toHaveProperty('store');
 });
 
-test('items, parts and tools that a model cannot be shown are left out with their places', () => {
+test('items, parts and tools of a Responses request that a model cannot be shown are left out and their paths recorded', () => {
   const search = { type: 'web_search_call', id: 'ws_1', status: 'completed', action: { type: 'search', query: 'x' } };
   const compaction = { type: 'compaction', id: 'cmp_1', encrypted_content: 'gAAA' };
   const file = { type: 'input_file', file_id: 'f' };
@@ -64,7 +64,7 @@ test('items, parts and tools that a model cannot be shown are left out with thei
   expect(leftOut).toEqual([{ at: 'input.0', value: compaction }, { at: 'input.1.content.1', value: file }, { at: 'input.3', value: search }, { at: 'input.5.output.1', value: file }, { at: 'tools.0', value: { type: 'web_search' } }]);
 });
 
-test('an engine that gets no tools is not asked to choose among tools', () => {
+test('a Responses request that leaves the engine no tools reaches it without `tool_choice`', () => {
   expect(parse({ tools: [{ type: 'web_search' }], tool_choice: 'auto' }).body).not.toHaveProperty('tool_choice');
   expect(parse({ tools: [], tool_choice: 'auto' }).body).not.toHaveProperty('tools');
 });
@@ -75,6 +75,6 @@ test.each<[JsonObject, RegExp]>([
   [{ background: true }, /^background: is not served/],
   [{ conversation: 'c' }, /^conversation: .*previous_response_id/],
   [{ max_output_tokens: 0 }, /^max_output_tokens/],
-])('a request that cannot be answered is refused with the path of what is wrong: %j', (body, message) => {
+])('a Responses request that cannot be answered is refused with the path of what is wrong: %j', (body, message) => {
   expect(() => parse(body)).toThrow(message);
 });
