@@ -11,7 +11,7 @@ const cases = z
   .parse(JSON.parse(readFileSync(file, 'utf8')));
 
 test.each(cases)(
-  'the rewards $rewards under the weights $weights are $weighted together, as the trainer computes it',
+  'the weighted reward of $rewards under the weights $weights is $weighted, as the trainer computes it',
   ({ rewards, weights, weighted }) => {
     expect(weightedReward(rewards, weights)).toBe(weighted);
   },

@@ -32,7 +32,7 @@ function withReplies(call: CallRecord, count: number): CallRecord {
   return { ...call, choices: [first, ...more] };
 }
 
-test('a trial’s counted bytes are its stored bytes, also after a repeated commit', async () => {
+test('the bytes that the store counts for a trial are those that it stores, also after a repeated commit', async () => {
   const { call, used, stored } = await trial(10 ** 6);
   const calls = [
     call({ request: { messages: [{ role: 'user', content: 'é🦀'.repeat(50) }] }, digest: new Uint8Array(32), promptTokenIds: new Int32Array(100), response: { choices: [{ index: 0 }] } }),
@@ -43,7 +43,7 @@ test('a trial’s counted bytes are its stored bytes, also after a repeated comm
   expect(await used()).toBe(await stored());
 });
 
-test('a request for several replies is stored whole or not at all', async () => {
+test('the several replies to one request are stored all together or not at all', async () => {
   const { call, used } = await trial(6 * ROW_BYTES);
   const one = call();
   expect(await recordCalls(store.db, [withReplies(one, 8)])).toEqual(new Set([one.id]));
@@ -51,7 +51,7 @@ test('a request for several replies is stored whole or not at all', async () => 
   expect(await recordCalls(store.db, [withReplies(one, 4)])).toEqual(new Set());
 });
 
-test('when several calls share a commit, those that fit are stored; a refused one uses up the rest of the budget', async () => {
+test('when several calls share a commit, those that fit the budget of bytes are stored, and a refused one uses up the rest', async () => {
   const { call, used } = await trial(3.5 * ROW_BYTES);
   const calls = [call(), call(), call(), call()];
   expect(await recordCalls(store.db, calls)).toEqual(new Set([calls[3]?.id]));

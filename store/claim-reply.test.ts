@@ -27,14 +27,14 @@ async function record(more: Partial<Parameters<typeof callRecord>[0]> = {}): Pro
   return call.id;
 }
 
-test('a reply that a gateway may still deliver is not replayed, and neither is a delivered one', async () => {
+test('the store replays no reply that a gateway may still deliver, and no delivered one', async () => {
   const id = await record();
   expect(await claim()).toBe('under_way');
   await settleDeliveries(store.db, { whole: [id], cut: [] });
   expect(await claim()).toBeUndefined();
 });
 
-test('a reply that was cut is handed out once, only for the same attempt, body and idempotency key', async () => {
+test('the store hands out an undelivered reply once, only to a retry of the same trial, attempt, body and idempotency key', async () => {
   const id = await record({ idempotencyKey: 'k' });
   await settleDeliveries(store.db, { whole: [], cut: [id] });
   for (const other of [{ attempt: 2 }, { digest: Buffer.alloc(32, 8) }, { idempotencyKey: 'other' }, { trialId: 'another' }]) expect(await claim(other)).toBeUndefined();
@@ -42,13 +42,13 @@ test('a reply that was cut is handed out once, only for the same attempt, body a
   expect(await claim({ idempotencyKey: 'k' })).toBeUndefined();
 });
 
-test('of several lost replies to one request the oldest is handed out first', async () => {
+test('of several undelivered replies to one request the store hands out the oldest first', async () => {
   const ids = [await record(), await record(), await record()];
   await settleDeliveries(store.db, { whole: ids.slice(0, 1), cut: ids.slice(1) });
   expect([await claim(), await claim(), await claim()]).toMatchObject([{ id: ids[1] }, { id: ids[2] }, undefined]);
 });
 
-test('a reply counts as lost when its gateway’s database connection has ended, or 30 s after it was recorded', async () => {
+test('a reply counts as undelivered when its gateway’s database connection has ended, or 30 s after it was recorded', async () => {
   const orphan = await record();
   await store.db.update(undeliveredCalls).set({ backend: 0 }).where(eq(undeliveredCalls.callId, orphan));
   expect(await claim()).toMatchObject({ id: orphan });
@@ -57,7 +57,7 @@ test('a reply counts as lost when its gateway’s database connection has ended,
   expect(await claim()).toMatchObject({ id: silent });
 });
 
-test('a retracted call, a failed one and one whose client does not mark its retries are never handed out', async () => {
+test('the store never hands out a retracted call, a failed call, or one whose client does not mark its retries', async () => {
   await record({ status: 'failed' });
   await record({ isRetryable: false });
   const late = await record();
@@ -65,7 +65,7 @@ test('a retracted call, a failed one and one whose client does not mark its retr
   expect(await claim()).toBeUndefined();
 });
 
-test('a lost reply is handed out with all ids of its prompt, also those that earlier calls store', async () => {
+test('an undelivered reply is handed out with all ids of its prompt, also those that earlier calls store', async () => {
   const ids = (...values: number[]) => new Int32Array(values);
   const first = await record({ isRetryable: false, promptTokenIds: ids(1, 2), choice: { completionTokenIds: ids(3) } });
   const base = { callId: first, tokenIds: ids(1, 2, 3), lists: {}, text: '' };
@@ -74,7 +74,7 @@ test('a lost reply is handed out with all ids of its prompt, also those that ear
   expect(await claim({ withIds: true })).toMatchObject({ id, prompt: ids(1, 2, 3, 4), completions: [ids(5)] });
 });
 
-test('lost replies that nobody asks for are forgotten after an hour', async () => {
+test('the store forgets undelivered replies that no retry asks for after an hour', async () => {
   const id = await record();
   await store.db.update(undeliveredCalls).set({ recordedAt: new Date(Date.now() - 3_700_000) }).where(eq(undeliveredCalls.callId, id));
   await settleDeliveries(store.db, { whole: [], cut: [] });

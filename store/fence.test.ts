@@ -21,7 +21,7 @@ test('opening the same attempt twice gives the same attempt', async () => {
   expect(await openAttempt(store.db, { trialId: 'twice' })).toMatchObject({ attempt: 1, created: false });
 });
 
-test('a late call of an earlier attempt is refused, and that attempt stays closed', async () => {
+test('the store refuses a late call of an earlier attempt, and that attempt stays closed', async () => {
   await openAttempt(store.db, { trialId: 'zombie', attempt: 1 });
   await openAttempt(store.db, { trialId: 'zombie', attempt: 2 });
   const [late, current] = [call('zombie', 1), call('zombie', 2)];
@@ -32,7 +32,7 @@ test('a late call of an earlier attempt is refused, and that attempt stays close
   expect(rows.find((row) => row.trialId === 'zombie' && row.attempt === 1)?.reason).toBe('superseded by attempt 2');
 });
 
-test('after a trial was completed, sealed or deleted, its late calls are refused and it cannot be opened again', async () => {
+test('the store refuses late calls of a completed trial, opens no further attempt of a sealed one, and removes a deleted one', async () => {
   await openAttempt(store.db, { trialId: 'done' });
   await completeTrial(store.db, { trialId: 'done' });
   await completeTrial(store.db, { trialId: 'done' });
@@ -48,7 +48,7 @@ test('after a trial was completed, sealed or deleted, its late calls are refused
   expect(await readCalls(store.db, { trialId: 'gone', attempt: 1 })).toEqual([]);
 });
 
-test('a commit that is repeated after its trial closed refuses only the calls that are not stored', async () => {
+test('a commit that is repeated after its trial was completed refuses only the calls that are not stored', async () => {
   await openAttempt(store.db, { trialId: 'repeated' });
   const [there, late] = [call('repeated', 1), call('repeated', 1)];
   await recordCalls(store.db, [there]);
@@ -57,7 +57,7 @@ test('a commit that is repeated after its trial closed refuses only the calls th
   expect(await findTrial(store.db, 'repeated')).toMatchObject({ recorded: 1, usedCalls: 1 });
 });
 
-test('the first seal holds: a second one changes nothing and returns the first', async () => {
+test('the first seal of a trial holds: a second one changes nothing and returns the first', async () => {
   await openAttempt(store.db, { trialId: 'sealed' });
   const first = await sealTrial(store.db, { trialId: 'sealed', attempt: 1, outcome: 'scored', rewards: { reward: 1 }, seconds: { agent: 2 } });
   expect(first).toMatchObject({ outcome: 'scored', rewards: { reward: 1 } });
@@ -66,14 +66,14 @@ test('the first seal holds: a second one changes nothing and returns the first',
   await expect(sealTrial(store.db, { trialId: 'sealed', attempt: 2, outcome: 'scored' })).rejects.toMatchObject({ code: 'attempt_closed' });
 });
 
-test('a seal stores a reason and rewards’ names with invalid characters replaced', async () => {
+test('a seal stores its reason and the rewards’ names with invalid characters replaced', async () => {
   await openAttempt(store.db, { trialId: 'strange' });
   const rewards = Object.fromEntries([['a\u0000b', 1], ['\ud800', 0]]);
   const sealed = await sealTrial(store.db, { trialId: 'strange', outcome: 'agent_error', reason: 'exit code 1: \u0000\ud800!', rewards });
   expect(sealed).toMatchObject({ reason: 'exit code 1: \ufffd\ufffd!', rewards: { 'a\ufffdb': 1, '\ufffd': 0 } });
 });
 
-test('an infra_error closes the attempt, and the trial can be opened for its next one', async () => {
+test('a seal with the outcome `infra_error` closes the attempt, and the trial can be opened for its next one', async () => {
   await openAttempt(store.db, { trialId: 'infra', attempt: 1 });
   const after = await sealTrial(store.db, { trialId: 'infra', attempt: 1, outcome: 'infra_error', reason: 'host lost' });
   expect(after.outcome).toBeNull();
@@ -84,7 +84,7 @@ test('an infra_error closes the attempt, and the trial can be opened for its nex
   expect(await recordCalls(store.db, [call('infra', 2)])).toEqual(new Set());
 });
 
-test('a call is refused exactly when a concurrent seal came before it', async () => {
+test('the store refuses a call exactly when a concurrent seal of its trial came first', async () => {
   await openAttempt(store.db, { trialId: 'race' });
   const record = call('race', 1);
   const [refused] = await Promise.all([
@@ -101,7 +101,7 @@ test('a trial that many processes open at the same time has one attempt', async 
   expect(opened.filter((one) => one.created)).toHaveLength(1);
 });
 
-test('ids, log-probabilities and texts are read as they were recorded', async () => {
+test('the store returns ids, log-probabilities and texts as they were recorded', async () => {
   await openAttempt(store.db, { trialId: 'exact' });
   const logprobs = Float32Array.from([-0.1, -4.366866111755371, -9999]);
   const request = { messages: [{ role: 'user', content: '\u0000 🦀 \ud800', name: null }], model: 'x', tools: [] };

@@ -15,7 +15,7 @@ const store = useDatabase();
 const user = (content: string) => ({ role: 'user', content });
 const reply = (content: string) => ({ choices: [{ message: { role: 'assistant', content } }] });
 
-test('a call is read as it was recorded, also when it builds on other calls or shares messages with another branch', async () => {
+test('the store reads a call as it was recorded, also when it builds on other calls or shares messages with another branch', async () => {
   await openAttempt(store.db, { trialId: 'trial', attempt: 1 });
   const [one, two, three] = [user('one'), user('two'), user('three')];
   const first = callRecord({ request: { messages: [one] }, response: reply('1') });
@@ -37,7 +37,7 @@ test('a call is read as it was recorded, also when it builds on other calls or s
   }
 });
 
-test('a call of the first release, whose unknown lists are stored item by item, can be the base of a new call', async () => {
+test('a call that the first release stored, with unknown lists item by item, can be the base of a new call', async () => {
   await openAttempt(store.db, { trialId: 'older', attempt: 1 });
   const request = { model: 'm', messages: [user('one')], x: [{ a: 1 }, { b: 2 }] };
   const older = callRecord({ trialId: 'older', request, response: reply('1') });
@@ -49,7 +49,7 @@ test('a call of the first release, whose unknown lists are stored item by item, 
   expect((await readCalls(store.db, { trialId: 'older', attempt: 1 })).map((call) => call.request)).toEqual([request, request]);
 });
 
-test('a turn is read from the known call that it builds on, without the calls before that one', async () => {
+test('the store reads a turn from the known call that it builds on, without the calls before that one', async () => {
   await openAttempt(store.db, { trialId: 'long', attempt: 1 });
   const turns: { id: string; tokenIds: Int32Array; text: string }[] = [];
   for (const prompt of ['a', 'a1 b', 'a1 b2 c']) {

@@ -7,7 +7,7 @@ import { ADMIN_KEY, useGateway } from '../../tests/support/harness/gateways.ts';
 
 const gateway = useGateway();
 
-test('the Python client takes a session from its opening to its deletion and has a method for each operation', async () => {
+test('the Python client takes a session from its opening to its deletion and has a method for each operation of the gateway’s API', async () => {
   const pythons = await Promise.all(pythonCandidates().map(probePython));
   const python = pythons.find((each) => each !== null);
   if (!python) throw new Error('no Python 3.9 or newer was found');

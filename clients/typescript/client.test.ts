@@ -8,7 +8,7 @@ import { TrialgateClient, type SessionEnd, type OpenedSession, type Opening, typ
 const gateway = useGateway();
 const client = () => new TrialgateClient({ baseUrl: gateway.gateway.url, adminKey: ADMIN_KEY });
 
-test('the client’s types and methods are those of the API document', () => {
+test('the TypeScript client’s types and methods are those of the gateway’s API document', () => {
   expectTypeOf<Session>().toExtend<z.output<typeof schemas.session>>();
   expectTypeOf<z.output<typeof schemas.session>>().toExtend<Session>();
   expectTypeOf<Page>().toExtend<z.output<typeof schemas.page>>();
@@ -26,7 +26,7 @@ test('the client’s types and methods are those of the API document', () => {
   for (const { id } of OPERATIONS) expect(client()).toHaveProperty(id.replace(/_(\w)/g, (_, letter: string) => letter.toUpperCase()));
 });
 
-test('the client leads a session from its opening to its end', async () => {
+test('the TypeScript client takes a session from its opening to its deletion', async () => {
   const api = client();
   const { api_key, base_url, attempt } = await api.open('led', { budgets: { calls: 5 } });
   expect(await api.open('led')).toMatchObject({ api_key, attempt });

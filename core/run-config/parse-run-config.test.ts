@@ -22,11 +22,11 @@ test.each([
   ['a reward treatment that does not exist', { truncated: 'ignore' }, 'truncated: '],
   ['more trials than are used, which are cut and go on', { over_sampling: 1, stragglers: 'carry_over', max_staleness: 1 }, 'over_sampling: it cuts'],
   ['an engine that is no URL', { engines: ['localhost:8000'] }, 'engines.0: an engine is http://host:port or unix:/path.sock'],
-])('%s is refused with the path of the setting', (_, changes, expected) => {
+])('a run file with %s is refused with the path of the setting', (_, changes, expected) => {
   expect(fault(changes)).toContain(`run.yaml is not valid:\n  ${expected}`);
 });
 
-test('a run file with a text that cannot be stored is refused', () => {
+test('a run file with a text that PostgreSQL cannot store is refused', () => {
   expect(fault({ sampling: { stop: ['\0'] } })).toContain('run.yaml is not valid:\n  a text has the character NUL');
 });
 

@@ -13,7 +13,7 @@ const WRITE = 'vitest run --project fast core/run-config/trainer-settings.test.t
 const settingsOf = (given: object) =>
   trainerSettingsOf(runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, max_response_length: 100, ...given }));
 
-test('the trainer gets its own settings and no others of the run', () => {
+test('the trainer gets its own settings and no other settings of the run file', () => {
   const settings = settingsOf({ objective: 'gspo', seed: 7 });
   expect(settings).toMatchObject({
     objective: 'gspo',
@@ -25,7 +25,7 @@ test('the trainer gets its own settings and no others of the run', () => {
   expect(Object.keys(settings)).not.toContain('model');
 });
 
-test('the trainer gets only the weights of a teacher’s answers, not its URL and model', () => {
+test('the trainer gets the teacher’s loss coefficients, not the teacher’s URL and model', () => {
   expect(settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' } }).teacher).toEqual({
     distillation_loss_coef: 1,
     loss_max_clamp: 10,
@@ -33,11 +33,11 @@ test('the trainer gets only the weights of a teacher’s answers, not its URL an
   expect(settingsOf({}).teacher).toBeNull();
 });
 
-test(`Python’s schema of the trainer’s settings is the one that their declaration gives; "${WRITE}" writes it`, async () => {
+test(`the schema file that the Python trainer reads matches the declaration of the trainer’s settings; "${WRITE}" writes it`, async () => {
   await expect(`${JSON.stringify(z.toJSONSchema(trainerSettings), null, 2)}\n`).toMatchFileSnapshot(SCHEMA);
 });
 
-test(`the run file’s document lists every setting of the trainer with its default and meaning; "${WRITE}" writes the table`, async () => {
+test(`docs/run-file.md lists every setting of the trainer with its default and meaning; "${WRITE}" writes the table`, async () => {
   const [begin, end] = ['<!-- begin: settings of the trainer -->', '<!-- end: settings of the trainer -->'];
   const [before, rest] = readFileSync(RUN_FILE, 'utf8').split(begin);
   const [, after] = rest?.split(end) ?? [];
@@ -74,7 +74,7 @@ test.each([
   [{ sampling: { temperature: 'agent' } }, 'temperature is 1'],
   [{ sampling: { top_p: { default: 0.9 } } }, 'top_p is 1'],
   [{ teacher: { url: 'unix:/teacher.sock', model: 'big' } }, 'the base URL'],
-])('a teacher together with %j is refused', (given, message) => {
+])('a run file with a teacher and %j is refused', (given, message) => {
   expect(() => settingsOf({ teacher: { url: 'http://host:8000/v1', model: 'big' }, ...given })).toThrow(message);
 });
 
@@ -83,6 +83,6 @@ test.each([
   ['its calls', { budgets: { calls: 5 } }, 500],
   ['its tokens', { budgets: { calls: 5, tokens: 300 } }, 300],
   ['what the run file says', { loss_scale_factor: 64, budgets: { calls: 5 } }, 64],
-])('Dr. GRPO’s constant is the number of tokens that a trial may sample: %s', (_, given, expected) => {
+])('Dr. GRPO’s `loss_scale_factor` is the most tokens that a trial may sample, or what the run file says: %s', (_, given, expected) => {
   expect(settingsOf(given).loss_scale_factor).toBe(expected);
 });

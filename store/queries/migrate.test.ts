@@ -97,14 +97,14 @@ test('a database of the first release with rows in every table is brought up to 
   ]);
 });
 
-test('tables made by an incompatible version are left unchanged, and the error says what to do', async () => {
+test('a migration leaves tables that an incompatible version made unchanged, and its error says what to do', async () => {
   const { db, url } = await firstRelease('before', (text) => text.replace('"forked_from" text,', ''), 1_795_000_000_000);
   await db.$client.query(`insert into runs (id, config) values ('old', '{}')`);
   await expect(migrate(url)).rejects.toMatchObject({ code: 'missing_prerequisite', message: expect.stringMatching(/migrations differ.*Export what you need.*TRIALGATE_HOME/) });
   expect((await db.$client.query('select id from runs')).rows).toEqual([{ id: 'old' }]);
 });
 
-test('a database that is up to date stays as it is', async () => {
+test('a migration leaves a database that is up to date as it is', async () => {
   const { db, url } = await firstRelease('twice');
   await migrate(url);
   const applied = () => db.execute(sql`select hash, created_at from drizzle.__drizzle_migrations order by id`);

@@ -47,6 +47,6 @@ test('the same prompt sampled twice gives two samples', () => {
   expect(plain([call('a', [1], [2]), call('b', [1], [2])]).map(({ mask }) => mask)).toEqual([[0, 1], [0, 1]]);
 });
 
-test('each token of a reply keeps the version that sampled it', () => {
+test('each token of a sample keeps the policy version that sampled it', () => {
   expect(buildSamples([call('a', [1], [2, 3, 4], [6, 6, 7])])[0]?.policyVersions).toEqual([null, 6, 6, 7]);
 });
