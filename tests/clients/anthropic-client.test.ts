@@ -7,7 +7,7 @@ const gateway = useTokenGateway();
 const TOOLS: Anthropic.Tool[] = [{ name: 'ls', description: 'lists', input_schema: { type: 'object', properties: { path: { type: 'string' } } } }];
 const LS = calling({ name: 'ls', arguments: { path: '🦀', n: 1.5 } }, { name: 'ls', arguments: {} });
 
-test.each([false, true])('Anthropic’s client reads every part of a turn, and later turns continue the recorded ids (stream: %s)', async (stream) => {
+test.each([false, true])('Anthropic’s client reads every part of a turn from the gateway, and later turns continue the recorded ids (stream: %s)', async (stream) => {
   const trial = await gateway.trial();
   const client = new Anthropic({ apiKey: trial.key, baseURL: `${gateway.gateway.url}/${trial.id}`, maxRetries: 0 });
   gateway.toy.script = [{ text: `<think>hm</think>I look.${LS}` }, { text: LS }, { text: 'done' }];
@@ -26,7 +26,7 @@ test.each([false, true])('Anthropic’s client reads every part of a turn, and l
   expect((await trial.calls()).map(({ continuation }) => continuation)).toEqual([null, 'clean', 'clean']);
 });
 
-test('Anthropic’s client does not retry a closed attempt and reads the error’s type', async () => {
+test('Anthropic’s client does not retry a call of a closed attempt and reads the type of the gateway’s error', async () => {
   const trial = await gateway.trial();
   const statuses: number[] = [];
   const client = clientOf(trial, statuses);
@@ -36,7 +36,7 @@ test('Anthropic’s client does not retry a closed attempt and reads the error�
   expect(await trial.calls()).toEqual([]);
 });
 
-test('Anthropic’s client retries when an engine fails for a moment', async () => {
+test('Anthropic’s client retries and is answered when an engine fails for a moment', async () => {
   const trial = await gateway.trial();
   const statuses: number[] = [];
   gateway.toy.fault = (path) => (path.endsWith('/chat/completions') && statuses.length === 0 ? 503 : null);

@@ -43,7 +43,7 @@ function played(client: Client): Promise<ToySession> {
   return session;
 }
 
-test.for(OWN)('$name: equal answers compare equal, and every turn with its tools is asked again', async (client, { signal }) => {
+test.for(OWN)('the comparison with vLLM finds equal replies equal for $name and repeats every turn of its session with tools', async (client, { signal }) => {
   const at = await where(signal);
   const { ran, compared, recorded } = await clientBesideVllm(client, at);
   expect(ran.code, ran.output).toBe(0);
@@ -58,7 +58,7 @@ test.for(OWN)('$name: equal answers compare equal, and every turn with its tools
   expect(roles).toContain('tool');
 });
 
-test.for(OWN)('$name: answers that differ do not compare equal, and what is refused is counted', async (client, { signal }) => {
+test.for(OWN)('the comparison with vLLM finds different replies different for $name and counts refused requests', async (client, { signal }) => {
   let asked = 0;
   let messages = 0;
   engine.before = ({ body }) => void (messages = body.messages.length);

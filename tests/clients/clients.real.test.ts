@@ -68,7 +68,7 @@ function found<T>(result: Result<T> | undefined, { name }: Client, skip: (why: s
   return typeof result === 'string' || result === undefined ? skip(`${name} does not install: ${result}`) : result;
 }
 
-test.for(CLIENTS)('$name finishes with tools and streams; each generation is recorded once, with the sampled ids and the text that the client received', async (client, { skip }) => {
+test.for(CLIENTS)('$name finishes with tools and streams; the gateway records each generation once, with the sampled ids and the text that the client received', async (client, { skip }) => {
   const { ran, recorded, faults, generated, modes } = found(await played.get(client.name), client, skip);
   expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
   expect(faults).toEqual([]);
@@ -80,13 +80,13 @@ test.for(CLIENTS)('$name finishes with tools and streams; each generation is rec
   expect(recorded.trained).toBe(recorded.trainable);
 });
 
-test.for(CLIENTS)('$name: the calls of its modes are trainable, and those that a grammar or a forced tool constrains are marked with the reason', async (client, { skip }) => {
+test.for(CLIENTS)('$name: the calls of its modes are trainable, except those that a grammar or a forced tool constrains, which are marked with the reason', async (client, { skip }) => {
   const { modes } = found(await played.get(client.name), client, skip);
   const expected = client.modes.map(({ name, constrained = 0 }) => [name, constrained, constrained > 0 ? ['sampling_not_reproducible'] : []]);
   expect(Object.fromEntries(modes.map(({ mode, ...each }) => [mode, [each.untrainable, each.reasons]]))).toEqual(Object.fromEntries(expected.map(([name, ...rest]) => [name, rest])));
 });
 
-test.for(AS_AGENT)('$name works in a sandbox by the agent file that docs/agents.md shows', async (client, { skip }) => {
+test.for(AS_AGENT)('$name works in a sandbox with the agent file that docs/agents.md shows', async (client, { skip }) => {
   const { ran, recorded, faults, generated } = found(await asAgent.get(client.name), client, skip);
   expect([ran.code, ran.timedOut], ran.output.slice(-2_000)).toEqual([0, false]);
   expect(faults).toEqual([]);
@@ -96,7 +96,7 @@ test.for(AS_AGENT)('$name works in a sandbox by the agent file that docs/agents.
 
 const CONSTRAINED = CLIENTS.filter(({ modes }) => modes.some(({ constrained }) => constrained));
 
-test.for(CONSTRAINED)('$name: with hints instead of grammars every call of every mode is trainable', async (client, { skip }) => {
+test.for(CONSTRAINED)('$name: with `constrained_decoding: hint` every call of every mode is trainable', async (client, { skip }) => {
   const { ran, modes, faults } = found(await hinted.get(client.name), client, skip);
   expect([ran.code, faults], ran.output.slice(-2_000)).toEqual([0, []]);
   expect(modes.map(({ mode, untrainable }) => [mode, untrainable])).toEqual(client.modes.map(({ name }) => [name, 0]));
@@ -104,7 +104,7 @@ test.for(CONSTRAINED)('$name: with hints instead of grammars every call of every
 
 const RETRYING = CLIENTS.filter(({ modes }) => modes.some((mode) => mode.name === RETRY));
 
-test.for(RETRYING)('$name sends a request of its conversation again after the connection broke', async (client, { skip }) => {
+test.for(RETRYING)('$name retries a request of its conversation after the connection broke', async (client, { skip }) => {
   expect(found(await played.get(client.name), client, skip).tries).toBe(2);
 });
 
@@ -115,14 +115,14 @@ function expectEqual({ compared, recorded }: Omit<BesideResult, 'ran'>): void {
   expect(recorded).toMatchObject({ calls, unfinished: compared.length - calls, untrainable: calls, samples: 0 });
 }
 
-test.for(BESIDE_VLLM)('$name receives the same through the gateway as from vLLM itself, and each call is recorded', (client, { skip }) => {
+test.for(BESIDE_VLLM)('$name receives the same replies through the gateway as from vLLM itself, and each call is recorded', (client, { skip }) => {
   const { alone } = found(besideVllm.get(client.name), client, skip);
   expect([alone.ran.code, alone.ran.timedOut], alone.ran.output.slice(-2_000)).toEqual([client.givesUp ? 1 : 0, false]);
   expect(alone.compared.filter(isAnswered).length).toBeGreaterThan(0);
   expectEqual(alone);
 });
 
-test.for(BESIDE_VLLM)('$name: the turns of its session with tools are answered through the gateway as by vLLM itself', async (client, { skip, annotate }) => {
+test.for(BESIDE_VLLM)('$name: the gateway answers the turns of its session with tools as vLLM itself does', async (client, { skip, annotate }) => {
   const { compared, recorded } = found(besideVllm.get(client.name), client, skip).session;
   await annotate(`vLLM refused, by status: ${JSON.stringify(refusedIn(compared))} of ${compared.length}`);
   expect(compared.filter(isAnswered).length).toBeGreaterThanOrEqual(2);

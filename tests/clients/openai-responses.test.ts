@@ -14,7 +14,7 @@ const LS = calling({ name: 'ls', arguments: { path: '🦀' } }, { name: 'patch',
 const again = (item: OpenAI.Responses.ResponseOutputItem): OpenAI.Responses.ResponseInputItem[] =>
   item.type === 'message' || item.type === 'reasoning' || item.type === 'function_call' || item.type === 'custom_tool_call' ? [item] : [];
 
-test.each([[false, false], [false, true], [true, false], [true, true]])('OpenAI’s client reads every part of a response, and later ones continue the recorded ids (stream: %s, by id: %s)', async (stream, byId) => {
+test.each([[false, false], [false, true], [true, false], [true, true]])('OpenAI’s client reads every part of a response from the gateway, and later responses continue the recorded ids (stream: %s, by id: %s)', async (stream, byId) => {
   const trial = await gateway.trial();
   const client = new OpenAI({ apiKey: trial.key, baseURL: trial.baseUrl, maxRetries: 0 });
   gateway.toy.script = [{ text: `<think>hm</think>I look.${LS}` }, { text: LS }, { text: 'done' }];

@@ -93,7 +93,7 @@ test.each([
   ['skip', (trial: string) => ({ trial }), { outcome: 'cancelled' }],
   ['extend', (trial: string) => ({ trial, seconds: 600 }), { outcome: 'scored' }],
   ['stop', () => ({}), { closed: 1 }],
-])('%s through Temporal’s CLI, as documented, does the same as through trialgate', async (verb, argument, expected) => {
+])('`%s` by the documented command of Temporal’s CLI does the same as by trialgate', async (verb, argument, expected) => {
   const command = (await documented()).get(verb) ?? 'nothing is documented';
   const byTemporal = await ask(`${verb}-by-temporal`, async (runId, trial) => {
     const { result }: { result: string } = JSON.parse(await temporal(command.replace('RUN', runId).replace('TRIAL', trial)));
@@ -107,7 +107,7 @@ test.each([
 test.each([
   ['unexpected workflow task failure', 2],
   ['another cause', 1],
-])('an update that fails on the way is sent again under its id only if the run did not receive it (%s: sent %d times)', async (cause, times) => {
+])('trialgate sends an update that fails on the way again, under its id, only if the run did not receive it (%s: sent %d times)', async (cause, times) => {
   const ids: unknown[] = [];
   const failsOnce: WorkflowClientInterceptor = {
     startUpdate(input, next) {

@@ -48,7 +48,7 @@ const outcomes = async (prefix: string) => (await store.db.select().from(trials)
 test.each([
   ['before', 0, { before: true, after: false }],
   ['after', 1, { before: false, after: true }],
-])('an evaluation %s the iterations whose trials fail blocks the run, and after a resume only its failed trials run again', async (when, version, evaluation) => {
+])('an evaluation %s the iterations blocks the run when its trials fail, and after a resume only its failed trials run again', async (when, version, evaluation) => {
   const world = new Broken();
   const id = `run-${when}`;
   await world.during(evaluation, async (config) => {
@@ -65,7 +65,7 @@ test.each([
   expect(world.count(`agent ${id}-eval.${version}-0-0`)).toBe(1);
 });
 
-test('an evaluation on demand whose trials fail is an error with the cause, and the next request evaluates anew', async () => {
+test('an evaluation on demand whose trials fail ends with the cause, and the next request evaluates anew', async () => {
   const world = new Broken();
   await world.during({}, async (config) => {
     await store.db.insert(runs).values({ id: 'asked', config });

@@ -58,7 +58,7 @@ function during<T>(gpu: Record<string, (input: never) => Promise<unknown>>, body
 }
 const made = { step_key: 'k', checkpoint: '/c', checkpoint_sha256: 's', canary: { token_ids: [], logprobs: [] }, metrics: { 'train/reward_mean': 0.7 }, reused: false };
 
-test('a rescoring trains on the finished batch from its parent version under the new weights, and samples nothing', async () => {
+test('a rescoring trains on the finished batch from the batch’s parent version under the new reward weights, and samples nothing', async () => {
   const steps: TrainStepInput[] = [];
   let broken = true;
   const trainStep = async (input: TrainStepInput) => {
@@ -89,12 +89,12 @@ test('a rescoring trains on the finished batch from its parent version under the
 test.each([
   [{ iteration: 2, weights: {} }, 'run first has not finished an iteration 2: "trialgate show first" lists its iterations'],
   [{ iteration: 1, weights: { test: 1, style: 1 } }, 'no trial of iteration 1 has a reward named test; its rewards are: style, tests'],
-])('a rescoring of %j is refused and leaves no run behind', async (asked, message) => {
+])('a rescoring with %j is refused and leaves no run behind', async (asked, message) => {
   await expect(rescoreRun(connected(), { from: 'first', runId: 'never', ...asked })).rejects.toMatchObject({ code: 'bad_input', message });
   expect(await db.select().from(runs).where(eq(runs.id, 'never'))).toEqual([]);
 });
 
-test('a fork loads the checkpoint that it was forked from, keeps its settings, and warns that agents use the host’s network', async () => {
+test('a fork loads the checkpoint that it begins from, keeps that run’s settings, and warns that agents use the host’s network', async () => {
   const bases: LoadBaseInput[] = [];
   const loadBase = async (input: LoadBaseInput) => {
     bases.push(input);

@@ -278,7 +278,7 @@ describe('in each form of isolation', () => {
       expect(await ATTEMPTS[name](world)).toBe(!held);
     });
 
-    test('where a deployment’s folder stays open, the statement that it is readable is true', async () => {
+    test('where a deployment’s folder stays open to others, the threat model’s statement that a sandbox can read it is true', async () => {
       const open = { isClosed: false };
       await makeDeployment(join(world.home, 'open'), open, world.token);
       const { held } = statementsOf(isolation, open).find(({ name }) => name === 'deploymentFiles') ?? { held: null };
@@ -287,7 +287,7 @@ describe('in each form of isolation', () => {
   });
 });
 
-test('the threat model contains the same table of guarantees', async () => {
+test('the threat model contains the table of guarantees that these tests check', async () => {
   const document = await readFile(new URL('../../docs/threat-model.md', import.meta.url), 'utf8');
   expect(document).toContain(guaranteeRows().join('\n'));
 });

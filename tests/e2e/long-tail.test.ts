@@ -87,7 +87,7 @@ test('with over-sampling the first trials to end fill the group and the rest are
   });
 });
 
-test('a straggler that is carried over does not hold its step and is trained on in a later one', async () => {
+test('a straggler that is carried over does not hold up its step and is trained on in a later one', async () => {
   await run({ iterations: 6, max_staleness: 2, group_quorum: 2, stragglers: 'carry_over' }, /0\.1-0-2$/, async (_handle, id, free) => {
     await until(() => isDone(id, 0));
     expect(await outcomeOf(`${id}-0.1-0-2`)).toMatchObject({ outcome: null });
@@ -119,7 +119,7 @@ test('a straggler that is carried over can be skipped, and stops when its run is
   });
 });
 
-test('a step waits only until `max_stale_stragglers` allows the stragglers that still run', async () => {
+test('a step waits until no more stragglers still run than `max_stale_stragglers` allows', async () => {
   const settings = { iterations: 3, max_staleness: 1, group_size: 4, group_quorum: 2, stragglers: 'carry_over', max_stale_stragglers: 1 };
   await run(settings, /0\.1-0-[23]$/, async (handle, id, _free, world) => {
     await until(() => isDone(id, 0));
@@ -134,7 +134,7 @@ test('a step waits only until `max_stale_stragglers` allows the stragglers that 
   });
 });
 
-test('with staleness the next iteration samples while a slow group runs, and the slow group is trained on before it is too old', async () => {
+test('with `max_staleness` the next iteration samples while a slow group runs, which is trained on before it is too old', async () => {
   await run({ iterations: 3, max_staleness: 1 }, /0\.1-0-0$/, async (handle, id, free, world) => {
     await until(() => isDone(id, 0));
     await until(async () => (await batchOf(id)).some(([iteration]) => iteration === 1));
@@ -181,7 +181,7 @@ test('a trial that was given more time runs past its old deadline', async () => 
   });
 });
 
-test('status shows each group’s trials by state and the deadline until which it waits', async () => {
+test('`status` shows each group’s trials by state and the deadline until which the group waits', async () => {
   await run({}, /0\.1-[01]-0$/, async (handle, id, free) => {
     const group = `${id}/0.1/0`;
     const groupStatus = async () => (await statusOf(handle)).groups.find((each) => each.id === group);
@@ -206,7 +206,7 @@ test('status shows each group’s trials by state and the deadline until which i
   });
 });
 
-test('a paused run does not train; it goes on after `resume` and by itself after the given seconds', async () => {
+test('a paused run does not train, and goes on after `resume` or by itself after the given seconds', async () => {
   await run({ iterations: 2 }, /0\.1-0-0$/, async (handle, id, free, world) => {
     await until(() => world.count(`agent ${id}-0.1-0-0`) === 1);
     await expect(handle.executeUpdate('pause', { args: [{ seconds: -1 }] })).rejects.toThrow();

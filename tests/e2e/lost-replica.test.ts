@@ -17,7 +17,7 @@ import { startRun } from '../../cli/run/start-run.ts';
 const store = useDatabase();
 const environment = useTemporal();
 
-test('an engine that restarts in the middle of a rollout is published to again while the others stay in rotation', async () => {
+test('an engine that restarts during a rollout gets the version published again while the other replicas stay in rotation', async () => {
   await using folder = await temporaryHome();
   const { home } = folder;
   const { folder: task } = await taskWith(home, 'true');

@@ -150,7 +150,7 @@ test('a cancelled run leaves no agents behind, and keeps its finished trials whe
   expect(faults).toEqual([]);
 });
 
-test('a straggler that is cut at its group’s quorum leaves no sandbox, and its request ends', async () => {
+test('a straggler that is cancelled at its group’s quorum leaves no sandbox, and its call ends as cancelled', async () => {
   const cut = { iterations: 1, groups_per_iteration: 1, group_size: 12, group_quorum: 1, stragglers: 'cancel', evaluation: WITHOUT_EVALUATION };
   await deployment.trialgate('train', await runFile('quorum.json', cut), '--run', 'quorum', '--detach');
   await firstReplyOf('quorum');
@@ -164,7 +164,7 @@ test('a straggler that is cut at its group’s quorum leaves no sandbox, and its
   expect(await openSandboxes('quorum')).toEqual([]);
 });
 
-test('every completed call is recorded with all that training on it needs', async () => {
+test('every completed call of the runs is recorded with all that training on it needs', async () => {
   const rows = await db.select().from(calls).innerJoin(trials, eq(trials.id, calls.trialId));
   const completed = rows.filter((row) => row.calls.status === 'completed');
   expect(completed.length).toBeGreaterThan(0);
@@ -176,7 +176,7 @@ test('every completed call is recorded with all that training on it needs', asyn
   }
 });
 
-test('no history holds the secret, the admin key, PostgreSQL’s password or an attempt’s key', async () => {
+test('no workflow history in Temporal holds the secret, the admin key, PostgreSQL’s password or an attempt’s key', async () => {
   const { secret, adminKey, databaseUrl } = connectionsOf(deployment.config);
   const histories = await withDeployment(deployment.config, async ({ client }) => {
     let text = '';
@@ -225,7 +225,7 @@ test('a fork begins a run from a version of another run, with that version’s w
   expect(await auditRun(db, 'forked', 1)).toEqual([]);
 });
 
-test('a rescoring trains on a finished batch without any call, and the version that it makes can be evaluated', async () => {
+test('a rescoring trains on a finished batch without any model call, and the version that it makes can be evaluated', async () => {
   const before = (await db.select().from(calls)).length;
   await deployment.trialgate('rescore', 'operated', '--iteration', '0', '--reward-weights', 'reward=0.5', '--run', 'rescored');
   expect(await readRunRecord(db, 'rescored')).toMatchObject({ status: 'completed', rescores: 'operated/0.1', iterations: [{ trained_version: 1, batch: { trials: 7 } }], config: { reward_weights: { reward: 0.5 } } });

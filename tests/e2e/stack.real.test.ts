@@ -95,8 +95,8 @@ describe('a component that is killed', () => {
   });
 });
 
-describe('a supervisor that is killed', () => {
-  it('leaves processes that the next supervisor ends before it starts its own', async () => {
+describe('when a supervisor is killed', () => {
+  it('the next supervisor ends the processes that were left before it starts its own', async () => {
     const home = path.join(folder, 'orphaned');
     const supervisor = supervise(home);
     await until(() => readState(home)?.status === 'ready');
@@ -112,7 +112,7 @@ describe('a supervisor that is killed', () => {
     await stack.stop();
   });
 
-  it('leaves processes that `down` ends', async () => {
+  it('`down` ends the processes that were left', async () => {
     const home = path.join(folder, 'orphaned');
     const supervisor = supervise(home);
     await until(() => readState(home)?.status === 'ready' && readState(home)?.supervisor.pid === supervisor.pid);
@@ -135,7 +135,7 @@ function supervise(home: string): ChildProcess {
   return spawn(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' });
 }
 
-it('a deployment starts all its gateways, each on a port that the workers know, and restarts one that dies on its old port', async () => {
+it('the supervisor starts all gateways on ports that the workers know, and restarts a gateway that dies at its old port', async () => {
   const stack = await start('gateways', ['postgres', 'gateway'], { gateways: '3', engines: 'http://127.0.0.1:9' });
   const config = configIn(path.join(folder, 'gateways'), { gateways: '3' });
   const answering = async () => Promise.all(connectionsOf(config).gatewayUrls.map(async (url) => (await fetch(`${url}/health`)).status));
@@ -161,7 +161,7 @@ it('a second supervisor of a deployment is refused while the first runs', async 
   await (await start('locked', [])).stop();
 });
 
-it('a port that is taken ends the start, and the message names the port and the setting that chooses another', async () => {
+it('a start that finds a port taken ends, and its message names the port and the setting that chooses another', async () => {
   const server = createServer().listen(0, '127.0.0.1');
   await until(() => server.listening);
   const address = server.address();

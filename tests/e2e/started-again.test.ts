@@ -82,7 +82,7 @@ function closingUntilResumed(world: FakeWorld): { own: Overrides; isResumed: () 
   return { own, isResumed: () => isResumed };
 }
 
-test('a run that is resumed while its cancelled groups close runs them again', async () => {
+test('a run that is resumed while its cancelled groups close runs these groups again', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
   const general = world.general();
@@ -108,7 +108,7 @@ test('a run that is resumed while its cancelled groups close runs them again', a
   expect(world.outcomes.size).toBe(12);
 });
 
-test('a run that is started again while the groups of its cancelled execution close runs them again', async () => {
+test('a run that is started again while the groups of its cancelled execution close runs these groups again', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -125,7 +125,7 @@ test('a run that is started again while the groups of its cancelled execution cl
   expect([...world.outcomes.values()]).toEqual(['scored', 'scored', 'scored', 'scored']);
 });
 
-test('a run that was terminated and is started again follows the groups that still run to their end', async () => {
+test('a run that was terminated and is started again waits for its groups that still run, and does not start them twice', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -149,7 +149,7 @@ test('a run that was terminated and is started again follows the groups that sti
   expect(world.count('close 0.1')).toBe(1);
 });
 
-test('a redo during an evaluation waits until that evaluation has closed, then evaluates again', async () => {
+test('a redo during an evaluation waits until that evaluation has closed, and then the run evaluates again', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 1, before: true, every: null, after: false } });
   const id = newId();
@@ -171,7 +171,7 @@ test('a redo during an evaluation waits until that evaluation has closed, then e
   expect(await store.db.select({ status: iterations.status }).from(iterations).where(eq(iterations.runId, id))).toEqual([{ status: 'superseded' }]);
 });
 
-test('a fork that is resumed while its cancelled groups close runs them again; another fork of that name is refused meanwhile', async () => {
+test('a fork that is resumed while its cancelled groups close runs these again; another fork of that name is refused meanwhile', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const [from, id] = [{ runId: newId(), version: 1 }, newId()];
@@ -194,7 +194,7 @@ test('a fork that is resumed while its cancelled groups close runs them again; a
   expect([...world.outcomes.values()]).toEqual(['scored', 'scored', 'scored', 'scored']);
 });
 
-test('a group that closes while a poll still lists it as open is not started again', async () => {
+test('a run does not start a group again that closes while the run’s poll still lists it as open', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();
@@ -223,7 +223,7 @@ test('a run that was terminated during its train step repeats the step after the
   expect(world.count('train 1')).toBe(1);
 });
 
-test('a publication waits until the publication of a terminated execution has ended', async () => {
+test('a run’s publication waits until the publication of its terminated execution has ended', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const id = newId();

@@ -42,7 +42,7 @@ async function startFaultyWorker(faults: string[]) {
   };
 }
 
-test('steps with numbers that are not finite publish their parent’s weights; one too many, full memory and a result that is not JSON block the run', async () => {
+test('a train step with a number that is not finite is skipped; too many in a row, full memory or a result that is not JSON block the run', async () => {
   const skipped = {
     reward: 'trial t0-0 has a reward that is not finite',
     loss: 'the loss is nan',

@@ -18,7 +18,7 @@ import { startRun } from '../../cli/run/start-run.ts';
 const environment = useTemporal();
 const store = useDatabase();
 
-test('a trial that waits for a sandbox can be skipped, and then never opens, and can be given time, which it keeps while it waits', async () => {
+test('a trial that waits for a slot never opens once it is skipped, and keeps the time that `extend` gives it', async () => {
   const { db } = store;
   await using folder = await temporaryHome();
   const world = new FakeWorld();

@@ -17,14 +17,14 @@ const ADMIN_KEY = 'the admin key';
 const CONFIG = ['--config', 'deploy/wrangler.jsonc'];
 const variables = (given: Record<string, string>) => Object.entries(given).flatMap(([name, value]) => ['--var', `${name}:${value}`]);
 
-test('the Worker is smaller than 1 MB as it is uploaded', async () => {
+test('the compressed upload of the Cloudflare Worker is smaller than 1 MB', async () => {
   const { gzipBytes, remove } = await bundleWorker();
   await remove();
   expect(gzipBytes).toMatch(/^\d{1,3}\.\d+ KiB$/);
 });
 
 /** Runs the commands of docs/workers.md with a free port and secrets of the test. */
-test('`wrangler dev` starts, and what it answers is recorded', async () => {
+test('the gateway starts under `wrangler dev` and records the calls that it answers', async () => {
   await using stack = new AsyncDisposableStack();
   const home = await mkdtemp(join(tmpdir(), 'trialgate-wrangler-'));
   stack.defer(() => rm(home, { recursive: true, force: true }));

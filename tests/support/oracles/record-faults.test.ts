@@ -42,7 +42,7 @@ const FAULTS: Record<string, (planting: Planting) => void> = {
   'a sample has a log-probability where it does not train': ({ samples }) => samples[0]?.logprobs.splice(0, 1, -9),
 };
 
-test('each planted fault in a record and in its samples is found', async () => {
+test('the record oracle finds each fault that is planted in a record and in its samples', async () => {
   await context.serve({ weightVersion: 'run@1', spans: HALVES });
   await context.givePool('run', 'run@1');
   const seen = await observeTrial({ ...ofToy(), opening: { run_id: 'run' } }, 'planted', { seed: 1, steps: 20 });
@@ -58,7 +58,7 @@ test('each planted fault in a record and in its samples is found', async () => {
 
 const ofToy = () => onToy({ url: context.gateway.url, adminKey: ADMIN_KEY }, context.toy);
 
-test.each(['/v1/chat/completions', '/v1/chat/completions/render'])('a message of the agent that never reached the engine is found (%s)', async (lossy) => {
+test.each(['/v1/chat/completions', '/v1/chat/completions/render'])('the record oracle finds a message of the agent that never reached the engine (%s)', async (lossy) => {
   await context.serve();
   context.toy.before = ({ path, body }) => {
     if (path === lossy && body.add_generation_prompt !== false && body.messages.length > 1) body.messages.splice(-1);
@@ -66,7 +66,7 @@ test.each(['/v1/chat/completions', '/v1/chat/completions/render'])('a message of
   expect((await exactTrial(ofToy(), `lossy-${lossy.length}`, { seed: 2 })).faults).toContainEqual(expect.stringContaining('has another prompt than its agent'));
 });
 
-test.each([true, false])('a proxy between gateway and engine hears every reply as it was given, and a swapped one is found (the engine parses: %s)', async (parses) => {
+test.each([true, false])('the listening proxy hands the record oracle each reply as the engine gave it, and the oracle finds a changed token (parses: %s)', async (parses) => {
   await context.serve({ parses });
   const engine = new UndiciConnection(context.toy.url);
   const replies = new Replies();

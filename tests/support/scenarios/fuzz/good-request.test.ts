@@ -17,7 +17,7 @@ const PARTS = {
   ],
 };
 
-test('unspoiled requests of the fuzzer are all answered and exercise tools, reasoning and recorded turns', async () => {
+test('the fuzzer’s valid requests are all answered and exercise tools, reasoning and recorded turns', async () => {
   gateway.toy.inParts = true;
   const random = new Random(7);
   const replies = new Map<string, string>();
