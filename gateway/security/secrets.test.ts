@@ -42,7 +42,7 @@ test('the gateway’s log, its errors and the store contain no secret after ever
   for (const [place, text] of Object.entries(places)) for (const [name, secret] of Object.entries(secrets)) expect([place, name, text.includes(secret)]).toEqual([place, name, false]);
 });
 
-test('a gateway whose secret is not its database’s refuses to serve and says what to do', async () => {
+test('a gateway whose secret is not the one of its database refuses to serve and says what to do', async () => {
   const options = { host: '127.0.0.1', port: 0, engines: [gateway.engine.url], databaseUrl: gateway.postgres.url, adminKey: ADMIN_KEY };
   const start = (secret: string) => startTestGateway({ ...options, secret });
   const help = expect.stringMatching(/another secret.*--secret.*delete from deployment/);

@@ -35,7 +35,7 @@ describe.each([{ parses: true }, { parses: false }])('with an engine that parses
     expect(samples[0]?.loss_mask.filter(Boolean)).toHaveLength(context.toy.generated.reduce((sum, { completion }) => sum + completion.length, 0));
   });
 
-  test('the record equals what the engine was given and gave, and what the agent saw', async () => {
+  test('a trial’s record equals what the engine was given and gave, and what the agent saw', async () => {
     await context.serve({ ...options, weightVersion: 'run@1', spans: HALVES });
     await context.givePool('run', 'run@1');
     const place = { ...onToy({ url: context.gateway.url, adminKey: ADMIN_KEY }, context.toy), opening: { run_id: 'run' } };

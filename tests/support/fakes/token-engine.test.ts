@@ -5,7 +5,7 @@ import { misspell } from './toy-tokenizer.ts';
 
 const context = useTokenGateways();
 
-test.each(['chat', 'complete'] as const)('the toy engine ends a reply at a stop string as vLLM does (%s)', async (how) => {
+test.each(['chat', 'complete'] as const)('the tests’ toy engine (TokenEngine) ends a reply at a stop string as vLLM does (%s)', async (how) => {
   await context.serve({ parses: false });
   const trial = await context.trial();
   const messages = [{ role: 'user', content: 'one' }];
