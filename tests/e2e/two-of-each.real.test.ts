@@ -92,7 +92,7 @@ async function whoWorked(client: Client): Promise<{ workflows: Set<number>; acti
 
 const pids = (pair: readonly ComponentProcess[]) => pair.map((each) => each.pid);
 
-test('two engines, gateways and workers of each kind share a run’s work; when one of each is killed, no finished work is repeated', async () => {
+test('two engines, gateways and workers of each kind share a run’s work; when one of each is killed, the run goes on and repeats no finished work', async () => {
   const config = parseRunConfig({
     model: pairs.model, tasks: [join(REPOSITORY, 'tasks/train')], agents: ['oneshot'], iterations: ITERATIONS, groups_per_iteration: 2, group_size: 4,
     max_prompt_length: 3000, max_attempts: 10, evaluation: { before: false, after: false },
