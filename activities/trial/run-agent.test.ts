@@ -106,7 +106,7 @@ describe('an agent with a gateway and a fake engine', () => {
     [['status_500'], { outcome: 'agent_error' }],
     [['bad_request'], { outcome: 'agent_error' }],
     [['dead', 'none'], { outcome: 'agent_error' }],
-  ])('an attempt whose agent crashed after calls to which the engine’s answers were %j ends as %j', async (faults, expected) => {
+  ])('an attempt whose agent crashed after calls in which the fake engine had the faults %j ends as %j', async (faults, expected) => {
     const end = await crashedAfter(...faults);
     expect(end).toMatchObject({ ...expected, reason: expect.stringContaining('the gateway refused') });
     expect(end.evidence).toBe(expected.evidence);
