@@ -24,7 +24,7 @@ test('a gateway bundled into one file finds the files of its documentation page'
   await gateway.kill('SIGTERM');
 });
 
-test('a gateway without an admin key says that its session routes are open to this machine', async () => {
+test('a gateway that starts without an admin key prints that its session routes are open to this machine', async () => {
   const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(child, 'exit');
   const [line] = await once(child.stdout, 'data');
@@ -33,7 +33,7 @@ test('a gateway without an admin key says that its session routes are open to th
   expect(String(line)).toMatch(/listening on http:\/\/127\.0\.0\.1:\d+, 1 engine\(s\); without an admin key, its session routes are open to this machine/);
 });
 
-test('a bundled gateway that fails keeps its exit code', async () => {
+test('`trialgate gateway` ends with the exit code for bad input when the gateway, bundled into one file, refuses its settings', async () => {
   const child = spawn(process.execPath, [INSTALLS.main, 'gateway', '--host', '0.0.0.0', '--port', '0', '--database-url', postgres.url, ...rest], { cwd: tmpdir(), env: { PATH: process.env['PATH'] }, stdio: 'ignore' });
   const [code] = await once(child, 'exit');
   expect(code).toBe(EXIT.badInput);
@@ -41,8 +41,8 @@ test('a bundled gateway that fails keeps its exit code', async () => {
 
 // npx is not tested with SIGINT: npm passes it only to its shell, which waits for the command. A terminal signals all processes.
 test.each([
-  ['npx', 'SIGTERM'], ['npx', 'SIGHUP'], ['launcher', 'SIGTERM'], ['launcher', 'SIGINT'], ['launcher', 'SIGHUP'], ['launcher', 'SIGKILL'],
-] as const)('a gateway that %s started ends when its starter gets %s', async (starter, signal) => {
+  ['npx', 'SIGTERM'], ['npx', 'SIGHUP'], ['another program', 'SIGTERM'], ['another program', 'SIGINT'], ['another program', 'SIGHUP'], ['another program', 'SIGKILL'],
+] as const)('a gateway that was started by %s ends when its starter gets %s', async (starter, signal) => {
   const launcher = 'import("./cli/launch.mjs").then(({ runMain }) => runMain(process.execPath, process.argv.slice(1)))';
   const [file, ...first] = starter === 'npx' ? ['npx', '--no-install', 'trialgate'] : [INSTALLS.node, '--eval', launcher];
   const args = [...first, 'gateway', '--port', '0', '--database-url', postgres.url, ...rest];
@@ -62,7 +62,7 @@ test.each([
 test.each([
   ['npx', 'scripts', ['npx', '--no-install', 'trialgate']],
   ['a script whose path begins like npm', 'npm-tools', [INSTALLS.node, join(REPOSITORY, 'cli/trialgate.mjs')]],
-])('a gateway that %s started in the background outlives the shell around it', async (_, folder, command) => {
+])('a gateway that a shell started in the background with %s goes on after the shell has ended', async (_, folder, command) => {
   const parent = mkdtempSync(join(tmpdir(), 'trialgate-shell-'));
   onTestFinished(() => rmSync(parent, { recursive: true }));
   mkdirSync(join(parent, folder));

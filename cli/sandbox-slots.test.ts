@@ -104,7 +104,7 @@ test('a full host takes no more trials, and a host with free slots runs them', a
   expect(free.mostHeld).toBeLessThanOrEqual(3);
 });
 
-test('a hundred sandboxes start no faster than the configured rate', async () => {
+test('a worker opens a hundred sandboxes no faster than the configured rate', async () => {
   const host = new Host('paced', 100, 25);
   await withHosts(new FakeWorld(), [host], async () => (await startGroup(100)).result());
   const times = host.opened.map(({ at }) => at).toSorted((a, b) => a - b);
@@ -113,7 +113,7 @@ test('a hundred sandboxes start no faster than the configured rate', async () =>
   expect((times.at(-1) ?? 0) - (times[0] ?? 0)).toBeGreaterThan(97 * 40 - 200);
 });
 
-test('openings that fail free their slots', async () => {
+test('a sandbox that a worker cannot open frees its slot', async () => {
   const host = new Host('failing', 2);
   host.open = async ({ trialId, attempt }) => {
     if (attempt === 1) throw ApplicationFailure.nonRetryable('the disk is full');
@@ -125,7 +125,7 @@ test('openings that fail free their slots', async () => {
   });
 });
 
-test('openings that are cancelled, before and after they had their sandbox, free their slots', async () => {
+test('opening a sandbox frees its slot when it is cancelled, before and after the sandbox was there', async () => {
   const host = new Host('cancelled', 3);
   const release = Promise.withResolvers<void>();
   host.open = async ({ trialId }) => {

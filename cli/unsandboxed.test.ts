@@ -31,7 +31,7 @@ test.each([{ verb: WORKER }, { verb: ['up', '--no-install'] }])('`$verb.0` ends 
   expect(status).toBe(EXIT.missingPrerequisite);
 });
 
-test('the doctor says that bubblewrap is missing, and with `--unsandboxed` what does not hold without it', () => {
+test('`doctor` says that bubblewrap is missing, and with `--unsandboxed` what sandboxes do not prevent without it', () => {
   const refused = trialgate('doctor', '--json');
   expect(refused.status).toBe(EXIT.missingPrerequisite);
   expect(JSON.parse(refused.stdout)).toContainEqual({ check: 'bubblewrap', result: 'missing', finding: expect.stringContaining('--unsandboxed') });

@@ -31,7 +31,7 @@ function during<T>(world: FakeWorld, borrowed: () => BorrowedPool, body: () => P
 const evaluate = (request: EvaluationRequest) =>
   environment.client.workflow.start('evaluateRun', { workflowId: `${request.runId}/evaluate`, taskQueue: 'trialgate', args: [request] });
 
-test('a publication waits until an evaluation on demand has ended, and the run’s status says so', async () => {
+test('a run’s publication waits until an evaluation on demand has ended, and the run’s status says so', async () => {
   const world = new FakeWorld();
   const runId = newId();
   world.config.iterations = 1;
@@ -63,7 +63,7 @@ test('a publication waits until an evaluation on demand has ended, and the run�
   expect(steps).toEqual(['publish 0 1', `end ${runId}/eval@0.1/0`, 'return', 'publish 1 1']);
 });
 
-test('an evaluation of a run without engines publishes its version first, and again to an engine that restarted', async () => {
+test('an evaluation of an ended run publishes the policy version first, and again to an engine that restarted', async () => {
   const world = new FakeWorld();
   let lost = false;
   world.runAgent = async () => {
@@ -78,7 +78,7 @@ test('an evaluation of a run without engines publishes its version first, and ag
   expect(world.log.filter((entry) => /^(publish|return)/.test(entry))).toEqual(['publish 3 1', 'publish 3 1', 'return']);
 });
 
-test('a cancelled evaluation stops its agents and returns its engines', async () => {
+test('an evaluation on demand that is cancelled stops its agents and returns its engines', async () => {
   const world = new FakeWorld();
   const agents = new TirelessAgents();
   world.runAgent = agents.run;
@@ -92,7 +92,7 @@ test('a cancelled evaluation stops its agents and returns its engines', async ()
   expect(world.count('return')).toBe(1);
 });
 
-test('a refused evaluation fails with the reason', async () => {
+test('an evaluation on demand that is refused fails with the reason', async () => {
   const world = new FakeWorld();
   const refuse = (): BorrowedPool => {
     throw ApplicationFailure.create({ type: 'bad_input', message: 'the engines have version 4', nonRetryable: true });
@@ -102,7 +102,7 @@ test('a refused evaluation fails with the reason', async () => {
   expect(world.count('return')).toBe(1);
 });
 
-test('while an evaluation waits for engines it leaves the turn to publish free', async () => {
+test('an evaluation that waits for engines does not keep a run from publishing meanwhile', async () => {
   const world = new FakeWorld();
   const runId = newId();
   let asked = 0;

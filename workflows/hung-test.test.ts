@@ -10,7 +10,7 @@ const runOnce = async (environment: Temporal, id: string): Promise<boolean> => {
   return world.log.includes('completed');
 };
 
-test('a test that hangs fails neither the next test of its file nor the files after it', async () => {
+test('the tests’ Temporal workers: a test that hangs fails neither the next test of its file nor the files after it', async () => {
   const first = await startTemporal();
   const world = new FakeWorld();
   const [begun, hanging] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];

@@ -27,7 +27,7 @@ async function operated(world: FakeWorld, body: (run: Awaited<ReturnType<typeof 
 }
 const start = () => environment.client.workflow.start('trainRun', { workflowId: `operated${++serial}`, taskQueue: 'trialgate', args: [{}] });
 
-test('an invalid update is refused with the reason, and the run goes on', async () => {
+test('a pause, an extension or a skip with an invalid argument is refused with the reason, and the run goes on', async () => {
   const month = 30 * 86_400;
   const refused: [string, unknown, string][] = [
     ['pause', { seconds: 0 }, 'seconds: expected a number above 0, at most 2592000 (30 days), found 0'],
@@ -49,7 +49,7 @@ test('an invalid update is refused with the reason, and the run goes on', async 
   expect(world.count('close 1.1')).toBe(1);
 });
 
-test('a pause goes on after the iteration in which it was asked for, until a resume', async () => {
+test('a run that is told to pause ends its iteration, begins no other, and goes on after a resume', async () => {
   const world = new FakeWorld();
   await operated(world, async (run, free) => {
     await run.executeUpdate('pause', { args: [{ seconds: 3600 }] });
@@ -108,7 +108,7 @@ test('a paused iteration’s deadline begins after the pause', async () => {
   });
 });
 
-test('a change that is still being made at the end of an iteration holds for the next', async () => {
+test('a change of a run’s settings that is still being stored at the end of an iteration holds for the next one', async () => {
   const world = new FakeWorld();
   await operated(world, async (run, free) => {
     const asked = Promise.withResolvers<void>();
@@ -126,7 +126,7 @@ test('a change that is still being made at the end of an iteration holds for the
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
 });
 
-test('a change during the last iteration holds for the evaluation after it', async () => {
+test('a change of a run’s settings during its last iteration holds for the evaluation after it', async () => {
   const world = new FakeWorld();
   world.config = { ...world.config, evaluation: { ...world.config.evaluation, before: false, after: false } };
   await operated(world, async (run, free) => {

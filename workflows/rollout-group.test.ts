@@ -28,7 +28,7 @@ async function hold(freed: Promise<void>): Promise<void> {
   await Promise.race([freed, sleep('1h')]).finally(() => clearInterval(beat));
 }
 
-test('an infra_error does not count towards the quorum, so that no running trial is cut for it', async () => {
+test('a trial that ends as infra_error does not count towards its group’s quorum', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const group = plan();
@@ -61,7 +61,7 @@ test('a trial that ends as infra_error is tried again after a wait, at most max_
   expect([1, 2, 3, 4].map((attempt) => world.count(`seal ${group.trialPrefix}-0 ${attempt} infra_error`))).toEqual([1, 1, 1, 0]);
 });
 
-test('a trial that is skipped while it is verified ends as cancelled', async () => {
+test('a trial that is skipped while its verifier runs ends as cancelled', async () => {
   const world = new FakeWorld();
   const freed = Promise.withResolvers<void>();
   const group = plan();
@@ -79,7 +79,7 @@ test('a trial that is skipped while it is verified ends as cancelled', async () 
   });
 });
 
-test('a trial that is cut before it was opened is sealed as truncated without an attempt’s number', async () => {
+test('a trial that is cut before its sandbox is open is sealed as truncated, whatever attempt is open', async () => {
   const world = new FakeWorld();
   const group = plan();
   const sealed: unknown[] = [];
@@ -94,7 +94,7 @@ test('a trial that is cut before it was opened is sealed as truncated without an
   expect(sealed).toEqual([{ trialId: `${group.trialPrefix}-0`, outcome: 'truncated', reason: 'cut between two attempts' }]);
 });
 
-test('a group whose workflow failed is run again', async () => {
+test('a run starts a group’s workflow again when it failed', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { iterations: 1 });
@@ -112,9 +112,9 @@ test('a group whose workflow failed is run again', async () => {
 });
 
 test.each([
-  ['the end of a straggler is not reported when no step waits for it', {}, 2, 0],
-  ['the end of a straggler is reported when a step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
-  ['a group that waits for spread reports its end with its last trial', {}, 3, 1],
+  ['a group does not report the end of each straggler to the store when no train step waits for it', {}, 2, 0],
+  ['a group reports the end of each straggler to the store when a train step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
+  ['a group whose rewards are equal at its quorum reports its end again with its last trial', {}, 3, 1],
 ])('%s', async (_, settings, times, waits) => {
   const world = new FakeWorld();
   Object.assign(world.config, { group_size: 3, group_quorum: 1, max_staleness: 1, stragglers: 'carry_over', ...settings });
@@ -137,7 +137,7 @@ test.each([
   expect(told).toBe(times);
 });
 
-test('a straggler that no poll reported is cancelled at the end of its run', async () => {
+test('a run that ends cancels its stragglers, also those that no poll of the rollout listed', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { group_quorum: 1, max_staleness: 1, stragglers: 'carry_over' });
@@ -152,7 +152,7 @@ test('a straggler that no poll reported is cancelled at the end of its run', asy
   });
 });
 
-test('a trial with an extension beyond its iteration’s deadline is not cut with the iteration', async () => {
+test('a trial whose deadline was extended beyond its iteration’s is not cut at the iteration’s deadline', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   world.config.iterations = 1;
@@ -179,7 +179,7 @@ test('a trial with an extension beyond its iteration’s deadline is not cut wit
   });
 });
 
-test('a trial with an extension beyond its evaluation’s deadline is not cut with the evaluation', async () => {
+test('a trial whose deadline was extended beyond its evaluation’s is not cut at the evaluation’s deadline', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
   Object.assign(world.config, { iterations: 0, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
@@ -205,7 +205,7 @@ test('a trial with an extension beyond its evaluation’s deadline is not cut wi
   });
 });
 
-test('a group that was cut refuses extensions, and its status says when it was cut', async () => {
+test('a group that was cut ignores an extension of a trial, and its status says when it was cut', async () => {
   const world = new FakeWorld();
   const group = plan();
   const before = Date.now();
@@ -236,7 +236,7 @@ test('a group that was cut refuses extensions, and its status says when it was c
   expect(world.log.filter((entry) => entry.startsWith('extend'))).toEqual([]);
 });
 
-test('a cut wins over an extension that arrives with it', async () => {
+test('a trial is cut when its group is told to cut and to extend it at the same time', async () => {
   const world = new FakeWorld();
   world.runAgent = async () => {
     await hold(Promise.withResolvers<void>().promise);
@@ -250,7 +250,7 @@ test('a cut wins over an extension that arrives with it', async () => {
   await during(world, {}, async () => expect(await running.result()).toEqual(['truncated']));
 });
 
-test('a trial keeps an extension that it got before its agent began', async () => {
+test('a trial’s deadline keeps an extension that was given before the agent began', async () => {
   const world = new FakeWorld();
   const [opening, opened, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   world.runAgent = async () => {

@@ -15,7 +15,7 @@ const during = <T>(world: FakeWorld, general: Record<string, (input: never) => P
 const start = () => environment.client.workflow.start('trainRun', { workflowId: `told${++serial}`, taskQueue: 'trialgate', args: [{}] });
 const statusOf = (id: string) => environment.client.workflow.getHandle(id).query<RunStatusReport>('status');
 
-test('status lists the groups of an evaluation with their trials and deadline', async () => {
+test('a run’s status lists the groups of an evaluation with their trials and deadline', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 1, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
   const freed = Promise.withResolvers<void>();
@@ -36,7 +36,7 @@ test('status lists the groups of an evaluation with their trials and deadline', 
   });
 });
 
-test('status lists the groups of an evaluation that runs beside a rollout', async () => {
+test('a run’s status lists the groups of an evaluation that runs beside a rollout', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 2, before: false, every: 1, after: false } });
   const freed = Promise.withResolvers<void>();
@@ -62,7 +62,7 @@ test('status lists the groups of an evaluation that runs beside a rollout', asyn
   });
 });
 
-test('status says what a batch, a train step and a publication wait for, and until when', async () => {
+test('a run’s status says what a batch, a train step and a publication wait for, and until when', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const general = world.general();
@@ -86,7 +86,7 @@ test('status says what a batch, a train step and a publication wait for, and unt
   expect(told).toEqual([['batch', 'the batch of what was sampled', true], ['train', 'the train step', true], ['publish', 'engines to confirm version 1', true]]);
 });
 
-test('status says that a run waits for engines, and until when', async () => {
+test('a run’s status says that the run waits for engines, and until when', async () => {
   const world = new FakeWorld();
   const [freed, confirmed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   world.publish = async () => {
@@ -106,7 +106,7 @@ test('status says that a run waits for engines, and until when', async () => {
   });
 });
 
-test('status counts groups that run again after a block as running', async () => {
+test('after a blocked run is resumed, its status counts the groups that run again as running', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 1, max_attempts: 1 });
   const freed = Promise.withResolvers<void>();

@@ -17,7 +17,7 @@ const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
 
-test('each iteration samples from the version that the one before published, then trains, records and publishes', async () => {
+test('each iteration samples from the version that the iteration before published, then trains, records and publishes its own', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.evaluation.tasks = ['held-out'];
@@ -31,7 +31,7 @@ test('each iteration samples from the version that the one before published, the
   ]);
 });
 
-test('a trial that fails by the infrastructure runs again under a new attempt and is scored', async () => {
+test('a trial that ends as infra_error, or whose worker is lost, runs again as a new attempt and is scored', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.iterations = 1;
@@ -46,7 +46,7 @@ test('a trial that fails by the infrastructure runs again under a new attempt an
   expect(world.count(`seal ${id}-0.1-0-1 2 scored`)).toBe(1);
 });
 
-test('an engine that restarted gets its weights again', async () => {
+test('an engine that restarted during a rollout gets the run’s weights again', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   let lost = false;
@@ -62,7 +62,7 @@ test('an engine that restarted gets its weights again', async () => {
   expect(world.count('publish 0 1')).toBe(2);
 });
 
-test('a repair is tried again until as many replicas confirm as the run needs', async () => {
+test('a repair of the pool is tried again until as many replicas confirm the version as the run needs', async () => {
   const world = new FakeWorld();
   world.poolWhole = false;
   world.publish = () => ({ ok: world.log.length > 0 });
@@ -88,7 +88,7 @@ test('a trial past its group’s deadline is cut, and the iteration goes on', as
   expect(world.outcomes.get(`${id}-0.1-0-0`)).toBe('scored');
 });
 
-test('a train step that cannot succeed blocks the run, and a resume repeats it in the same take', async () => {
+test('a run whose train step fails is blocked, and a resume repeats the train step in the same take', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.groups_per_iteration = 1;
@@ -111,7 +111,7 @@ test('a train step that cannot succeed blocks the run, and a resume repeats it i
   expect(world.takes.get(0)).toBe(1);
 });
 
-test('a resume that arrives while the block is still being written ends the block', async () => {
+test('a resume that arrives while a run’s status `blocked` is still being written makes the run go on', async () => {
   const world = new FakeWorld();
   const id = newId();
   world.config.groups_per_iteration = 1;
@@ -131,7 +131,7 @@ test('a resume that arrives while the block is still being written ends the bloc
   expect(world.count('blocked')).toBe(1);
 });
 
-test('after a version that too few replicas confirm the pool has the version before', async () => {
+test('when too few replicas confirm a new version, the run publishes the version before to the pool again and is blocked', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
@@ -148,7 +148,7 @@ test('after a version that too few replicas confirm the pool has the version bef
   });
 });
 
-test('a publication completes although its run was terminated', async () => {
+test('a publication under way completes although its run’s workflow was terminated', async () => {
   const world = new FakeWorld();
   const publishing = Promise.withResolvers<void>();
   const terminated = Promise.withResolvers<void>();
@@ -185,7 +185,7 @@ test('a cancelled run stops its agents and releases its pool', async () => {
   expect([...world.outcomes.values()]).toEqual(['cancelled', 'cancelled', 'cancelled', 'cancelled']);
 });
 
-test('a stop ends the run after the current iteration', async () => {
+test('a run that is told to stop ends after its current iteration', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 5;
@@ -198,7 +198,7 @@ test('a stop ends the run after the current iteration', async () => {
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1']);
 });
 
-test('an engine that comes back during a rollout gets its weights before the next publication', async () => {
+test('a run finds by itself that an engine came back during a rollout, and publishes its version to it again', async () => {
   const world = new FakeWorld();
   world.config.iterations = 1;
   const back = Promise.withResolvers<void>();
@@ -236,7 +236,7 @@ test('a blocked or paused run does not poll its engines', async () => {
   });
 });
 
-test('a repair under way completes although its run is cancelled', async () => {
+test('a repair of the pool that is under way completes although its run is cancelled', async () => {
   const world = new FakeWorld();
   const agents = new TirelessAgents();
   world.runAgent = agents.run;
@@ -261,7 +261,7 @@ test('a repair under way completes although its run is cancelled', async () => {
   expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual(['publish 0 1', 'publish 0 1', 'releasePool']);
 });
 
-test('engines that were lost during a publication are repaired with the version that it published', async () => {
+test('engines that were lost during a publication are repaired with the version of that publication', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 2;
@@ -290,7 +290,7 @@ test('engines that were lost during a publication are repaired with the version 
   expect(missing).toEqual([1]);
 });
 
-test('a failure between two iterations blocks the run', async () => {
+test('a failure between two iterations blocks the run, and a resume makes it go on', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
@@ -310,7 +310,7 @@ test('a failure between two iterations blocks the run', async () => {
   expect(world.count('close 0.1')).toBe(1);
 });
 
-test('a run whose engines cannot be released still records how it ended', async () => {
+test('a run that cannot release its engines still records how it ended', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
@@ -322,7 +322,7 @@ test('a run whose engines cannot be released still records how it ended', async 
   expect(world.count('completed')).toBe(1);
 });
 
-test('after a publication that fails without a result the engines get the version before', async () => {
+test('when a publication fails without a report of its replicas, the run publishes the version before again and is blocked', async () => {
   const world = new FakeWorld();
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
@@ -341,7 +341,7 @@ test('after a publication that fails without a result the engines get the versio
   });
 });
 
-test('every second version is evaluated before the next one is published', async () => {
+test('a run with `evaluation.every: 2` evaluates every second version before it publishes the next one', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 5, groups_per_iteration: 1, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false } });
   await workers(world, async () => (await start(newId())).result());
@@ -350,7 +350,7 @@ test('every second version is evaluated before the next one is published', async
   ]);
 });
 
-test('a rollout is cut when the evaluation beside it fails, and goes on in its take after a resume', async () => {
+test('when the evaluation beside a rollout fails, the run cuts the rollout and is blocked; a resume continues the same take', async () => {
   const world = new FakeWorld();
   Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
   const general = world.general();

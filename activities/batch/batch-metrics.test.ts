@@ -45,11 +45,11 @@ async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
   return { samples_per_trial, drifted_calls };
 }
 
-test('an agent that only appends to its conversation has 1 sample a trial and no drifted calls', async () => {
+test('a trial whose agent only appends to its conversation counts 1 sample and no drifted calls', async () => {
   expect(await metricsOf(converse)).toEqual({ samples_per_trial: 1, drifted_calls: 0 });
 });
 
-test('an agent that summarises its conversation has 2 samples and no drifted calls', async () => {
+test('a trial whose agent summarises its conversation counts 2 samples and no drifted calls', async () => {
   const talk = async (trial: Trial) => {
     await converse(trial);
     await trial.chat({ messages: [SUMMARY] });
@@ -57,12 +57,12 @@ test('an agent that summarises its conversation has 2 samples and no drifted cal
   expect(await metricsOf(talk)).toEqual({ samples_per_trial: 2, drifted_calls: 0 });
 });
 
-test('drift on an engine without routes for token ids is counted', async () => {
+test('a batch’s metrics count a drifted call on an engine that cannot be asked with token ids', async () => {
   context.toy.scaleOut = false;
   expect(await metricsOf(converse)).toEqual({ samples_per_trial: 4, drifted_calls: 1 });
 });
 
-test('a drifted request for several replies counts as one drifted call', async () => {
+test('a request for several replies whose prompt drifted counts as one drifted call', async () => {
   context.toy.scaleOut = false;
   const talk = async (trial: Trial) => {
     context.toy.script = [{ text: CALL }];

@@ -54,7 +54,7 @@ async function batch(iteration: number, take = 1): Promise<{ used?: number; lost
 
 const open = (iteration: number, take = 1) => store.db.insert(iterations).values({ runId, iteration, take, policyVersion: iteration }).onConflictDoNothing();
 
-test('a straggler that went stale counts as dropped once, in the batch after its end', async () => {
+test('a straggler that became too old to train on counts as dropped once, in the first batch after its end', async () => {
   const id = await group(0, 0, ['scored', 'scored', null]);
   expect(await batch(0)).toEqual({ used: 2, lost: 0 });
   await end(`${id}-2`, 'cancelled');
@@ -64,7 +64,7 @@ test('a straggler that went stale counts as dropped once, in the batch after its
   expect(await batch(2)).toEqual({ used: 2, lost: 0 });
 });
 
-test('a straggler that counted as dropped is not counted again when another trial of its group is trained', async () => {
+test('a straggler that one batch counted as dropped is not counted again by a later batch that trains on another trial of its group', async () => {
   const id = await group(0, 0, ['scored', 'scored', null]);
   await batch(0);
   await end(`${id}-2`, 'cancelled');
@@ -77,7 +77,7 @@ test('a straggler that counted as dropped is not counted again when another tria
   expect(await batch(2)).toEqual({ used: 3, lost: 0 });
 });
 
-test('a straggler that ended too late and one without a reward count as dropped', async () => {
+test('a straggler that ended too late to be trained on counts as dropped, and so does one without a reward', async () => {
   const id = await group(0, 0, ['scored', 'scored', null, null]);
   await batch(0);
   await group(1, 0, ['scored', 'scored']);

@@ -55,7 +55,7 @@ beforeAll(async () => {
   await trial('flat', 0, { version: 4, tokens: 20 }, { reward: 1 });
 });
 
-test('samples that are too old or have tokens of a superseded take are left out, and a sample is as old as its oldest token', async () => {
+test('a batch leaves out samples that are too old or have tokens of a superseded take; a sample is as old as its oldest trained token', async () => {
   const { samples, stale, staleness } = await collectSamples(store.db, config, take, 4);
   expect(samples.map(({ trialId }) => trialId)).toEqual(['carried-2', 'new-0', 'new-1']);
   expect(staleness).toEqual([1, 0, 1]);
@@ -63,7 +63,7 @@ test('samples that are too old or have tokens of a superseded take are left out,
   expect(samples.find(({ trialId }) => trialId === 'new-1')?.policyVersions).toEqual([null, null, 3, 4, 4, 4, 4, 4]);
 });
 
-test('the baseline has every scored trial of the group, also those of earlier batches and those without a trainable sample', async () => {
+test('a trial’s baseline includes every scored trial of its group, also those of earlier batches and those without a trainable sample', async () => {
   const { samples } = await collectSamples(store.db, config, take, 4);
   const whole = { rewards: { reward: 1 }, turnRewards: {} };
   const byTurns = { rewards: { reward: 0.25 }, turnRewards: { reward: [0, 0.25] } };
@@ -72,7 +72,7 @@ test('the baseline has every scored trial of the group, also those of earlier ba
   expect(samples.map(({ turns }) => turns.at(-1))).toEqual([0, 0, 0]);
 });
 
-test('the metrics tell what a batch dropped beside what it used', async () => {
+test('a batch’s metrics count the trials, tokens, rewards and seconds that it dropped beside those that it used', async () => {
   const metrics = await batchMetrics(store.db, config, await collectSamples(store.db, config, take, 4));
   expect(metrics).toMatchObject({ groups: 2, samples_per_trial: 1, stale_samples: 2, staleness_max: 1, used_trials: 3, used_tokens: 5, used_reward: 0.5, dropped_trials: 4, dropped_reward: 1 });
   expect(metrics['staleness_mean']).toBeCloseTo(2 / 3);

@@ -28,14 +28,14 @@ const sample = (trialId: string, companions: Sample['companions'] = [], turnRewa
   callIds: ['c'],
 });
 
-test('the same samples make the same file, whose name is its digest', async () => {
+test('a batch of the same samples is written as the same file, whose name is its SHA-256 digest', async () => {
   const [first, second] = [await writeBatch(folder, [sample('a')]), await writeBatch(folder, [sample('a')])];
   expect(second).toEqual(first);
   expect(await readdir(folder)).toEqual([`${first.sha256}.arrow`]);
   expect(createHash('sha256').update(await readFile(first.path)).digest('hex')).toBe(first.sha256);
 });
 
-test('every value of a sample is the same in the file', async () => {
+test('the batch file holds every value of a sample unchanged', async () => {
   const { path } = await writeBatch(folder, [sample('a'), sample('b')]);
   const table = tableFromIPC(await readFile(path));
   const row = table.get(1)?.toJSON() ?? {};
@@ -49,7 +49,7 @@ test('every value of a sample is the same in the file', async () => {
   expect(row.rewards.toJSON()).toEqual({ style: 1, tests: 0.5 });
 });
 
-test('each row has the rewards of its own companions', async () => {
+test('each row of a batch file has the rewards of the other trials in its sample’s baseline, and of no others', async () => {
   const companions: Record<string, number>[] = [{ tests: 0, style: 0.25 }, { tests: 1 }];
   const earned = (rewards: Record<string, number>) => ({ rewards, turnRewards: {} });
   const { path } = await writeBatch(folder, [sample('a'), sample('b', companions.map(earned)), sample('c', [earned({ tests: 0.75 })])]);
@@ -58,7 +58,7 @@ test('each row has the rewards of its own companions', async () => {
   expect(read).toEqual([[], companions, [{ tests: 0.75 }]]);
 });
 
-test('a batch has columns for turns and their rewards only when a verifier gave rewards turn by turn', async () => {
+test('a batch file has columns for turns and their rewards only when a verifier gave rewards turn by turn', async () => {
   const { path } = await writeBatch(folder, [sample('a'), sample('b', [{ rewards: { tests: 0.5 }, turnRewards: { tests: [0.5] } }], { style: [0, 0.25, 0.75], tests: [] })]);
   const table = tableFromIPC(await readFile(path));
   const named = (map: { toJSON: () => Record<string, Iterable<number>> }) => Object.fromEntries(Object.entries(map.toJSON()).map(([name, values]) => [name, [...values]]));

@@ -41,7 +41,7 @@ async function underWay<T>(workflowId: string, body: () => Promise<T>): Promise<
 }
 const owners = async () => [...new Set((await db.select().from(replicas)).map((row) => row.runId))];
 
-test('an evaluation shares the engines of a run under way and samples only from the version that they have', async () => {
+test('an evaluation of a run under way shares the run’s engines and samples only from the policy version that they have', async () => {
   await acquirePool(deps)({ runId: 'first' });
   await db.update(replicas).set({ weightVersion: 'first@1' });
   await db.update(replicas).set({ inRotation: false, weightVersion: 'first@0' }).where(eq(replicas.url, 'unix:/a'));
@@ -57,7 +57,7 @@ test('an evaluation shares the engines of a run under way and samples only from 
   });
 });
 
-test('an evaluation of a run that has ended gets the engines, the version that it names or else the last one, and returns the engines', async () => {
+test('an evaluation of an ended run takes the engines for the version that it names, or else the last one, and returns them at its end', async () => {
   expect(await borrowPool(deps)({ runId: 'first' })).toEqual({ version: 2, published: false });
   expect(await owners()).toEqual(['first']);
   expect(await borrowPool(deps)({ runId: 'first', version: 0 })).toEqual({ version: 0, published: false });
@@ -66,7 +66,7 @@ test('an evaluation of a run that has ended gets the engines, the version that i
   expect(await owners()).toEqual([null]);
 });
 
-test('a pool in which an evaluation samples stays with it until the evaluation has ended', async () => {
+test('engines in which an evaluation samples go to no other run until the evaluation has ended', async () => {
   await borrowPool(deps)({ runId: 'first' });
   await underWay('first/publish', async () => {
     await releasePool(deps)({ runId: 'first' });
@@ -77,7 +77,7 @@ test('a pool in which an evaluation samples stays with it until the evaluation h
   expect(await owners()).toEqual(['second']);
 });
 
-test('an evaluation fails at once while a run has the engines, so that this run can publish', async () => {
+test('an evaluation that is refused because a run has the engines fails at once without a retry, so that this run can publish', async () => {
   await acquirePool(deps)({ runId: 'second' });
   await underWay('second', async () => {
     await expect(borrowPool(deps)({ runId: 'first' })).rejects.toMatchObject({ type: 'pool_busy', nonRetryable: true });
@@ -88,7 +88,7 @@ test('an evaluation fails at once while a run has the engines, so that this run 
   });
 });
 
-test('a retry plans the same trials, and the next evaluation of a version gets a new id', async () => {
+test('a retry of the activity that plans an evaluation plans the same trials; the next evaluation of the version gets a new id', async () => {
   const asked = { runId: 'first', version: 2, tasks: [resolve('tasks/eval')], samples: 3 };
   const planned = await planEvaluationOnDemand(deps)(asked);
   expect(await planEvaluationOnDemand(deps)(asked)).toEqual(planned);

@@ -33,7 +33,7 @@ const sealed = async (outcome: 'scored' | 'infra_error', trial: { trialId: strin
   await sealTrial(store.db, { trialId: trial.trialId, outcome, rewards: outcome === 'scored' ? { reward: 1 } : undefined });
 };
 
-test('a retry opens the same empty take; a take with results is continued only by a resume', async () => {
+test('a retry of the activity opens the same empty take; a take that has results is continued only by a `resume`', async () => {
   expect(await open()).toEqual({ take: 1, superseded: [] });
   expect(await open()).toEqual({ take: 1, superseded: [] });
   await store.db.update(iterations).set({ trainedVersion: 1 });
@@ -45,7 +45,7 @@ test('a retry opens the same empty take; a take with results is continued only b
   expect((await open(true)).take).toBe(3);
 });
 
-test('opening a take lists the workflows of superseded takes that may still run: the step, and groups with trials that run or will run again', async () => {
+test('opening a take lists the superseded takes’ workflows that may still run: the train step, and groups with unfinished trials', async () => {
   await open();
   for (const ordinal of [0, 1, 2]) await groupOf(ordinal, { endedAt: ordinal === 0 ? null : new Date() });
   await openAttempt(store.db, { trialId: 'straggler', attempt: 1, runId: 'run', groupId: 'run/0.1/1', trialIndex: 1 });
@@ -61,21 +61,21 @@ test('opening a take lists the workflows of superseded takes that may still run:
   expect(await open(true)).toEqual({ take: 2, superseded });
 });
 
-test('a trial that is skipped between two attempts is final, and its last attempt keeps its outcome', async () => {
+test('a trial that is skipped between two attempts gets no further attempt, and its last attempt keeps its outcome', async () => {
   await sealed('infra_error', { trialId: 'skipped', groupId: 'run/0.1/0', trialIndex: 1 });
   await sealTrial(store.db, { trialId: 'skipped', outcome: 'cancelled', reason: 'skipped by a person', final: true });
   expect(await store.db.select().from(trials).where(eq(trials.id, 'skipped'))).toMatchObject([{ outcome: 'cancelled', reason: 'skipped by a person' }]);
   expect(await store.db.select().from(attempts).where(eq(attempts.trialId, 'skipped'))).toMatchObject([{ outcome: 'infra_error' }]);
 });
 
-test('of two extensions the later deadline holds, in whatever order they arrive', async () => {
+test('of two extensions of a group’s deadline the later one holds, in whatever order they arrive', async () => {
   await groupOf(0);
   const [longer, shorter] = ['2030-01-01T00:10:00.000Z', '2030-01-01T00:05:00.000Z'];
   for (const until of [longer, shorter]) await extendGroup(deps())({ id: 'run/0.1/0', until });
   expect((await store.db.select().from(groups))[0]?.deadlineAt?.toISOString()).toBe(longer);
 });
 
-test('a seal without an attempt’s number closes the open attempt', async () => {
+test('a trial that is sealed without an attempt’s number has its open attempt closed', async () => {
   await openAttempt(store.db, { trialId: 'cut', attempt: 3, runId: 'run', groupId: 'run/0.1/0', trialIndex: 1 });
   await sealTrial(store.db, { trialId: 'cut', outcome: 'truncated', reason: 'cut between two attempts' });
   expect(await store.db.select().from(attempts).where(and(eq(attempts.trialId, 'cut'), eq(attempts.attempt, 3)))).toMatchObject([{ outcome: 'truncated' }]);

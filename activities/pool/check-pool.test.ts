@@ -51,13 +51,13 @@ const rotation = async () => {
 };
 const missing = () => missingVersion(deps)({ runId: 'run' });
 
-test('a replica that came back without its version is given it, also when the run does not need it', async () => {
+test('a replica that came back without its weights is published to, also when the run has enough replicas without it', async () => {
   expect(await missing()).toBeNull();
   engines[0].weightVersion = 'default';
   expect(await missing()).toBe(1);
 });
 
-test('a replica that is away is waited for only when the run needs it', async () => {
+test('a pool is repaired for a replica that cannot be reached only when the run lacks replicas without it', async () => {
   await engines[0].stop();
   expect(await missing()).toBeNull();
   await engines[1].stop();
@@ -76,7 +76,7 @@ test('a repair takes only the lost replicas out of rotation', async () => {
   expect(await missing()).toBeNull();
 });
 
-test('a repair of all engines compares their tensors with the recorded checksum and needs as many of them as the run does', async () => {
+test('a repair of all replicas compares their tensors with the recorded checksum and needs as many of them as the run does', async () => {
   const begin = () => beginPublication(deps)({ runId: 'run', version: 1, isMend: true });
   engines[0].weightVersion = 'default';
   expect(await begin()).toMatchObject({ needed: 0, checksum: 'c' });
@@ -88,7 +88,7 @@ test('a repair of all engines compares their tensors with the recorded checksum 
   expect(await begin()).toMatchObject({ needed: 1, replicas: [engines[0].url, engines[1].url].toSorted() });
 });
 
-test('a publication goes on without a replica that is away, which gets the version when it is back', async () => {
+test('a publication goes on without a replica that cannot be reached, and the replica gets the version when it is back', async () => {
   await engines[2].stop();
   const asked = await beginPublication(deps)({ runId: 'run', version: 2 });
   expect(asked).toMatchObject({ weightVersion: 'run@2', replicas: [engines[0].url, engines[1].url].toSorted(), min_replicas: 2 });
@@ -100,13 +100,13 @@ test('a publication goes on without a replica that is away, which gets the versi
   expect((await store.db.select().from(publications).where(eq(publications.version, 2))).map(({ replica }) => replica).toSorted()).toEqual(asked.replicas);
 });
 
-test('the trainer and the publisher get the run’s head_dtype', async () => {
+test('version 0, a publication and a repair all get the run’s `head_dtype`', async () => {
   expect((await planBase(deps)({ runId: 'run' })).head_dtype).toBe('float32');
   expect((await beginPublication(deps)({ runId: 'run', version: 2 })).head_dtype).toBe('float32');
   expect((await beginPublication(deps)({ runId: 'run', version: 1, isMend: true })).head_dtype).toBe('float32');
 });
 
-test('an engine that came back counts as lost, except while a publication is under way', async () => {
+test('an engine that came back without its weights counts as lost, except while a publication is under way', async () => {
   const isBack = () => hasLostReplica(deps)({ runId: 'run' });
   await engines[0].stop();
   expect(await isBack()).toBe(false);

@@ -12,7 +12,7 @@ import { begin, db, end, names, openTake, plan, runId, sample, step, tasks, useP
 
 usePlanning();
 
-test('an on-policy run starts the groups of one batch, and none of the next iteration before its step', async () => {
+test('a run with staleness 0 starts the groups of one batch and no more before its train step', async () => {
   await begin({});
   expect(await plan(0)).toMatchObject({ open: [{ ordinal: 0 }, { ordinal: 1 }], eligible: 0, wanted: 4, isReady: false });
   await end(`${runId}/0.1/0`, 'scored', 'scored');
@@ -21,7 +21,7 @@ test('an on-policy run starts the groups of one batch, and none of the next iter
   expect(await plan(0)).toMatchObject({ open: [], eligible: 4, isReady: true });
 });
 
-test('a run with staleness 1 samples the next batch while one is ready, and starts no more than it may use', async () => {
+test('a run with staleness 1 samples the next batch while one is ready, and starts no more groups than it may train on', async () => {
   await begin({ max_staleness: 1, stragglers: 'cancel' });
   expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1', '0.1/2', '0.1/3']);
   for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
@@ -31,7 +31,7 @@ test('a run with staleness 1 samples the next batch while one is ready, and star
   expect(names((await plan(1)).open)).toEqual(['0.1/0', '0.1/3', '1.1/0', '1.1/1']);
 });
 
-test('a group that is too old is not trained on, and its places go to new groups', async () => {
+test('a group that is too old is not trained on, and new groups start instead of it', async () => {
   await begin({ max_staleness: 1, stragglers: 'cancel' });
   await plan(0);
   await sample(`${runId}/0.1/0`, 0);
@@ -49,7 +49,7 @@ test('a group that is too old is not trained on, and its places go to new groups
   expect(await db.select().from(groups).where(eq(groups.id, `${runId}/0.1/0`))).toMatchObject([{ dropped: 'stale' }]);
 });
 
-test('a group that only this step can still use is waited for, although enough faster trials are there', async () => {
+test('a train step waits for a group that no later step could use, although it has enough other trials', async () => {
   await begin({ max_staleness: 1 });
   await plan(0);
   await sample(`${runId}/0.1/0`, 0);
@@ -64,7 +64,7 @@ test('a group that only this step can still use is waited for, although enough f
   expect(await step(1)).toEqual(['0.1/0', '0.1/3']);
 });
 
-test('at most max_concurrent_groups groups run at the same time', async () => {
+test('a run runs at most `max_concurrent_groups` groups at the same time', async () => {
   await begin({ max_staleness: 3, max_concurrent_groups: 3 });
   expect((await plan(0)).open).toHaveLength(3);
   await end(`${runId}/0.1/0`, 'scored', 'scored');
@@ -88,7 +88,7 @@ test('a new take uses no groups of the superseded one and samples the same tasks
   expect(new Set([...first.open, ...again.open].map(({ task }) => task)).size).toBe(3);
 });
 
-test('groups without spread are not trained on, and at most max_replaced of them are replaced', async () => {
+test('groups whose rewards are all equal are not trained on, and at most `max_replaced` of them are replaced', async () => {
   await begin({ filter_groups: { enable: true, max_replaced: 1 } });
   await plan(0);
   await end(`${runId}/0.1/0`, ['scored', 1], ['scored', 1]);
@@ -97,7 +97,7 @@ test('groups without spread are not trained on, and at most max_replaced of them
   expect(await plan(0)).toMatchObject({ eligible: 2 });
 });
 
-test('a task whose groups fail quarantine_after times in a row is sampled no more', async () => {
+test('a run samples no further group of a task whose groups failed `quarantine_after` times in a row', async () => {
   await begin({ tasks, groups_per_iteration: 3, quarantine_after: 2, iterations: 100 });
   for (let failures = 0, round = 0; failures < 2 && round < 20; round++) {
     const { open } = await plan(0);
@@ -117,7 +117,7 @@ test('a task whose groups fail quarantine_after times in a row is sampled no mor
   expect(open.map(({ task }) => task)).not.toContain(tasks[0]);
 });
 
-test('when most trials of an iteration fail by the host, planning stops, quarantines no task, and runs the same groups again after a resume', async () => {
+test('when most trials of an iteration end as `infra_error`, the rollout fails, quarantines no task, and runs the same groups after a resume', async () => {
   await begin({});
   await plan(0);
   await end(`${runId}/0.1/0`, 'infra_error', 'infra_error');
@@ -130,7 +130,7 @@ test('when most trials of an iteration fail by the host, planning stops, quarant
   expect(names(open)).toEqual(['0.1/0', '0.1/1']);
 });
 
-test('trials that no host opened count as failed and do not quarantine their task', async () => {
+test('trials for which no host opened a sandbox count as failed, but their task is not quarantined', async () => {
   await begin({ quarantine_after: 1 });
   await plan(0);
   for (const ordinal of [0, 1]) await end(`${runId}/0.1/${ordinal}`);
@@ -139,7 +139,7 @@ test('trials that no host opened count as failed and do not quarantine their tas
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
 });
 
-test('a group of which all trials are masked is replaced', async () => {
+test('a group whose trials are all excluded from training (`truncated: mask`) is replaced', async () => {
   await begin({ truncated: 'mask' });
   await plan(0);
   await end(`${runId}/0.1/0`, ['truncated', 1], ['truncated', 0]);
@@ -147,13 +147,13 @@ test('a group of which all trials are masked is replaced', async () => {
   expect([names(open), eligible]).toEqual([['0.1/1', '0.1/2'], 0]);
 });
 
-test('past the iteration’s deadline no group starts', async () => {
+test('after an iteration’s deadline the rollout starts no group and counts as ready', async () => {
   await begin({});
   const late = await planGroups({ db })({ runId, iteration: 0, take: 1, policyVersion: 0, isOver: true });
   expect(late).toMatchObject({ open: [], eligible: 0, isReady: true });
 });
 
-test('a poll returns only the ids of groups whose plans the workflow knows', async () => {
+test('a poll of the rollout returns only ids, and no plans, for groups that the workflow knows', async () => {
   await begin({ max_staleness: 1 });
   await plan(0);
   await end(`${runId}/0.1/0`, ['scored', 1], ['infra_error', 0]);
@@ -176,7 +176,7 @@ test('a group’s progress counts its waiting, running and scored trials, with i
   expect((await plan(0)).progress).toEqual([[2, 1, 1, 1_800_000_000_400], [4, 0, 0, null]]);
 });
 
-test('a resume after the batch was made keeps the batch’s trials, ends quarantines and runs only groups of later batches', async () => {
+test('a resume after an iteration’s batch was written keeps the batch’s trials, ends quarantines and runs only groups of later batches', async () => {
   await begin({ max_staleness: 1 });
   await plan(0);
   await end(`${runId}/0.1/0`, 'scored', 'scored');
@@ -191,7 +191,7 @@ test('a resume after the batch was made keeps the batch’s trials, ends quarant
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
 });
 
-test('a resume runs the unfinished groups of earlier iterations again and frees the trials of a batch that was not written', async () => {
+test('a resume before a batch was written runs unfinished groups, also of earlier iterations, and makes the chosen trials free again', async () => {
   await begin({ max_staleness: 1, stragglers: 'cancel' });
   await plan(0);
   for (const ordinal of [1, 2]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
@@ -204,7 +204,7 @@ test('a resume runs the unfinished groups of earlier iterations again and frees 
   expect([names(open), eligible]).toEqual([['0.1/0', '0.1/3', '1.1/1'], 2]);
 });
 
-test('a group that was cut with its run does not count as failed, and runs again after a resume', async () => {
+test('a group that was cut because its run was does not count as failed, and runs again after a resume', async () => {
   await begin({ quarantine_after: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -216,7 +216,7 @@ test('a group that was cut with its run does not count as failed, and runs again
   expect(names((await plan(0, { reopen: true })).open)).toEqual(['0.1/0']);
 });
 
-test('a retry of a batch takes the same trials', async () => {
+test('a retry of the activity that chooses a batch’s trials chooses the same ones', async () => {
   await begin({ max_staleness: 1, group_size: 2, group_quorum: 1, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const [first, second] = [`${runId}/0.1/0`, `${runId}/0.1/1`];

@@ -9,7 +9,7 @@ import { anotherRun, begin, db, end, names, plan, runId, sample, step, usePlanni
 
 usePlanning();
 
-test('a group without spread at its quorum keeps its places until all of its trials have ended, and then counts if they have spread', async () => {
+test('a group whose rewards are equal at its quorum keeps its slots until all its trials end, and is then used if the rewards differ', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', max_concurrent_trials: 4, filter_groups: { enable: true } });
   await plan(0);
   const quorum = async (ordinal: number) => {
@@ -26,7 +26,7 @@ test('a group without spread at its quorum keeps its places until all of its tri
   expect(await plan(0)).toMatchObject({ eligible: 3 });
 });
 
-test('a straggler that is carried over is trained once, in the next batch', async () => {
+test('a straggler that is carried over is trained on once, in the next batch', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -43,7 +43,7 @@ test('a straggler that is carried over is trained once, in the next batch', asyn
   expect(await batchesOf(id)).toEqual([0, 0, 1]);
 });
 
-test('a group’s scored trials are trained in the last step that can use them, also below its quorum', async () => {
+test('a group’s scored trials are trained on in the last step that can use them, even when the group has not reached its quorum', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 3, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -58,7 +58,7 @@ test('a group’s scored trials are trained in the last step that can use them, 
   expect(names((await plan(2)).open)).not.toContain('0.1/0');
 });
 
-test('a straggler whose workflow was ended from outside frees its slot after its deadlines', async () => {
+test('a straggler whose workflow was terminated from outside counts as running only until its deadlines have passed', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -69,7 +69,7 @@ test('a straggler whose workflow was ended from outside frees its slot after its
   expect(await plan(0)).toMatchObject({ outlived: [] });
 });
 
-test('a step waits until it makes at most max_stale_stragglers running trials stale', async () => {
+test('a train step waits until at most `max_stale_stragglers` running trials would become too old by it', async () => {
   await begin({ max_staleness: 1, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_stale_stragglers: 1 });
   await plan(0);
   const id = `${runId}/0.1/0`;
@@ -86,7 +86,7 @@ test('a step waits until it makes at most max_stale_stragglers running trials st
   expect(await plan(1)).toMatchObject({ isReady: true, waitsForLast: 0 });
 });
 
-test('a group starts when its first trials have places, without waiting for a place for each of them', async () => {
+test('a group starts when a slot is free for some of its trials, without waiting for a slot for each of them', async () => {
   await begin({ max_staleness: 2, group_size: 3, group_quorum: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
   expect(names((await plan(0)).open)).toEqual(['0.1/0', '0.1/1']);
   await openAttempt(db, { trialId: `${runId}/0.1/0-2`, attempt: 1, runId, groupId: `${runId}/0.1/0`, trialIndex: 2 });
@@ -96,7 +96,7 @@ test('a group starts when its first trials have places, without waiting for a pl
   expect(names((await plan(0)).open)).toEqual(['0.1/2']);
 });
 
-test('stragglers that will be cut and over-sampled trials count towards max_concurrent_trials', async () => {
+test('over-sampled trials and stragglers that will be cut count towards `max_concurrent_trials`', async () => {
   await begin({ group_size: 8, groups_per_iteration: 16, group_quorum: 4, stragglers: 'cancel', max_concurrent_trials: 64 });
   expect((await plan(0)).open).toHaveLength(8);
   anotherRun();
@@ -104,7 +104,7 @@ test('stragglers that will be cut and over-sampled trials count towards max_conc
   expect((await plan(0)).open).toHaveLength(2);
 });
 
-test('a step does not wait when waiting would leave places idle', async () => {
+test('a train step does not wait for running trials when slots would be idle meanwhile', async () => {
   await begin({ max_staleness: 1, group_size: 2, stragglers: 'carry_over', groups_per_iteration: 1, max_concurrent_trials: 4, max_stale_stragglers: 0 });
   await plan(0);
   await sample(`${runId}/0.1/0`, 0);

@@ -26,7 +26,7 @@ beforeEach(async () => {
 });
 const stored = async () => (await db.select().from(runs).where(eq(runs.id, 'first')))[0]?.config;
 
-test('a change is stored and leaves the other settings as they are', async () => {
+test('a change of a run’s settings is stored and leaves the run’s other settings as they are', async () => {
   const after = await configure({ runId: 'first', changes: { optim: { lr: 1e-5 }, group_size: 16, reward_weights: { style: 0.2 } } });
   expect(after).toEqual({ ...before, optim: { ...before.optim, lr: 1e-5 }, group_size: 16, reward_weights: { tests: 1, style: 0.2 } });
   expect(await stored()).toEqual(after);
@@ -40,12 +40,12 @@ test.each([
   ['another head', { head_dtype: 'float32' }, /^`head_dtype` cannot change/],
   ['held-out tasks that are not there', { evaluation: { tasks: ['/nowhere'] } }, /\/nowhere/],
   ['nothing', {}, /^expected settings such as/],
-])('a change to %s is refused and leaves the settings as they are', async (_, changes, message) => {
+])('a change of a run’s settings to %s is refused and changes no setting', async (_, changes, message) => {
   await expect(configure({ runId: 'first', changes })).rejects.toMatchObject({ type: 'bad_input', nonRetryable: true, message: expect.stringMatching(message) });
   expect(await stored()).toEqual(before);
 });
 
-test('changes that arrive at the same time are all kept', async () => {
+test('changes of a run’s settings that arrive at the same time are all stored', async () => {
   const changes = [{ group_size: 4 }, { groups_per_iteration: 5 }, { optim: { lr: 0.5 } }, { optim: { eps: 0.25 } }];
   await Promise.all(changes.map((each) => configure({ runId: 'first', changes: each })));
   expect(await stored()).toMatchObject({ group_size: 4, groups_per_iteration: 5, optim: { lr: 0.5, eps: 0.25 } });

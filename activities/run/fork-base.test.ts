@@ -21,7 +21,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(home, { recursive: true }));
 
-test('a fork begins from its parent version’s weights and optimizer state and records where it comes from', async () => {
+test('a fork begins from its parent version’s weights and optimizer state, and the store records which version that is', async () => {
   await forkBase(db, { runId: 'second', config, from: { runId: 'first', version: 2 } });
   const [run] = await db.select().from(runs).where(eq(runs.id, 'second'));
   expect(run).toMatchObject({ forkedFrom: 'first@2', rescores: null, status: 'running' });
@@ -30,7 +30,7 @@ test('a fork begins from its parent version’s weights and optimizer state and 
   expect(await readFile(join(base?.checkpoint ?? '', 'trainer/exp_avg.safetensors'), 'utf8')).toBe('moments');
 });
 
-test('a refused fork creates no run and says which versions can be forked', async () => {
+test('a fork that is refused creates no run, and the error says which versions can be forked', async () => {
   const from = (version: number, runId = 'third') => forkBase(db, { runId, config, from: { runId: 'first', version } });
   await expect(from(7)).rejects.toThrow('run first has no policy version 7; there are 1, 2');
   await rm(join(home, 'checkpoints/first-1'), { recursive: true });

@@ -19,7 +19,7 @@ async function checkpoint(name: string): Promise<string> {
   return folder;
 }
 
-test('a fork’s version 0 outlives its parent’s checkpoint and has the optimizer’s state', async () => {
+test('a fork’s version 0 has the parent’s weights and optimizer state, also after the parent’s checkpoint was removed', async () => {
   const parent = await checkpoint('parent');
   const fork = await linkCheckpoint(parent, 'second');
   expect((await stat(join(fork, 'trainer/exp_avg.safetensors'))).nlink).toBe(2);
@@ -31,7 +31,7 @@ test('a fork’s version 0 outlives its parent’s checkpoint and has the optimi
   });
 });
 
-test('each fork has a folder of its own, and a retry finds the same folder', async () => {
+test('each fork has a checkpoint folder of its own, and a retry of making it returns the same folder', async () => {
   const parent = await checkpoint('parent');
   const fork = await linkCheckpoint(parent, 'second');
   expect(await linkCheckpoint(parent, 'second')).toBe(fork);
@@ -39,7 +39,7 @@ test('each fork has a folder of its own, and a retry finds the same folder', asy
   expect((await readdir(join(home, 'checkpoints'))).length).toBe(3);
 });
 
-test('a fork of a checkpoint that is being pruned is refused and leaves no folder', async () => {
+test('a fork of a checkpoint that is being removed (`keep_checkpoints`) is refused and leaves no folder', async () => {
   const parent = await checkpoint('parent');
   await rm(join(parent, 'manifest.json'));
   await expect(linkCheckpoint(parent, 'second')).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('no longer there') });

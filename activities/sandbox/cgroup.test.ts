@@ -8,7 +8,7 @@ import { findCgroupParents, openCgroup, sweepCgroups } from './cgroup.ts';
 const LIMITS = { memoryMb: 100, processes: 20, cpus: 0.5 };
 
 /** Many machines have only version 1. This test shows which files of version 2 are read and written, not that a kernel applies them. */
-test('version 2: limits are written to the files that the kernel reads, and kills are read from its counters', () => {
+test('with cgroup version 2 a sandbox’s limits are written to the files that the kernel reads, and its kills are read from their counters', () => {
   const all = mkdtempSync(join(tmpdir(), 'trialgate-cgroup-'));
   onTestFinished(() => rmSync(all, { recursive: true }));
   const group = openCgroup({ version: 2, all }, LIMITS);
@@ -23,7 +23,7 @@ test('version 2: limits are written to the files that the kernel reads, and kill
 });
 
 const parents = await findCgroupParents();
-test.skipIf(!parents)('removing a control group removes all of its folders (skipped where this user can make none)', async () => {
+test.skipIf(!parents)('removing a sandbox’s control group removes all of its folders (skipped where this user can make no control group)', async () => {
   if (!parents) return;
   const group = openCgroup(parents, LIMITS);
   const files = group.enter.filter((word) => word.endsWith('/cgroup.procs'));
@@ -32,7 +32,7 @@ test.skipIf(!parents)('removing a control group removes all of its folders (skip
   expect(files.map((file) => existsSync(file))).not.toContain(true);
 });
 
-test("a sweep removes old groups of dead workers, keeps those of living ones, and does not fail on a group that ends at that moment", () => {
+test("a sweep removes old control groups of dead workers, keeps those of living ones, and does not fail on one that is gone meanwhile", () => {
   const all = mkdtempSync(join(tmpdir(), 'trialgate-cgroup-'));
   onTestFinished(() => rmSync(all, { recursive: true }));
   openCgroup({ version: 2, all }, LIMITS);
@@ -49,7 +49,7 @@ test("a sweep removes old groups of dead workers, keeps those of living ones, an
   expect(readdirSync(all).toSorted()).toEqual([living, 'trialgate-ended', young].toSorted());
 });
 
-test('a control group whose limits are refused leaves nothing', () => {
+test('a control group whose limits cannot be set leaves no folder', () => {
   const memory = mkdtempSync(join(tmpdir(), 'trialgate-cgroup-'));
   onTestFinished(() => rmSync(memory, { recursive: true }));
   mkdirSync(join(memory, 'pids'));

@@ -36,7 +36,7 @@ test('a forwarder that cannot be opened leaves no socket and no open descriptor'
   expect(readdirSync('/proc/self/fd').map((number) => linkOf(`/proc/self/fd/${number}`))).not.toContain(folder);
 });
 
-test('the sandbox’s own user can read its /etc/hosts, whatever the worker’s umask', async () => {
+test('a sandbox’s own user can read the sandbox’s `/etc/hosts`, whatever the worker’s umask is', async () => {
   const umask = process.umask(0o077);
   try {
     const forwarder = await openForwarder(NAMED, freshFolder());
@@ -62,7 +62,7 @@ function readIfThere(path: string): string {
 }
 
 /** A relay accepts a connection, opens another, and may run out of descriptors before either. */
-test.each([64, 65])('with %i descriptors a relay serves 100 connections, as many at once as it can', async (descriptors) => {
+test.each([64, 65])('a relay that may have %i descriptors serves 100 connections of an agent, as many at once as it can', async (descriptors) => {
   const folder = freshFolder();
   const socket = join(folder, 'gateway.sock');
   const waiting: Socket[] = [];

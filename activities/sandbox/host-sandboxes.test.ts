@@ -16,7 +16,7 @@ async function hostWithTask(idleMs?: number) {
   return { host, left, task: await taskWith(folder.home, 'true'), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
 }
 
-test('an opening that fails frees its slot', async () => {
+test('a sandbox that cannot be opened frees its slot on the host', async () => {
   await using here = await hostWithTask();
   await writeFiles(here.task.folder, { 'environment/data': 'more than nothing' });
   const full = { ...here.task, environment: { ...here.task.environment, storageMb: 0 } };
@@ -25,7 +25,7 @@ test('an opening that fails frees its slot', async () => {
   expect(await here.left()).toEqual([]);
 });
 
-test('an opening that is cancelled at any moment leaves no sandbox and frees its slot', async () => {
+test('opening a sandbox that is cancelled at any moment leaves no files and frees the slot', async () => {
   await using here = await hostWithTask();
   for (let ticks = 0; ticks < 40; ticks++) {
     const controller = new AbortController();
@@ -38,7 +38,7 @@ test('an opening that is cancelled at any moment leaves no sandbox and frees its
   }
 });
 
-test('two tries of one opening take one place and share the sandbox', async () => {
+test('two tries to open the sandbox of one attempt take one slot and share the sandbox', async () => {
   await using here = await hostWithTask();
   await Promise.all([here.host.open(key, here.task, never), here.host.open(key, here.task, never)]);
   expect(here.host.slots.free).toBe(1);

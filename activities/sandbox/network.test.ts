@@ -21,7 +21,7 @@ test.each([
   ['http://[::1]:9000/base', { host: '::1', port: 9000, insideUrl: 'http://127.0.0.1:9000/base', name: null }],
   ['http://10.0.0.7', { host: '10.0.0.7', port: 80, insideUrl: 'http://127.0.0.1:8700', name: null }],
   ['https://gateway.example/a', { host: 'gateway.example', port: 443, insideUrl: 'https://gateway.example:8700/a', name: 'gateway.example' }],
-])('inside a sandbox the gateway %s keeps its name and path, on the sandbox’s own loopback', (url, door) => {
+])('inside a sandbox the URL of the gateway %s keeps its host name and path, and leads to the sandbox’s own loopback', (url, door) => {
   expect(gatewayDoor(url)).toMatchObject(door);
 });
 
@@ -108,7 +108,7 @@ async function listeners(): Promise<{ wanted: string; tcpPort: number }> {
 describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or does not work)', () => {
   if (!isolation) return;
 
-  test('an agent reaches only the gateway; with the network of the host it reaches everything', async () => {
+  test('an agent reaches only the gateway; with `network: host` it reaches everything that the host does', async () => {
     const sandbox = await fresh();
     const { url } = await gatewayOf((_, response) => response.end('ok'));
     const { wanted, tcpPort } = await listeners();
@@ -135,7 +135,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     expect(JSON.parse(stdoutTail)).toEqual(['netlink']);
   });
 
-  test('curl, urllib and Node reach the gateway by the base URL alone', async () => {
+  test('curl, urllib and Node reach the gateway from a sandbox by the gateway’s URL, without a proxy setting', async () => {
     const sandbox = await fresh();
     const { url } = await gatewayOf(async (request, response) => {
       response.end(`${request.method} ${request.url} ${request.headers.host} ${await text(request)}`);
@@ -155,7 +155,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     expect([stderr, stdout.trim().split('\n')]).toEqual(['', ['curl', 'python', 'node'].map((name) => `POST /${name} ${host} body`)]);
   });
 
-  test('a gateway is reached by its host name, and that name leads only to the gateway', async ({ skip }) => {
+  test('an agent reaches the gateway by the gateway’s host name', async ({ skip }) => {
     const address = await lookup(hostname(), { family: 4 }).catch(() => null);
     if (!address) return skip('the name of this machine has no address');
     const sandbox = await fresh();
@@ -165,7 +165,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     expect(stdout).toBe(host);
   });
 
-  test('an agent’s OpenAI client streams: each part arrives before the next is sent', async () => {
+  test('a streamed reply reaches an agent’s OpenAI client in parts: each part arrives before the next is sent', async () => {
     const sandbox = await fresh();
     let goOn = (): void => {};
     const { url } = await gatewayOf(async (request, response) => {
@@ -193,7 +193,7 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     expect([stdout, stderr]).toEqual(['abc', '']);
   });
 
-  test('200 calls are under way at once, and 20 MB pass whole in both directions', async () => {
+  test('a sandbox can have 200 calls to the gateway under way at once, and 20 MB reach the gateway and come back whole', async () => {
     const sandbox = await fresh();
     const waiting: ServerResponse[] = [];
     const { url } = await gatewayOf(async (request, response) => {
@@ -212,7 +212,7 @@ print(len(answers), r.urlopen("${url}/echo", body).read() == body)`;
     expect([result.stdout, result.stderr, result.reason, result.gatewayFailures]).toEqual(['200 True\n', '', 'exited', 0]);
   });
 
-  test('a connection that either side cuts is cut for the other; a half-closed one still answers', async () => {
+  test('a connection that the agent or the gateway cuts is cut for the other; one that the agent half-closes still gets its answer', async () => {
     const sandbox = await fresh();
     const cutByAgent = Promise.withResolvers<void>();
     const gateway = await listening(
@@ -246,11 +246,11 @@ print([rest(start(b"cut me")), rest(half)])`;
     await cutByAgent.promise;
   });
 
-  describe('what the host sees of a gateway', () => {
+  describe('failures of the gateway that the host counts for an agent', () => {
     const nonsense = (port: string): string =>
       `for i in 1 2 3; do head -c 300000 /dev/urandom | curl -sS --http0.9 telnet://127.0.0.1:${port} || true; done`;
 
-    test('a missing gateway counts as a gateway failure', async () => {
+    test('a gateway that does not listen counts as a gateway failure', async () => {
       const sandbox = await fresh();
       const { server, url } = await gatewayOf(() => {});
       server.close();
@@ -268,7 +268,7 @@ print([rest(start(b"cut me")), rest(half)])`;
       expect([result.exitCode === 0, result.gatewayFailures]).toEqual([false, 1]);
     });
 
-    test('a live gateway that refuses bad input or cuts a reply has not failed', async () => {
+    test('a live gateway that refuses bad input or cuts a reply counts as no gateway failure', async () => {
       const sandbox = await fresh();
       const { url } = await gatewayOf((request, response) => {
         if (request.url === '/cut') response.write('part', () => response.destroy());
@@ -278,7 +278,7 @@ print([rest(start(b"cut me")), rest(half)])`;
       expect([result.exitCode === 0, result.gatewayFailures]).toEqual([false, 0]);
     });
 
-    test('an agent that kills its relay harms only itself', async () => {
+    test('an agent that kills its own relay loses the gateway, and this counts as no gateway failure', async () => {
       const sandbox = await fresh();
       const { url } = await gatewayOf((_, response) => response.end('ok'));
       const script = `curl -s ${url} && pkill -9 -f '[r]elay.py'; sleep 0.1; curl -s ${url}`;
@@ -287,7 +287,7 @@ print([rest(start(b"cut me")), rest(half)])`;
     });
   });
 
-  test('a command behind the relay keeps its exit code, its signals and its children', async () => {
+  test('a command in a sandbox with a relay has the same exit code, signals, child processes and descriptors as without one', async () => {
     const sandbox = await fresh();
     const { url } = await gatewayOf((_, response) => response.end('ok'));
     const network = toGateway(url, sandbox);

@@ -37,7 +37,7 @@ async function fresh(): Promise<{ home: string; sandbox: Sandbox }> {
 afterEach(() => void vi.restoreAllMocks());
 
 describe.each(await isolations())('$kind', (here) => {
-  test.each(Object.entries(LEFT_BEHIND))('an agent that leaves %s is judged, and nothing of its sandbox stays', async (_, code) => {
+  test.each(Object.entries(LEFT_BEHIND))('the work of an agent that leaves %s is verified, and removing its sandbox leaves no file', async (_, code) => {
     const { home, sandbox } = await fresh();
     await shell(here, sandbox, escaped(code));
     // The verifier runs the agent's code, which may leave the same files.
@@ -50,7 +50,7 @@ describe.each(await isolations())('$kind', (here) => {
   });
 });
 
-test('the limit on entries counts folders and entries that are not copied', async () => {
+test('the limit on the files that a verifier gets counts folders and the links that it does not get', async () => {
   const { home, sandbox } = await fresh();
   for (let index = 0; index < 30; index += 1) mkdirSync(join(sandbox.work, String(index)));
   const copy = (entries: number) => copyFiles(sandbox.work, join(home, `copy-${entries}`), { bytes: 2 ** 20, entries });
@@ -59,7 +59,7 @@ test('the limit on entries counts folders and entries that are not copied', asyn
 });
 
 const refusal = await SmallDisk.refusal();
-test.skipIf(refusal !== null)(`files that cannot be removed are moved to the trash, counted and logged, and stop no worker (needs mount: ${refusal ?? 'works'})`, async () => {
+test.skipIf(refusal !== null)(`sandbox files that cannot be removed are moved to the trash and logged, and stop no worker (needs mount: ${refusal ?? 'works'})`, async () => {
   const { home, sandbox } = await fresh();
   const said = vi.spyOn(console, 'error').mockImplementation(() => {});
   mkdirSync(join(sandbox.work, 'mounted'));
@@ -78,7 +78,7 @@ test.skipIf(refusal !== null)(`files that cannot be removed are moved to the tra
   expect(await readdir(again.work)).toEqual(['instruction.md']);
 });
 
-test.skipIf(refusal !== null)(`a full disk stops no removal (needs mount: ${refusal ?? 'works'})`, async ({ signal }) => {
+test.skipIf(refusal !== null)(`a sandbox can be removed while the disk is full (needs mount: ${refusal ?? 'works'})`, async ({ signal }) => {
   const folder = await temporaryHome();
   const disk = await SmallDisk.mount(join(folder.home, 'disk'), 8);
   onTestFinished(async () => {
@@ -92,7 +92,7 @@ test.skipIf(refusal !== null)(`a full disk stops no removal (needs mount: ${refu
   expect(await listTrash(home)).toEqual([]);
 });
 
-test('a sandbox begins fresh where a folder of its name without a known owner is in the way', async () => {
+test('a new sandbox begins without the files of a folder of its name that no known worker owns', async () => {
   const folder = await temporaryHome();
   onTestFinished(() => folder[Symbol.asyncDispose]());
   const stale = join(folder.home, 'sandboxes/t.1/work');

@@ -6,7 +6,7 @@ import { runAgent } from './run-agent.ts';
 import { isolations, sandboxWith, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
 
 describe.each(await isolations())('$kind', (isolation) => {
-  test('an agent finds the trial’s URL and key by the names that OpenAI’s and Anthropic’s clients read', async () => {
+  test('an agent has the trial’s URL and key in the environment variables that OpenAI’s and Anthropic’s clients read', async () => {
     await using folder = await temporaryHome();
     const agentsFolder = join(folder.home, 'agents');
     await mkdir(agentsFolder);

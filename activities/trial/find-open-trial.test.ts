@@ -20,7 +20,7 @@ beforeAll(async () => {
   await openAttempt(store.db, { trialId: 'first-0.1-1-0', runId: 'first', groupId: 'first/0.1/1', trialIndex: 0 });
 });
 
-test('a trial that waits for a sandbox is found with its group and its index', async () => {
+test('an open trial, also one that waits for a sandbox, is found by its id with its group and trial index', async () => {
   expect(await find('first-0.1-1-0')).toEqual({ groupId: 'first/0.1/1', trialIndex: 0 });
   expect(await find('first-0.1-1-1')).toEqual({ groupId: 'first/0.1/1', trialIndex: 1 });
   expect(await find('first-eval.0-1-1')).toEqual({ groupId: 'first/eval@0/1', trialIndex: 1 });
@@ -33,11 +33,11 @@ test.each([
   ['first', 'first-0.1-3-0'],
   ['first', 'first'],
   ['first-0.1-1', 'first-0.1-1-1'],
-])('run %s does not find trial %s, which is not among its open trials', async (runId, trialId) => {
+])('a request to skip or extend a trial of run %s is refused for %s, which is not among its open trials', async (runId, trialId) => {
   await expect(find(trialId, runId)).rejects.toMatchObject({ type: 'bad_input', message: `run ${runId} has no trial ${trialId}: "trialgate show ${runId}" lists them` });
 });
 
-test('a trial that has ended cannot be skipped, and the message says how it ended', async () => {
+test('a request to skip or extend a trial that has ended is refused with its outcome', async () => {
   await sealTrial(store.db, { trialId: 'first-0.1-1-0', outcome: 'scored', rewards: { reward: 1 } });
   await expect(find('first-0.1-1-0')).rejects.toMatchObject({ message: 'trial first-0.1-1-0 has ended: scored' });
 });

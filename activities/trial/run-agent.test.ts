@@ -46,7 +46,7 @@ async function refusingGateway({ dies = false } = {}) {
   };
 }
 
-test('an agent that crashed because its gateway died ends as infra_error', async () => {
+test('an attempt whose agent crashed because the gateway died ends as infra_error', async () => {
   using refusing = await refusingGateway({ dies: true });
   // The store is not asked, because it may be down together with the gateway.
   const db = openDatabase('postgres://nobody@127.0.0.1:9/none');
@@ -54,7 +54,7 @@ test('an agent that crashed because its gateway died ends as infra_error', async
   expect(end).toMatchObject({ outcome: 'infra_error', evidence: 'gateway', reason: expect.stringContaining('the gateway refused') });
 });
 
-test.skipIf((await isolation()).kind !== 'bubblewrap')('a run’s `network: host` opens the host’s network to its agents, and the log warns of it', async () => {
+test.skipIf((await isolation()).kind !== 'bubblewrap')('a run with `network: host` gives its agents the host’s network, and the worker’s log warns of it', async () => {
   const warned = vi.spyOn(console, 'warn').mockImplementation(() => {});
   onTestFinished(() => warned.mockRestore());
   let root = '';
@@ -76,10 +76,10 @@ test.skipIf((await isolation()).kind !== 'bubblewrap')('a run’s `network: host
   expect(warned.mock.calls).toEqual([[expect.stringMatching(/WARNING: the agent oneshot .*network: host/)]]);
 });
 
-describe('an agent in front of a gateway', () => {
+describe('an agent with a gateway and a fake engine', () => {
   const gateway = useGateway();
 
-  test('a trial whose calls are used up ends as truncated, however its agent exits', async () => {
+  test('a trial whose budget of calls is used up ends as truncated, however its agent exits', async () => {
     const trial = await gateway.trial({ budgets: { calls: 1 } });
     expect(await endOf('repair', trial, { db: gateway.db, gatewayUrl: gateway.gateway.url })).toMatchObject({ outcome: 'truncated', reason: 'budget_exhausted' });
     expect((await trial.calls()).filter((call) => call.finishReason === 'stop')).toHaveLength(1);
@@ -106,13 +106,13 @@ describe('an agent in front of a gateway', () => {
     [['status_500'], { outcome: 'agent_error' }],
     [['bad_request'], { outcome: 'agent_error' }],
     [['dead', 'none'], { outcome: 'agent_error' }],
-  ])('an agent that crashed after calls that the engine answered by %j ends as %j', async (faults, expected) => {
+  ])('an attempt whose agent crashed after calls in which the fake engine had the faults %j ends as %j', async (faults, expected) => {
     const end = await crashedAfter(...faults);
     expect(end).toMatchObject({ ...expected, reason: expect.stringContaining('the gateway refused') });
     expect(end.evidence).toBe(expected.evidence);
   });
 
-  test('a gateway that took no connection has failed the agent until a later call is answered', async () => {
+  test('a gateway that did not take an agent’s connection counts as failed until it answers a later call of the agent', async () => {
     const trial = await gateway.trial();
     const witness = { trialId: trial.id, attempt: 1, gatewayFailedAt: Date.now() };
     expect(await readWitness(gateway.db, witness)).toMatchObject({ hasGatewayFailed: true });
@@ -121,7 +121,7 @@ describe('an agent in front of a gateway', () => {
     expect(await readWitness(gateway.db, { ...witness, gatewayFailedAt: null })).toMatchObject({ hasGatewayFailed: false });
   });
 
-  test('a trial that ends by its engine for the third time, while the engine answers others, is its agent’s error', async () => {
+  test('a trial’s third attempt that fails after an engine’s fault is agent_error when the engine answers other trials', async () => {
     await gateway.givePool('run', 'default');
     const outcomes = [];
     const trial = await gateway.trial({ trialId: 'thrice', runId: 'run' });

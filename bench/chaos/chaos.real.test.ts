@@ -13,7 +13,7 @@ const FAULTS: Fault[][] = [
   [{ kind: 'stop', at: 'activity-worker' }, { kind: 'kill', at: 'engine' }],
 ];
 
-test('a run under kills, a full disk, cut connections and a stopped worker completes, holds every invariant and leaves nothing behind', async ({ signal }) => {
+test('a run completes and keeps every invariant under killed processes, full disks, cut connections and a stopped worker', async ({ signal }) => {
   const withoutDisks = (await SmallDisk.refusal()) !== null;
   const faults = FAULTS.map((together) => together.filter(({ kind }) => !(withoutDisks && kind === 'full disk')));
   const start = performance.now();

@@ -44,7 +44,7 @@ const NEEDED = {
 };
 const fromBinding = (key: GatewayKey, value: string) => readEnvironment({ ...NEEDED, [variableOf(key)]: value }).settings;
 
-test.each(GATEWAY_KEYS)('the gateway gets %s from a flag, a variable, a file and a Worker’s binding, in the unit of the code', async (key) => {
+test.each(GATEWAY_KEYS)('the gateway reads its setting %s from a flag, an environment variable, trialgate.yaml and a Cloudflare Worker’s binding', async (key) => {
   const value = otherValue(key);
   const { name, ...declared } = GATEWAY_SETTINGS[key];
   const expected = typeof value === 'number' && 'times' in declared ? value * declared.times : value;
@@ -55,13 +55,13 @@ test.each(GATEWAY_KEYS)('the gateway gets %s from a flag, a variable, a file and
   }
 });
 
-test.each(GATEWAY_KEYS)('a bad value of %s is refused with its variable’s name, on Node and in a Worker', (key) => {
+test.each(GATEWAY_KEYS)('the gateway refuses a bad value of its setting %s with the variable’s name, on Node and in a Cloudflare Worker', (key) => {
   const message = expect.stringMatching(new RegExp(`^${variableOf(key)}: .*expected `));
   expect(() => fromVariable(key, '-1')).toThrow(expect.objectContaining({ code: 'bad_input', message }));
   expect(() => fromBinding(key, '-1')).toThrow(expect.objectContaining({ code: 'missing_prerequisite', message }));
 });
 
-test('durations and memory are given in seconds and MiB, and reach the gateway in milliseconds and bytes', () => {
+test('the gateway’s settings are given in seconds and MiB, and reach its code in milliseconds and bytes', () => {
   expect(fromVariable('hold_seconds', '1.5').holdMs).toBe(1500);
   expect(fromBinding('conversation_memory_mb', '8').conversationMemoryBytes).toBe(8 * 2 ** 20);
 });

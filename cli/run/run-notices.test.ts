@@ -8,7 +8,7 @@ import { runNotices } from './run-notices.ts';
 const store = useDatabase();
 const startEngine = useTokenEngines();
 
-test('a run’s sampling is judged by the engines that its file names, otherwise by the deployment’s, never by those of other runs', async () => {
+test('the warning on a run’s sampling asks the engines that its run file names, else the deployment’s, never those of other runs', async () => {
   const [masked, plain, another] = [await startEngine({ mask: (id) => [id] }), await startEngine(), await startEngine()];
   await store.db.insert(replicas).values([{ url: masked, pool: DEPLOYMENT_POOL }, { url: another, pool: 'another run' }]);
   const notices = (named: string[]) => runNotices(store.db, runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1, sampling: { top_p: 0.8 }, engines: named }));

@@ -18,7 +18,7 @@ beforeAll(async () => {
 
 const schedule = (runId: string, cron: string, timezone?: string) => scheduleEvaluations({ client: environment.client, db: store.db }, { runId, samples: 4 }, { cron, timezone });
 
-test('a schedule starts its run’s evaluation at its cron time in its timezone, is the only one of its run, and is gone after its removal', async () => {
+test('a run has at most one schedule of evaluations, with its cron time and timezone, and none after its removal', async () => {
   await schedule('first', '0 3 * * *', 'Europe/Berlin');
   await expect(schedule('first', '0 4 * * *')).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('run first has a schedule') });
   const { action, policies } = await environment.client.schedule.getHandle('first/evaluate').describe();
@@ -31,7 +31,7 @@ test('a schedule starts its run’s evaluation at its cron time in its timezone,
   await expect.poll(() => listSchedules(environment.client)).toEqual([]);
 });
 
-test('a schedule that fires starts an evaluation of its run on the queue of the workers, with its samples', async () => {
+test('a schedule of evaluations starts an evaluation of its run, with its number of samples, on the workers’ queue', async () => {
   const asked: unknown[] = [];
   const world = new FakeWorld();
   const own = {
@@ -64,6 +64,6 @@ test.each([
   ['first', 'every night', undefined, 'Temporal refuses "every night": '],
   ['first', '0 3 * * *', 'Mars/Olympus', 'Temporal refuses "0 3 * * *" in Mars/Olympus: '],
   ['nobody', '0 3 * * *', undefined, 'there is no run nobody'],
-])('a schedule of %s at %j in %s is refused with the reason', async (runId, cron, timezone, message) => {
+])('a schedule of evaluations of the run %s at %j in the timezone %s is refused with the reason', async (runId, cron, timezone, message) => {
   await expect(schedule(runId, cron, timezone)).rejects.toThrow(message);
 });

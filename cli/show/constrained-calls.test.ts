@@ -15,7 +15,7 @@ async function record(trialId: string, sampling: Record<string, unknown>, untrai
   await recordCalls(store.db, [callRecord({ trialId, sampling, choice: { untrainable } })]);
 }
 
-test('show and status warn of calls that a framework’s mode makes untrainable, and of no others', async () => {
+test('`show` and `status` warn of calls that an enforced grammar makes untrainable, and of no others', async () => {
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 1 });
   await store.db.insert(runs).values([{ id: 'run', config }, { id: 'other', config }]);
   for (const runId of ['run', 'other']) for (const agent of ['looker', 'writer']) await openAttempt(store.db, { trialId: `${runId}-${agent}`, attempt: 1, runId, agent });
@@ -39,7 +39,7 @@ test('show and status warn of calls that a framework’s mode makes untrainable,
   expect(await showRun(false)).toMatch(/WARNING: 2 calls are not trained \(agent looker\): the requests use tool_choice \(pydantic-ai: output_type\), .* Set `constrained_decoding: hint`/);
 });
 
-test('an agent that names itself differently in each call causes only a few notices', () => {
+test('an agent whose calls name ever different clients causes only a few warnings', () => {
   const found = Array.from({ length: 50 }, (_, i) => ({ agent: 'looker', fields: ['tool_choice'], client: `client ${i}`, calls: 2 }));
   const notices = constrainedNotices(found);
   expect(notices).toHaveLength(6);

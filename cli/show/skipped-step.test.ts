@@ -11,7 +11,7 @@ import { runTable } from './run-table.ts';
 
 const store = useDatabase();
 
-test('the reason of a skipped step is kept with its version and shown with its iteration', async () => {
+test('`show` gives the reason of a skipped step with its iteration', async () => {
   const deps: Deps = { db: store.db, temporal: new Client(), gatewayUrls: [], home: '/', secret: '', hostQueue: '', sandboxes: new HostSandboxes('/', 1) };
   const take = { runId: 'r', iteration: 0, take: 1 };
   const [canary, metrics] = [{ token_ids: [], logprobs: [] }, {}];

@@ -13,7 +13,7 @@ const report: RunStatusReport = {
   waits_for: '4 trials for the batch: 1 are there, 1 groups run', until: '2026-01-01T01:00:00.000Z', groups: [], reason: null,
 };
 
-test('show tells what a run waits for and lists its open groups, stragglers included, without those of superseded takes; without Temporal it lists the groups', async () => {
+test('`show` says what a run waits for and lists its open groups, also those with stragglers; without Temporal it only lists the groups', async () => {
   const config = runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3, group_size: 4 });
   await store.db.insert(runs).values({ id: 'run', config });
   await store.db.insert(iterations).values([{ runId: 'run', iteration: 1, take: 1, status: 'superseded', policyVersion: 1 }, { runId: 'run', iteration: 1, take: 2, policyVersion: 1 }]);

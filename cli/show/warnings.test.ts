@@ -7,7 +7,7 @@ import { readWarnings } from './warnings.ts';
 
 const store = useDatabase();
 
-test('when the database does not answer in time, the warnings that are missing are named', async () => {
+test('`status` names the warnings that it could not read when the database does not answer in time', async () => {
   await store.db.insert(runs).values({ id: 'long', config: runConfig.parse({ model: 'm', tasks: ['t'], iterations: 3 }) });
   expect(await readWarnings(store.db)).toEqual([]);
   const impatient = openDatabase(store.postgres.url, { maxConnections: 2, settings: '-c statement_timeout=100' });

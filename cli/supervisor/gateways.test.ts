@@ -8,7 +8,7 @@ import { gatewayPorts } from './gateways.ts';
 import { identify } from './processes.ts';
 import { writeState } from './state.ts';
 
-it('gateways get consecutive ports, and a port past 65535 is refused with the setting’s name', () => {
+it('a deployment’s gateways get consecutive ports, and a port past 65535 is refused with the setting’s name', () => {
   expect(gatewayPorts({ gateway_port: 8700, gateways: 3 })).toEqual([
     { name: 'gateway', wanted: 8700 },
     { name: 'gateway-2', wanted: 8701 },
@@ -18,7 +18,7 @@ it('gateways get consecutive ports, and a port past 65535 is refused with the se
   expect(() => gatewayPorts({ gateway_port: 65_535, gateways: 2 })).toThrow(/past port 65535.*gateway_port/);
 });
 
-it('a worker gets the addresses of the gateways that were started, or the configured gateway_url', () => {
+it('a worker gets the addresses of the deployment’s gateways, or the configured `gateway_url`', () => {
   const home = mkdtempSync(join(tmpdir(), 'trialgate-gateways-'));
   const urlsOf = (flags: Record<string, string>) => connectionsOf(resolveConfig({ cwd: home, env: {}, flags: { home, ...flags } }).config).gatewayUrls;
   try {

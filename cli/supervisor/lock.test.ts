@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { awaitLock, takeLock } from './lock.ts';
 
-test('a lock has one holder, and a waiter gets it after its release', async ({ signal }) => {
+test('a deployment’s lock has one holder, and a process that waits for it gets it after its release', async ({ signal }) => {
   const home = randomUUID();
   const first = await takeLock(home, 'test');
   expect(await takeLock(home, 'test')).toBeNull();
@@ -16,7 +16,7 @@ test('a lock has one holder, and a waiter gets it after its release', async ({ s
   expect(order).toEqual(['released', 'taken']);
 });
 
-test('a waiter whose signal is aborted stops waiting', async () => {
+test('a process stops waiting for a deployment’s lock when its signal is aborted', async () => {
   const home = randomUUID();
   const lock = await takeLock(home, 'test');
   const giveUp = new AbortController();

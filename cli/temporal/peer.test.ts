@@ -23,7 +23,7 @@ async function nextIsOwn(): Promise<boolean> {
   return isOwnProcess(socket ?? new Socket()).finally(() => socket?.destroy());
 }
 
-test('a process of this user is let through', async () => {
+test('the guard of Temporal lets a process of the deployment’s user through', async () => {
   const asked = nextIsOwn();
   const client = connect({ port, host: '127.0.0.1' });
   client.on('error', () => {});
@@ -33,7 +33,7 @@ test('a process of this user is let through', async () => {
 
 const found = await isolation();
 
-test.skipIf(found.kind !== 'bubblewrap')('a sandbox is refused, also one with the network of the host', async () => {
+test.skipIf(found.kind !== 'bubblewrap')('the guard of Temporal refuses a process in a sandbox with the host’s network', async () => {
   await using folder = await temporaryHome();
   const sandbox = await sandboxWith(folder.home, {});
   const asked = nextIsOwn();
@@ -53,7 +53,7 @@ for last in range(2, 18):
         except OSError: pass
 '`;
 
-test.skipIf(found.kind !== 'bubblewrap')('a sandbox with the network of the host is refused, also from the port of a process of this user', async () => {
+test.skipIf(found.kind !== 'bubblewrap')('the guard of Temporal refuses a sandbox that connects from the port number of a process of the deployment’s user', async () => {
   await using folder = await temporaryHome();
   const sandbox = await sandboxWith(folder.home, {});
   const verdicts: Promise<boolean>[] = [];
@@ -70,14 +70,14 @@ test.skipIf(found.kind !== 'bubblewrap')('a sandbox with the network of the host
   expect(await isOwnProcess(own ?? new Socket())).toBe(true);
 });
 
-test.skipIf(process.getuid?.() !== 0)('another user is refused (skipped unless root)', async () => {
+test.skipIf(process.getuid?.() !== 0)('the guard of Temporal refuses a process of another user (skipped unless root)', async () => {
   const asked = nextIsOwn();
   const child = spawn('bash', ['-c', `exec 3<>/dev/tcp/127.0.0.1/${port}; read -t 5 <&3`], { uid: 65534, gid: 65534, cwd: '/', stdio: 'ignore' });
   onTestFinished(() => void child.kill('SIGKILL'));
   expect(await asked).toBe(false);
 });
 
-test('a connection that has ended is refused, because its process cannot be determined', async () => {
+test('the guard of Temporal refuses a connection that has ended, because its process cannot be determined', async () => {
   const asked = once(server, 'connection');
   const client = connect({ port, host: '127.0.0.1' });
   const [socket]: Socket[] = await asked;
@@ -87,7 +87,7 @@ test('a connection that has ended is refused, because its process cannot be dete
   socket?.destroy();
 });
 
-test('a connection that has ended is refused, also if a process of this user has its port now', async () => {
+test('the guard of Temporal refuses a connection that has ended, also if a process of the deployment’s user has its port now', async () => {
   const verdicts: Promise<boolean>[] = [];
   const judge = (socket: Socket): void => {
     onTestFinished(() => void socket.destroy());

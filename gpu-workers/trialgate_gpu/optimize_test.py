@@ -27,7 +27,7 @@ def batches_of(tmp_path, rows, size, seed=(0, 0, 0)):
 
 @pytest.mark.parametrize("forks", [1, 5, 50])
 @pytest.mark.parametrize(("size", "updates"), [(None, 1), (8, 1), (4, 2), (3, 3), (1, 8)])
-def test_mini_batches_count_trials_and_split_none_however_many_samples_it_has(tmp_path, forks, size, updates):
+def test_a_mini_batch_counts_trials_and_has_all_samples_of_each(tmp_path, forks, size, updates):
     made = batches_of(tmp_path, forked_rows(forks), size)
     assert len(made) == updates
     trials = [set(trial_ids) for trial_ids in made]
@@ -35,7 +35,7 @@ def test_mini_batches_count_trials_and_split_none_however_many_samples_it_has(tm
     assert all(len(t) <= (size or 8) for t in trials)
 
 
-def test_the_order_of_groups_depends_on_step_and_epoch_and_is_repeatable(tmp_path):
+def test_the_order_in_which_groups_are_trained_depends_on_step_and_epoch_and_is_repeatable(tmp_path):
     rows = [row([5], [6, 7], 0.0, f"g{i}", f"t{i}") for i in range(8)]
     orders = [batches_of(tmp_path, rows, 1, seed) for seed in [(0, 1, 0), (0, 1, 1), (0, 2, 0), (1, 1, 0), (0, 1, 0)]]
     assert orders[0] == orders[4]
@@ -56,7 +56,7 @@ def test_a_trial_forked_into_50_samples_trains_like_the_same_trial_in_one(make_r
     assert norms[1] == pytest.approx(norms[0], rel=1e-3)
 
 
-def test_companions_give_a_baseline_when_only_one_trial_of_a_group_can_be_trained(make_run, trainer):
+def test_a_groups_only_trial_in_a_batch_is_trained_with_the_groups_other_trials_as_its_baseline(make_run, trainer):
     run = make_run()
     base = run.base(trainer)["checkpoint"]
     lone = row([5, 6], [9, 10], 1.0, "g", "a", companions=[[("reward", 0.0)], [("reward", 0.0)]])

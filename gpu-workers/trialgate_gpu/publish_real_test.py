@@ -63,7 +63,7 @@ async def generation(url):
         return answer.json()["choices"][0]
 
 
-async def test_published_weights_give_the_logprobs_of_an_engine_started_on_them(tmp_path):
+async def test_vllm_gives_the_same_log_probabilities_after_a_publication_as_when_started_on_those_weights(tmp_path):
     tune_process(None)
     model = tmp_path / "model"
     cut(MODEL, model, 4)

@@ -121,7 +121,7 @@ def plain_loss(model, samples, advantages, starts, indices, settings):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_loss_and_gradient_of_every_update_equal_plain_pytorch(start, monkeypatch, case):
+def test_the_loss_and_gradient_of_every_update_equal_those_of_a_plain_pytorch_implementation(start, monkeypatch, case):
     objective, mode, updates, corrections = case
     settings = settings_with(
         objective=objective,

@@ -17,7 +17,7 @@ def refused(request, match):
 
 
 @pytest.mark.parametrize(("cls", "keys"), [(TrainerSettings, SETTINGS), (Optim, OPTIM), (Teacher, TEACHER)])
-def test_the_typed_settings_have_the_keys_of_the_schema(cls, keys):
+def test_the_trainers_settings_classes_have_the_keys_of_the_run_files_schema(cls, keys):
     assert {field.name for field in fields(cls)} == set(keys)
 
 
@@ -50,7 +50,7 @@ def test_a_run_file_can_name_exactly_the_objectives_that_the_trainer_has():
         ({"loss_scale_factor": None}, "trainer.loss_scale_factor: None is not of type 'number'"),
     ],
 )
-def test_a_setting_with_an_impossible_value_is_refused_by_name(given, match):
+def test_a_request_with_an_impossible_value_is_refused_with_the_settings_name(given, match):
     refused(request_settings(**given), match)
 
 
@@ -62,7 +62,7 @@ def test_a_setting_with_an_impossible_value_is_refused_by_name(given, match):
         ({"teacher": TEACHER | {"rate": 1}}, "trainer.teacher"),
     ],
 )
-def test_a_key_that_the_run_file_does_not_have_is_refused_by_its_name(given, where):
+def test_a_request_with_a_setting_that_the_run_file_does_not_have_is_refused_with_the_settings_name(given, where):
     refused(request_settings(**given), rf"{where}: .*\('rate' was unexpected\)")
 
 
@@ -70,13 +70,13 @@ def test_a_key_that_the_run_file_does_not_have_is_refused_by_its_name(given, whe
     ("block", "key"),
     [(None, key) for key in SETTINGS] + [("optim", key) for key in OPTIM] + [("teacher", key) for key in TEACHER],
 )
-def test_a_request_without_one_of_the_settings_is_refused_by_its_name(block, key):
+def test_a_request_that_lacks_a_setting_is_refused_with_the_settings_name(block, key):
     request = request_settings(teacher=dict(TEACHER))
     del (request[block] if block else request)[key]
     refused(request, f"'{key}' is a required property.*start both from the same release")
 
 
-def test_settings_that_a_run_file_leaves_open_have_the_values_of_the_objectives_paper():
+def test_clip_ratios_that_a_run_file_leaves_out_are_those_of_its_objectives_paper():
     gspo, grpo = settings_with(objective="gspo"), settings_with()
     assert (gspo.clip_ratio_low, gspo.clip_ratio_high, gspo.loss_agg_mode) == (3e-4, 4e-4, "seq-mean-token-mean")
     assert (grpo.clip_ratio_low, grpo.clip_ratio_high, grpo.loss_agg_mode) == (0.2, 0.2, "token-mean")

@@ -25,7 +25,7 @@ async function registryThatGives(advisories: Record<string, unknown[]> | null): 
   return `http://127.0.0.1:${address.port}`;
 }
 
-test('an advisory on a locked package fails the check, named once with its range and address', async () => {
+test('the npm vulnerability check fails on an advisory on a locked package, and names it once with its range and address', async () => {
   const url = await registryThatGives({ hono: [advisory('GHSA-0000-0000-0000', '<99')], esbuild: [ACCEPTED_ONE] });
   expect(await npmVulnerabilities(signal, url)).toEqual({
     result: 'failed',
@@ -34,12 +34,12 @@ test('an advisory on a locked package fails the check, named once with its range
   });
 });
 
-test('an advisory that was accepted with a reason fails nothing, and is counted', async () => {
+test('the npm vulnerability check passes with an advisory that was accepted with a reason, and counts it', async () => {
   const url = await registryThatGives({ esbuild: [ACCEPTED_ONE] });
   expect(await npmVulnerabilities(signal, url)).toEqual({ result: 'passed', summary: 'no advisory is open (1 accepted: cli/checks/vulnerabilities/accepted.ts)' });
 });
 
-test('a registry without advisories and a registry that does not answer both leave the packages unchecked, with the reason', async () => {
+test('the npm vulnerability check says that it checked nothing, and why, when the registry gives no advisories or no answer', async () => {
   const url = await registryThatGives(null);
   expect(await npmVulnerabilities(signal, url)).toMatchObject({ result: 'not checked', summary: expect.stringContaining('the npm registry gives no advisories here: 404') });
   registry?.close();
