@@ -55,7 +55,7 @@ test('a run’s status lists the groups of an evaluation that runs beside a roll
     const states = groups.map(({ id: group, state, trials: its }) => [group.slice(id.length + 1), state, its]);
     expect({ phase, groups_total, groups_ended, trials }).toEqual({ phase: 'rollout', groups_total: 4, groups_ended: 2, trials: { scored: 4 } });
     expect(states).toEqual([
-      ['1.1/0', 'running', { waiting: 2 }], ['1.1/1', 'ended', { scored: 2 }],
+      ['1.1/0', 'running', { waiting: 2, running: 0, ended: 0 }], ['1.1/1', 'ended', { scored: 2 }],
       ['eval@1/0', 'running', { waiting: 2 }], ['eval@1/1', 'ended', { scored: 2 }],
     ]);
     await run.result();

@@ -68,7 +68,7 @@ test('a pool is repaired for a replica that cannot be reached only when the run 
 test('a repair takes only the lost replicas out of rotation', async () => {
   engines[1].weightVersion = 'default';
   const asked = await beginPublication(deps)({ runId: 'run', version: 1, isMend: true });
-  expect(asked).toMatchObject({ weightVersion: 'run@1', replicas: [engines[1].url], min_replicas: 0, checksum: 'c', previous: null });
+  expect(asked).toMatchObject({ weight_version: 'run@1', replicas: [engines[1].url], min_replicas: 0, checksum: 'c', previous: null });
   expect(await rotation()).toEqual([true, false, true]);
   engines[1].weightVersion = 'run@1';
   await endPublication(deps)({ runId: 'run', version: 1, isMend: true, reports: reportsOf(asked) });
@@ -91,7 +91,7 @@ test('a repair of all replicas compares their tensors with the recorded checksum
 test('a publication goes on without a replica that cannot be reached, and the replica gets the version when it is back', async () => {
   await engines[2].stop();
   const asked = await beginPublication(deps)({ runId: 'run', version: 2 });
-  expect(asked).toMatchObject({ weightVersion: 'run@2', replicas: [engines[0].url, engines[1].url].toSorted(), min_replicas: 2 });
+  expect(asked).toMatchObject({ weight_version: 'run@2', replicas: [engines[0].url, engines[1].url].toSorted(), min_replicas: 2 });
   for (const engine of engines) engine.weightVersion = 'run@2';
   await endPublication(deps)({ runId: 'run', version: 2, reports: reportsOf(asked) });
   expect(await rotation()).toEqual([true, true, false]);

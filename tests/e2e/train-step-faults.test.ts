@@ -66,7 +66,7 @@ test('a train step with a number that is not finite is skipped; too many in a ro
   const versionOf = (version: number) => {
     const found = versions[version];
     if (!found) throw new Error(`version ${version} has not been made`);
-    return { weightVersion: `${id}@${version}`, checkpoint: found.checkpoint, checkpoint_sha256: found.checkpoint_sha256, canary: found.canary };
+    return { weight_version: `${id}@${version}`, checkpoint: found.checkpoint, checkpoint_sha256: found.checkpoint_sha256, canary: found.canary };
   };
   const general = world.general();
   const trialgate = {

@@ -102,7 +102,7 @@ export class FakeWorld {
       }),
       recordVersion: async ({ version }: { version: number }) => note(`record ${version}`),
       beginPublication: async ({ runId, version, isMend }: { runId: string; version: number; isMend?: boolean }) => ({
-        weightVersion: `${runId}@${version}`, replicas: ['u'], min_replicas: isMend ? 0 : 1, needed: 1,
+        weight_version: `${runId}@${version}`, replicas: ['u'], min_replicas: isMend ? 0 : 1, needed: 1,
       }),
       endPublication: async ({ version, reports }: { version: number; reports: ReplicaReport[] }) => {
         const confirmed = reports.filter((report) => report.ok).length;
