@@ -2,8 +2,14 @@ import { globSync, readFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
 import { deviceOf } from './cli/supervisor/device.ts';
 
+const filesWith = (pattern: RegExp, files: string): string[] =>
+  globSync(files, { cwd: import.meta.dirname, exclude: ['**/node_modules/**'] }).filter((file) => pattern.test(readFileSync(`${import.meta.dirname}/${file}`, 'utf8')));
+
 /** The tests that talk to a gateway which the harness starts: each runs with it on Node and in workerd. */
-const overHttp = globSync('{gateway,tests/clients,tests/support}/**/*.test.ts', { cwd: import.meta.dirname }).filter((file) => readFileSync(`${import.meta.dirname}/${file}`, 'utf8').match(/use(Shared|Token)?Gateways?\(|new TestGateway|startTestGateway/));
+const overHttp = filesWith(/use(Shared)?(Token)?Gateways?(OnServer)?\(|new TestGateway|startTestGateway/, '{gateway,tests/clients,tests/support}/**/*.test.ts');
+
+/** The tests that start Temporal or Python, which `npm run test:fast` leaves out where these are not installed. */
+const needInstall = process.env['TRIALGATE_TEST_WITHOUT_INSTALL'] ? filesWith(/useTemporal\(|startTemporal\(|INSTALLS\.(temporal|python)/, '**/*.test.ts') : [];
 
 /** What should come comes, however busy the machine is: these end what hangs. */
 const PATIENT = { testTimeout: 180_000, hookTimeout: 180_000, expect: { poll: { timeout: 120_000 } } };
@@ -17,8 +23,8 @@ export default defineConfig({
         test: {
           name: 'fast',
           include: ['{core,gateway,store,activities,workflows,cli,clients,agents,tasks,bench,tests}/**/*.test.ts'],
-          exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**'],
-          globalSetup: ['tests/support/harness/template-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'],
+          exclude: ['**/*.real.test.ts', '**/*.workerd.test.ts', '**/node_modules/**', ...needInstall],
+          globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/heavy-thread-setup.ts'],
           isolate: false,
           ...PATIENT,
         },
@@ -29,7 +35,7 @@ export default defineConfig({
           include: [...overHttp, '{gateway,bench,tests}/**/*.workerd.test.ts'],
           exclude: ['**/*.real.test.ts', '**/node_modules/**'],
           env: { TRIALGATE_TEST_RUNTIME: 'workerd' },
-          globalSetup: ['tests/support/harness/template-setup.ts', 'tests/support/harness/workerd-setup.ts'],
+          globalSetup: ['tests/support/harness/postgres-setup.ts', 'tests/support/harness/workerd-setup.ts'],
           isolate: false,
           ...PATIENT,
         },

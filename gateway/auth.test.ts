@@ -3,9 +3,9 @@ import { attemptKey } from '../core/keys.ts';
 import { completeTrial } from '../store/queries/complete-trial.ts';
 import { sealTrial } from '../store/queries/seal-trial.ts';
 import { startGateway } from './node.ts';
-import { ASK, readStream, SECRET, useGateway } from '../tests/support/harness/gateways.ts';
+import { ASK, readStream, SECRET, useSharedGateway } from '../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 
 async function refusal(reply: Response) {
   expect(reply.headers.get('x-should-retry')).toBe('false');

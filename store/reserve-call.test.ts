@@ -32,7 +32,7 @@ const granted = <T>(all: readonly T[]) => all.filter((each) => each !== null);
 /** Runs `one` as many times as there are connections. All wait for the trial's row before the first one gets it. */
 async function together<T>(trialId: string, one: () => Promise<T>): Promise<T[]> {
   const beside = openDatabase(store.postgres.url, { maxConnections: 2 });
-  const waiting = sql<number>`select count(*)::int as waiting from pg_stat_activity where wait_event_type = 'Lock'`;
+  const waiting = sql<number>`select count(*)::int as waiting from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
   const begun = await beside.transaction(async (tx) => {
     await lockTrial(tx, trialId);
     const all = Promise.all(Array.from({ length: 8 }, one));

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
-import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, readStream, useGatewayOnServer } from '../../tests/support/harness/gateways.ts';
 import { countersOf } from '../../tests/support/harness/counters-of.ts';
 
-const gateway = useGateway({ settings: { storeWaitMs: 20_000, holdMs: 300, idleMs: 2_000 } });
+const gateway = useGatewayOnServer({ settings: { storeWaitMs: 20_000, holdMs: 300, idleMs: 2_000 } });
 
 /** Faults after which an agent still sees the end of a plain reply, and of a stream. */
 const ENDS: Record<Exclude<Fault, 'cut_head'>, [boolean, boolean]> = {

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
-import { ASK, IMPATIENT, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, IMPATIENT, readStream, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 const STREAM = { ...ASK, stream: true };
 
 test.each<[Fault, number, string]>([

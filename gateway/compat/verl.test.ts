@@ -2,10 +2,10 @@ import { expect, test } from 'vitest';
 import OpenAI from 'openai';
 import { eq } from 'drizzle-orm';
 import { calls } from '../../store/schema.ts';
-import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ADMIN_KEY, ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 import { VerlClient } from '../../tests/support/harness/verl-client.ts';
 
-const gateway = useGateway({ settings: { compat: 'verl' } });
+const gateway = useSharedGateway({ settings: { compat: 'verl' } });
 const verl = (): VerlClient => new VerlClient(gateway.gateway.url);
 const ask = (id: string, key = 'verl-proxy') => gateway.chat(id, key, ASK);
 

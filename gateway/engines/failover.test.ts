@@ -1,19 +1,26 @@
 import { afterEach, describe, expect, test } from 'vitest';
 import { FakeEngine, type Fault } from '../../tests/support/fakes/fake-engine.ts';
-import { ASK, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, readStream, TestGateway } from '../../tests/support/harness/gateways.ts';
+import { useDatabase } from '../../tests/support/harness/use-database.ts';
 import { TokenEngine } from '../../tests/support/fakes/token-engine.ts';
 import { preference } from './preference.ts';
 
-const gateway = useGateway();
+const gateway = useDatabase(new TestGateway());
 const started: { stop: () => Promise<void> }[] = [];
-afterEach(async () => {
+let isOpen = false;
+
+async function end(): Promise<void> {
+  if (isOpen) await gateway.gateway.close();
+  isOpen = false;
   for (const engine of started.splice(0)) await engine.stop();
-});
+}
+afterEach(end);
 
 /** Returns a trial, and the engines in the order in which the trial prefers them. */
 async function trialBefore<T extends { url: string; stop: () => Promise<void> }>(engines: T[]) {
   started.push(...engines);
-  await gateway.restart({ engines: engines.map(({ url }) => url) });
+  await gateway.start({ engines: engines.map(({ url }) => url) });
+  isOpen = true;
   const trial = await gateway.trial();
   const [own, ...others] = preference(trial.id, engines);
   if (!own) throw new Error('no engine');
@@ -93,7 +100,7 @@ describe.each([false, true])('stream: %s', (stream) => {
       expect(calls.map((call) => [call.status, call.continuation])).toEqual([['completed', null], ['completed', 'clean'], ['completed', 'clean']]);
       expect([own, ...others].map((engine) => engine.generated.length)).toEqual([2, 1]);
       expect(await inFlight()).toEqual([0, 0]);
-      for (const engine of started.splice(0)) await engine.stop();
+      await end();
     }
   });
 });

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import type { ProtocolName } from '../../store/schema.ts';
-import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { useSharedTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 import { PROTOCOLS } from './all.ts';
 
-const gateway = useTokenGateway();
+const gateway = useSharedTokenGateway();
 const messages = [{ role: 'user', content: 'say it' }];
 const ASKED: Record<ProtocolName, object> = { chat_completions: { messages }, completions: { prompt: 'say it' }, messages: { messages, max_tokens: 50 }, responses: { input: 'say it' } };
 const CASES = PROTOCOLS.flatMap(({ name, path }) => [false, true].map((stream) => ({ name, path, stream })));

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { isObject } from '../json.ts';
-import { eventually, useGateway } from '../../tests/support/harness/gateways.ts';
+import { eventually, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 import { readEvents, typesOf } from '../../tests/support/oracles/protocol-events.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 const KINDS = [
   { path: 'messages', body: { max_tokens: 100, messages: [{ role: 'user', content: 'x' }], stream: true }, ends: ['message_delta', 'message_stop'], error: ['error'] },
   { path: 'responses', body: { input: 'x', stream: true }, ends: ['response.completed'], error: ['response.failed', 'error'] },

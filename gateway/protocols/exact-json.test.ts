@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import { calling } from '../../tests/support/harness/calling.ts';
-import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { useSharedTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
-const gateway = useTokenGateway();
+const gateway = useSharedTokenGateway();
 const GIVEN = '{"id":12345678901234567890,"10":1.0,"2":{"x":1e5,"0":-0}}';
 const SCHEMA = '{"type":"object","properties":{"id":{"maximum":9223372036854775807,"default":1.0},"10":{},"2":{}}}';
 

@@ -3,9 +3,9 @@ import { isObject, type JsonObject } from '../json.ts';
 import { readEvents, typesOf } from '../../tests/support/oracles/protocol-events.ts';
 import { calling } from '../../tests/support/harness/calling.ts';
 import { pretendCut } from '../../tests/support/fakes/lost-replies.ts';
-import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { useSharedTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
-const gateway = useTokenGateway();
+const gateway = useSharedTokenGateway();
 
 const SCHEMA = { type: 'object', properties: { path: { type: 'string' } } };
 const user = (text: string) => ({ role: 'user', content: text });

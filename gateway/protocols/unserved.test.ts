@@ -3,9 +3,9 @@ import type { JsonObject } from '../json.ts';
 import { calling } from '../../tests/support/harness/calling.ts';
 import { readEvents } from '../../tests/support/oracles/protocol-events.ts';
 import { IN_WORKERD } from '../../tests/support/harness/gateways.ts';
-import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { useSharedTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
-const gateway = useTokenGateway();
+const gateway = useSharedTokenGateway();
 const user = (content: unknown) => ({ role: 'user', content });
 const PDF = { type: 'document', source: { type: 'base64', media_type: 'application/pdf', data: 'JVBERi0xLjQK' } };
 
@@ -13,6 +13,7 @@ type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const post = (trial: Trial, route: string, body: JsonObject) => gateway.post(`/${trial.id}/v1/${route}`, trial.key, { model: 'policy', ...body });
 
 test('a trial continues after its agent read a PDF, and the gateway records, counts and logs the left-out block once', async () => {
+  await gateway.restart();
   const trial = await gateway.trial();
   gateway.toy.script = [calling({ name: 'Read', arguments: { path: 'a.pdf' } }), 'it says hello', 'bye'].map((text) => ({ text }));
   const tools = [{ name: 'Read', input_schema: { type: 'object' } }];

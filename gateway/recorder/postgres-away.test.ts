@@ -1,8 +1,8 @@
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, readStream, useGatewayOnServer } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useGatewayOnServer();
 const STREAM = { ...ASK, stream: true };
 
 test.each([false, true])('an agent gets an error instead of a reply’s end when PostgreSQL rejects the record (stream: %s)', async (stream) => {

@@ -30,7 +30,7 @@ async function samplesOf({ id }: Trial): Promise<unknown[]> {
   return samples;
 }
 
-const isSleeping = async () => (await gateway.db.execute(sql`select 1 from pg_stat_activity where wait_event = 'PgSleep'`)).rows.length > 0;
+const isSleeping = async () => (await gateway.db.execute(sql`select 1 from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`)).rows.length > 0;
 
 const statuses = async (trial: Trial) => (await trial.calls()).map((call) => call.status);
 

@@ -1,9 +1,9 @@
 import { sql } from 'drizzle-orm';
 import { beforeAll, expect, test } from 'vitest';
 import { openDatabase } from '../../store/database.ts';
-import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, useGatewayOnServer } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useGatewayOnServer();
 beforeAll(async () => {
   const { db } = gateway;
   await db.execute(sql`alter database postgres set synchronous_commit = off`);

@@ -3,9 +3,9 @@ import { isObject, type JsonObject } from '../json.ts';
 import { choicesOf } from '../../store/calls/choices.ts';
 import { readStream } from '../../tests/support/harness/gateways.ts';
 import { pretendCut } from '../../tests/support/fakes/lost-replies.ts';
-import { useTokenGateway } from '../../tests/support/harness/token-gateway.ts';
+import { useSharedTokenGateway } from '../../tests/support/harness/token-gateway.ts';
 
-const context = useTokenGateway();
+const context = useSharedTokenGateway();
 const WANTS = { logprobs: true, return_token_ids: true, n: 2 };
 
 /** Returns everything that an agent got of each choice, however it was divided. */

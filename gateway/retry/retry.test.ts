@@ -2,10 +2,10 @@ import { eq } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { undeliveredCalls } from '../../store/schema.ts';
 import { hangUpWhileCommitting, isCommitting, pretendCut } from '../../tests/support/fakes/lost-replies.ts';
-import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, readStream, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 import { slowCommits } from '../../tests/support/fakes/slow-commits.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 const again = (count: number) => ({ 'x-stainless-retry-count': String(count) });
 const headersOf = (key: string, more: Record<string, string>) => ({ authorization: `Bearer ${key}`, 'content-type': 'application/json', ...more });
 const sampled = () => gateway.engine.seen.filter(({ path }) => path === '/v1/chat/completions').length;

@@ -2,9 +2,9 @@ import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
 import { findTrial } from '../../store/queries/find-trials.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, readStream, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 const MAX = 100_000;
 /** Random text, so that no two calls share content. */
 const sized = (bytes: number, more: object = {}) => ({ ...ASK, ...more, messages: [{ role: 'user', content: Array.from({ length: bytes / 10 }, () => Math.random().toFixed(8)).join('') }] });

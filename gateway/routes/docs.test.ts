@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { useGateway } from '../../tests/support/harness/gateways.ts';
+import { useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 const MODEL_ROUTES = /^\/:trial\/|^\/v1\//;
 const PAGE = /^\/(docs|openapi\.json)/;
 

@@ -1,10 +1,10 @@
 import { request as httpRequest } from 'node:http';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ADMIN_KEY, ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
 const MAX_BYTES = 100_000;
-const gateway = useGateway({ settings: { maxBodyBytes: MAX_BYTES } });
+const gateway = useSharedGateway({ settings: { maxBodyBytes: MAX_BYTES } });
 const BODY = Buffer.from(JSON.stringify(ASK));
 const TO_CLAUDE = { model: 'claude', max_tokens: 5, messages: ASK.messages };
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { ASK, eventually, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, readStream, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 const STREAM = { ...ASK, stream: true };
 
 test('a plain reply is recorded with ids and log-probabilities that the agent does not get', async () => {

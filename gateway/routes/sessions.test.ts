@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { recordCalls } from '../../store/queries/record-calls.ts';
 import { callRecord } from '../../tests/support/scenarios/call-record.ts';
-import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 
 test('opening a session’s attempt again returns the same key and keeps the session', async () => {
   const body = { run_id: 'run', group_id: 'run/0.1/3', attempt: 2, sampling: { temperature: 0.5 }, budgets: { calls: 4 } };

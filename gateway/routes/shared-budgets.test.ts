@@ -2,10 +2,10 @@ import { sql } from 'drizzle-orm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { findTrial } from '../../store/queries/find-trials.ts';
 import type { GatewaySettings } from '../settings.ts';
-import { ASK, eventually, readStream, TestGateway, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, readStream, TestGateway, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 import { expireReservations } from '../../tests/support/harness/expire-reservations.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 let other: TestGateway;
 /** Starts another process, or in workerd another isolate. */
 const startOther = async (settings: Partial<GatewaySettings> = {}) => {

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { sql } from 'drizzle-orm';
 import { expect, test } from 'vitest';
-import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway({ settings: { maxBodyNodes: 100_000 } });
+const gateway = useSharedGateway({ settings: { maxBodyNodes: 100_000 } });
 
 const around = (field: string): string => `{"messages":[{"role":"user","content":"hi"}],${field}}`;
 const HEAVY = {

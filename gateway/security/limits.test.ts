@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import { rawRequest, rawText } from '../../tests/support/harness/raw-request.ts';
-import { ASK, eventually, IN_WORKERD, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, IN_WORKERD, readStream, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway({ settings: { maxCallsInFlight: 3 }, headersTimeoutMs: 300 });
+const gateway = useSharedGateway({ settings: { maxCallsInFlight: 3 }, headersTimeoutMs: 300 });
 
 test('the number of a trial’s open calls is limited, other trials are answered meanwhile, and each call that ends makes room for one', async () => {
   const [trial, other] = [await gateway.trial(), await gateway.trial()];

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { completeTrial } from '../../store/queries/complete-trial.ts';
 import { sealTrial } from '../../store/queries/seal-trial.ts';
-import { ADMIN_KEY, ASK, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ADMIN_KEY, ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useSharedGateway();
 const OPEN_TO_ALL = /^\/(health|metrics|docs|openapi\.json)/;
 
 /** Returns every route that is served, so that a new one is tried too. A route without a trial in its path serves the key's trial. */

@@ -1,13 +1,13 @@
 import { connect } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { ASK, eventually, IN_WORKERD, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, eventually, IN_WORKERD, useSharedGateway } from '../../tests/support/harness/gateways.ts';
 
 const MIB = 2 ** 20;
 const WHOLE = 64 * MIB;
 /** An upper bound of what the operating systems buffer for the connections and the gateway for the body. */
 const BUFFERED = 32 * MIB;
 
-const gateway = useGateway({ settings: { maxBodyBytes: 60 * MIB, maxBodyNodes: 100_000, maxCallsInFlight: 1 } });
+const gateway = useSharedGateway({ settings: { maxBodyBytes: 60 * MIB, maxBodyNodes: 100_000, maxCallsInFlight: 1 } });
 
 type SentBody = { path: string; key: string; length: number | null; part?: string };
 

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { sql } from 'drizzle-orm';
 import type { Fault } from '../../tests/support/fakes/fake-engine.ts';
-import { ADMIN_KEY, ASK, IMPATIENT, IN_WORKERD, SECRET, startTestGateway, useGateway } from '../../tests/support/harness/gateways.ts';
+import { ADMIN_KEY, ASK, IMPATIENT, IN_WORKERD, SECRET, startTestGateway, useGatewayOnServer } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useGateway();
+const gateway = useGatewayOnServer();
 const FAULTS: Fault[] = ['status_500', 'status_503', 'bad_request', 'cut', 'error_event', 'hang', 'not_json', 'no_ids', 'refuse'];
 
 test('the gateway’s log, its errors and the store contain no secret after every kind of fault', async () => {

@@ -1,5 +1,5 @@
 import { spawn } from 'node:child_process';
-import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { createInterface } from 'node:readline';
@@ -9,37 +9,40 @@ import { REPOSITORY } from '../../core/repository.ts';
 import { installWithProgress, type InstallOptions } from '../../cli/install/install.ts';
 import { deviceOf } from '../../cli/supervisor/device.ts';
 import { ON_SHARED_CORES } from '../support/harness/temporary-deployment.ts';
-import { checkCounts, pytestCounts, vitestCounts, type Counts } from './counts.ts';
 import { endLeftBehind } from './left-behind.ts';
+import { readExitCode, readPytest, readVitest, type Outcome, type TimedTest } from './reports.ts';
+import { countsLine, slowestTable, sumOf, tiersTable, type SuiteResult } from './summary.ts';
+import type { Tier } from './tiers.ts';
 
-type Part = 'checks' | 'fast' | 'real';
 type Suite = {
   name: string;
-  part: Part;
+  tier: Tier;
   command: (report: string) => string[];
-  counts: (report: string, exitCode: number) => Counts;
+  read: (report: string, exitCode: number) => Outcome;
+  /** True when it needs the installed Python packages. */
+  inPython?: boolean;
 };
 
 const bin = (name: string): string => path.join(REPOSITORY, 'node_modules/.bin', name);
 
 /** Suites that need only the npm packages. They run while the rest is installed. */
 const MEANWHILE: Suite[] = [
-  { name: 'types', part: 'checks', command: () => [bin('tsc'), '--noEmit'], counts: checkCounts },
-  { name: 'lint', part: 'checks', command: () => [bin('oxlint'), '--deny-warnings'], counts: checkCounts },
-  { name: 'workerd', part: 'fast', command: vitest('workerd'), counts: vitestCounts },
+  { name: 'types', tier: 'checks', command: () => [bin('tsc'), '--noEmit'], read: readExitCode },
+  { name: 'lint', tier: 'checks', command: () => [bin('oxlint'), '--deny-warnings'], read: readExitCode },
+  { name: 'workerd', tier: 'workerd', command: vitest('workerd'), read: readVitest },
 ];
 
 /** Lanes run side by side, because tests wait more than they compute; one after the other on a GPU, which holds one engine at a time. Fast suites come first. */
 const LANES: Suite[][] = [
   [
-    { name: 'fast', part: 'fast', command: vitest('fast'), counts: vitestCounts },
-    { name: 'real', part: 'real', command: vitest('real'), counts: vitestCounts },
+    { name: 'fast', tier: 'fast', command: vitest('fast'), read: readVitest },
+    { name: 'real', tier: 'real', command: vitest('real'), read: readVitest },
   ],
   [
-    { name: 'ruff', part: 'checks', command: () => [INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench'], counts: checkCounts },
-    { name: 'licences', part: 'checks', command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licences', 'python-licences'], counts: checkCounts },
-    { name: 'python', part: 'fast', command: pytest('not real'), counts: pytestCounts },
-    { name: 'engines', part: 'real', command: pytest('real'), counts: pytestCounts },
+    { name: 'ruff', tier: 'checks', command: () => [INSTALLS.python, '-m', 'ruff', 'check', '--no-cache', 'gpu-workers', 'bench'], read: readExitCode, inPython: true },
+    { name: 'licences', tier: 'checks', command: () => [INSTALLS.node, INSTALLS.main, 'check', 'npm-licences', 'python-licences'], read: readExitCode },
+    { name: 'python', tier: 'fast', command: pytest('not real'), read: readPytest, inPython: true },
+    { name: 'engines', tier: 'real', command: pytest('real'), read: readPytest, inPython: true },
   ],
 ];
 
@@ -55,51 +58,64 @@ function pytest(marker: string) {
   ];
 }
 
-/** Installs what tests need, runs every suite and prints `N passed, N failed, N skipped` at the end. Returns the exit code. */
-export async function runTests(options: InstallOptions & { only?: Part }, signal: AbortSignal): Promise<number> {
+/**
+ * Runs every suite, or those of `only` these tiers, and prints the tiers, the slowest tests and at the end `N passed, N failed, N skipped`.
+ * Installs what is missing if the tier `real` is among them; the others do without. Returns the exit code.
+ */
+export async function runTests(options: InstallOptions & { only?: readonly Tier[] }, signal: AbortSignal): Promise<number> {
   const folder = mkdtempSync(path.join(tmpdir(), 'trialgate-t-'));
   // PostgreSQL has its data in this folder and runs as another user when we are root.
   chmodSync(folder, 0o755);
   const failed = new AbortController();
   const stop = AbortSignal.any([signal, failed.signal]);
-  const total: Counts = { passed: 0, failed: 0, skipped: 0 };
+  const installs = options.only === undefined || options.only.includes('real');
+  const hasPython = installs || existsSync(INSTALLS.temporal);
+  const results: SuiteResult[] = [];
+  const tests: TimedTest[] = [];
   const inTurn = async (suites: Suite[]): Promise<void> => {
     for (const suite of suites) {
-      if (stop.aborted || (options.only && suite.part !== options.only)) continue;
+      if (stop.aborted || (options.only && !options.only.includes(suite.tier)) || (suite.inPython && !hasPython)) continue;
       const report = path.join(folder, `${suite.name}.report`);
       const start = Date.now();
       console.log(`== ${suite.name}`);
-      const counts = suite.counts(report, await run(suite, { report, folder }, stop));
-      for (const key of ['passed', 'failed', 'skipped'] as const) total[key] += counts[key];
-      console.log(`== ${suite.name}: ${line(counts)} in ${Math.round((Date.now() - start) / 1000)} s`);
+      const { counts, tests: timed } = suite.read(report, await run(suite, { report, folder, env: hasPython ? {} : { TRIALGATE_TEST_WITHOUT_INSTALL: 'true' } }, stop));
+      const seconds = (Date.now() - start) / 1000;
+      results.push({ tier: suite.tier, suite: suite.name, counts, seconds });
+      tests.push(...timed);
+      console.log(`== ${suite.name}: ${countsLine(counts)} in ${Math.round(seconds)} s`);
     }
   };
   try {
     // Registries are slow, so clients are installed meanwhile. A client that cannot be installed fails its own test.
-    const clients = async (how: 'npm' | 'pip') => !options.only || options.only === 'real' ? installClients(how, stop) : undefined;
+    const clients = async (how: 'npm' | 'pip') => installs ? installClients(how, stop) : undefined;
     const meanwhile = Promise.all([inTurn(MEANWHILE), clients('npm')]);
-    await installWithProgress(options, signal).catch(async (error: unknown) => {
-      failed.abort();
-      await meanwhile;
-      throw error;
-    });
+    if (installs) {
+      await installWithProgress(options, signal).catch(async (error: unknown) => {
+        failed.abort();
+        await meanwhile;
+        throw error;
+      });
+    } else if (!hasPython) console.log(WITHOUT_PYTHON);
     await Promise.all([meanwhile, clients('pip'), ...(deviceOf(options.device) === 'cpu' ? LANES : [LANES.flat()]).map(inTurn)]);
   } finally {
     await endLeftBehind(folder);
     rmSync(folder, { recursive: true, force: true });
   }
   signal.throwIfAborted();
-  console.log(`\n${line(total)}`);
+  const total = sumOf(results.map(({ counts }) => counts));
+  console.log(`\n${tiersTable(results)}`);
+  if (tests.length > 0) console.log(`\nthe slowest tests:\n${slowestTable(tests)}`);
+  console.log(`\n${countsLine(total)}`);
   return total.failed > 0 || total.passed === 0 ? 1 : 0;
 }
 
-const line = ({ passed, failed, skipped }: Counts): string =>
-  `${passed} passed, ${failed} failed${skipped > 0 ? `, ${skipped} skipped` : ''}`;
+const WITHOUT_PYTHON = 'WARNING: Temporal and the Python packages are not installed (`npx trialgate install` does it), so ruff, the tests in Python and those that start Python or Temporal are left out';
 
 /** Runs a suite and returns its exit code. Each printed line begins with the suite's name. */
-function run({ name, command }: Suite, { report, folder }: { report: string; folder: string }, signal: AbortSignal): Promise<number> {
+function run({ name, command }: Suite, { report, folder, env: more }: { report: string; folder: string; env: Record<string, string> }, signal: AbortSignal): Promise<number> {
   const env = {
     ...process.env,
+    ...more,
     PYTHONPATH: INSTALLS.gpuWorkers,
     PYTHONDONTWRITEBYTECODE: '1',
     TMPDIR: folder,

@@ -6,6 +6,8 @@ import type { AddressInfo } from 'node:net';
 export abstract class EngineServer {
   #server: Server | null = null;
   #port = 0;
+  /** Names the engine that answers the server's requests. */
+  #answering: { engine: EngineServer } = { engine: this };
 
   protected abstract respond(request: IncomingMessage, response: ServerResponse): Promise<void>;
 
@@ -15,15 +17,26 @@ export abstract class EngineServer {
 
   /** Listens on a free port of the loopback, which it keeps for its next start, or on a Unix socket. */
   async start(socketPath?: string): Promise<this> {
+    const answering = this.#answering;
     const server = createServer((request, response) => {
       response.on('error', () => {});
       // The client may be killed at any time.
-      this.respond(request, response).catch(() => response.destroy());
+      answering.engine.respond(request, response).catch(() => response.destroy());
     });
     server.listen(socketPath === undefined ? { port: this.#port, host: '127.0.0.1' } : { path: socketPath });
     await once(server, 'listening');
     if (socketPath === undefined) this.#port = (server.address() as AddressInfo).port;
     this.#server = server;
+    return this;
+  }
+
+  /** Answers what comes from now on in place of `other`, at its address. */
+  takeOver(other: EngineServer): this {
+    this.#server = other.#server;
+    this.#port = other.#port;
+    this.#answering = other.#answering;
+    this.#answering.engine = this;
+    other.#server = null;
     return this;
   }
 

@@ -14,7 +14,7 @@ export async function pretendCut(db: Database, callId: string | null): Promise<v
 }
 
 export async function isCommitting(db: Database): Promise<boolean> {
-  return (await db.execute(sql`select 1 from pg_stat_activity where wait_event = 'PgSleep'`)).rows.length > 0;
+  return (await db.execute(sql`select 1 from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`)).rows.length > 0;
 }
 
 /** Sends a request and hangs up while its call is committed. The call completes, and nobody receives its reply. */

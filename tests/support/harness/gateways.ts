@@ -4,9 +4,9 @@ import { attemptKey } from '../../../core/keys.ts';
 import { openAttempt, type OpenAttempt } from '../../../store/queries/open-attempt.ts';
 import { readCalls, type Call } from '../../../store/queries/read-calls.ts';
 import { replicas } from '../../../store/schema.ts';
-import type { TestPostgres } from './postgres.ts';
+import type { TestDatabase, TestPostgres } from './postgres.ts';
 export { until as eventually } from './until.ts';
-import { useDatabase } from './use-database.ts';
+import { useDatabase, useServer } from './use-database.ts';
 import { startGateway, type NodeGateway, type NodeGatewayOptions } from '../../../gateway/node.ts';
 import { FakeEngine } from '../fakes/fake-engine.ts';
 import { startWorkerGateway } from './worker-gateway.ts';
@@ -25,38 +25,81 @@ export function startTestGateway(options: NodeGatewayOptions): Promise<NodeGatew
 }
 
 type Options = Partial<NodeGatewayOptions>;
-type Lifetime = { before: (start: () => Promise<void>) => void; after: (stop: () => Promise<void>) => void };
 
 /** Gives each test a fresh gateway, as deployed, in front of a fake engine and a real PostgreSQL. */
-export const useGateway = (options: Options = {}) => gatewayFor({ before: beforeEach, after: afterEach }, options);
+export const useGateway = (options: Options = {}): TestGateway => eachWithOwn(useDatabase(new TestGateway()), options);
 
-/** Gives all tests of a file the same engine and gateway, for tests that leave both as they were. */
-export const useSharedGateway = (options: Options = {}) => gatewayFor({ before: beforeAll, after: afterAll }, options);
+/** Does the same on a server that no other file uses, for tests that stop it or change its settings. */
+export const useGatewayOnServer = (options: Options = {}) => eachWithOwn(useServer(new TestGateway<TestPostgres>()), options);
 
-function gatewayFor({ before, after }: Lifetime, options: Options) {
-  const context = useDatabase(new TestGateway());
-  before(async () => {
-    context.engine = await new FakeEngine().start();
+/**
+ * Gives all tests of a file one gateway, and each a fresh engine at the same address. The gateway of a test that restarts it ends with that
+ * test. For tests that read no counter of the gateway and change nothing that it remembers of its engine.
+ */
+export const useSharedGateway = (options: Options = {}): TestGateway => share(useDatabase(new TestGateway()), options);
+
+function eachWithOwn<T extends TestGateway>(context: T, options: Options): T {
+  beforeEach(async () => {
+    await context.openEngine();
     await context.start(options);
   });
-  after(async () => {
+  afterEach(async () => {
     await context.gateway?.close();
-    await context.engine?.stop();
+    await context.closeEngine();
   });
   return context;
 }
 
-export class TestGateway {
-  postgres!: TestPostgres;
+export function share<T extends TestGateway>(context: T, options: Options): T {
+  let shared: NodeGateway | undefined;
+  beforeAll(() => context.openEngine());
+  beforeEach(async () => {
+    context.renewEngine();
+    context.log.length = 0;
+    if (shared) return;
+    await context.start(options);
+    shared = context.gateway;
+  });
+  afterEach(async () => {
+    if (context.gateway === shared) return;
+    shared = undefined;
+    await context.gateway?.close();
+  });
+  afterAll(async () => {
+    await shared?.close();
+    await context.closeEngine();
+  });
+  return context;
+}
+
+export class TestGateway<P extends TestDatabase = TestDatabase> {
+  postgres!: P;
   db!: Database;
   engine!: FakeEngine;
   gateway!: NodeGateway;
   readonly log: string[] = [];
   #trials = 0;
 
+  async openEngine(): Promise<void> {
+    this.engine = await new FakeEngine().start();
+  }
+
+  /** Puts a new engine into the place of the one that a test has used. */
+  renewEngine(): void {
+    this.engine = new FakeEngine().takeOver(this.engine);
+  }
+
+  async closeEngine(): Promise<void> {
+    await this.engine?.stop();
+  }
+
+  protected get engineUrl(): string {
+    return this.engine.url;
+  }
+
   async start(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
     this.log.length = 0;
-    const engines = options.engines ?? [this.engine.url];
+    const engines = options.engines ?? [this.engineUrl];
     this.gateway = await startTestGateway({
       host: '127.0.0.1',
       port: 0,

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
-import { useDatabase } from './use-database.ts';
+import { useServer } from './use-database.ts';
 import { TestPostgres } from './postgres.ts';
 
-const store = useDatabase();
+const store = useServer();
 
 test('TestPostgres refuses to start when another test’s server took its port', async () => {
   const second = await TestPostgres.create();

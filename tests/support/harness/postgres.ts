@@ -1,5 +1,6 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { rmSync } from 'node:fs';
 import { chown, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -16,13 +17,18 @@ const user = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
 const run = promisify(execFile);
 /** A killed server first recovers, on a machine that may be busy. */
 const READY_MS = 120_000;
+/** Test files that run at the same time share a server. */
+const CONNECTIONS = 400;
 const INITDB = ['-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale', 'C', '--no-sync'];
 
 /** The environment variable that names the data folder of a stopped server with Trialgate's tables. Every new server is a copy of it. */
 export const TEMPLATE = 'TRIALGATE_TEST_POSTGRES';
 
-/** A PostgreSQL server for one test file, with Trialgate's tables. It can be stopped and started again. */
-export class TestPostgres {
+/** A database with Trialgate's tables. */
+export type TestDatabase = { readonly url: string; close(): Promise<void> };
+
+/** A PostgreSQL server of its own, with Trialgate's tables. It can be stopped and started again. */
+export class TestPostgres implements TestDatabase {
   readonly port: number;
   readonly folder: string;
   #server: ChildProcess | null = null;
@@ -53,7 +59,7 @@ export class TestPostgres {
   }
 
   async start(): Promise<void> {
-    const settings = ['-c', 'fsync=off', '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories='];
+    const settings = ['-c', 'fsync=off', '-c', 'listen_addresses=127.0.0.1', '-c', 'unix_socket_directories=', '-c', `max_connections=${CONNECTIONS}`];
     this.#server = spawn(join(binaries, 'postgres'), ['-D', this.data, '-p', `${this.port}`, ...settings], {
       ...user,
       stdio: 'ignore',
@@ -69,6 +75,12 @@ export class TestPostgres {
     const exited = once(server, 'exit');
     server.kill(how === 'kill' ? 'SIGKILL' : 'SIGINT');
     await exited;
+  }
+
+  /** Ends the server without waiting for it, for a process that is about to exit. */
+  abandon(): void {
+    this.#server?.kill('SIGQUIT');
+    rmSync(this.folder, { recursive: true, force: true });
   }
 
   async close(): Promise<void> {

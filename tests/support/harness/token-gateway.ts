@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { useDatabase } from './use-database.ts';
 import type { JsonObject } from '../../../gateway/json.ts';
 import type { NodeGatewayOptions } from '../../../gateway/node.ts';
-import { TestGateway } from './gateways.ts';
+import { share, TestGateway } from './gateways.ts';
 import { TokenEngine } from '../fakes/token-engine.ts';
 
 /** Gives each test a fresh gateway in front of the toy engine, whose replies the test sets. */
@@ -23,18 +23,34 @@ export function useTokenGateways(): TokenGateway {
   return context;
 }
 
+/** Gives all tests of a file one gateway, and each a fresh toy engine, as `useSharedGateway` does. */
+export const useSharedTokenGateway = (options: Partial<NodeGatewayOptions> = {}): TokenGateway => share(useDatabase(new TokenGateway()), options);
+
 const samples = z.object({ samples: z.array(z.object({ call_ids: z.array(z.string()), loss_mask: z.array(z.number()) })) });
 
 export class TokenGateway extends TestGateway {
   toy!: TokenEngine;
 
   async serve(engine: Partial<TokenEngine> = {}, options: Partial<NodeGatewayOptions> = {}): Promise<void> {
-    this.toy = Object.assign(await new TokenEngine().start(), engine);
-    await this.start({ engines: [this.toy.url], ...options });
+    await this.openEngine();
+    Object.assign(this.toy, engine);
+    await this.start(options);
   }
 
-  override async restart(options: Partial<NodeGatewayOptions> = {}): Promise<void> {
-    await super.restart({ engines: [this.toy.url], ...options });
+  override async openEngine(): Promise<void> {
+    this.toy = await new TokenEngine().start();
+  }
+
+  override renewEngine(): void {
+    this.toy = new TokenEngine().takeOver(this.toy);
+  }
+
+  override async closeEngine(): Promise<void> {
+    await this.toy?.stop();
+  }
+
+  protected override get engineUrl(): string {
+    return this.toy.url;
   }
 
   async samplesOf(trialId: string) {

@@ -1,15 +1,27 @@
 import { afterAll, beforeAll } from 'vitest';
 import { openDatabase, type Database } from '../../../store/database.ts';
-import { TestPostgres } from './postgres.ts';
+import { TestPostgres, type TestDatabase } from './postgres.ts';
+import { sharedPostgres } from './shared-postgres.ts';
 
-type Store = { postgres: TestPostgres; db: Database };
+type Store<P extends TestDatabase> = { postgres: P; db: Database };
 
-/** Starts a PostgreSQL server with Trialgate's tables for this test file, and puts it into `context` before the first test. */
-export function useDatabase<T extends Store>(context: T): T;
-export function useDatabase(): Store;
-export function useDatabase(context: Partial<Store> = {}): Partial<Store> {
+/** Gives this test file a database with Trialgate's tables, before its first test, in `context`. */
+export function useDatabase<T extends Store<TestDatabase>>(context: T): T;
+export function useDatabase(): Store<TestDatabase>;
+export function useDatabase(context: Partial<Store<TestDatabase>> = {}): Partial<Store<TestDatabase>> {
+  return opened(context, sharedPostgres);
+}
+
+/** Does the same on a server that no other file uses, for tests that stop the server or change its settings. */
+export function useServer<T extends Store<TestPostgres>>(context: T): T;
+export function useServer(): Store<TestPostgres>;
+export function useServer(context: Partial<Store<TestPostgres>> = {}): Partial<Store<TestPostgres>> {
+  return opened(context, () => TestPostgres.create());
+}
+
+function opened<P extends TestDatabase>(context: Partial<Store<P>>, make: () => Promise<P>): Partial<Store<P>> {
   beforeAll(async () => {
-    context.postgres = await TestPostgres.create();
+    context.postgres = await make();
     context.db = openDatabase(context.postgres.url);
   });
   afterAll(async () => {
