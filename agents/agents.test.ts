@@ -21,12 +21,19 @@ const right = block('def add(a, b):\n    return a + b');
 
 /** The files in docs/agents.md, by their path in the folder `agents/`. */
 const document = await readFile(new URL('../docs/agents.md', import.meta.url), 'utf8');
-const EXAMPLES = Object.fromEntries([...document.matchAll(/^`agents\/([\w./-]+)`:\n\n```\w+\n([^]*?)```$/gm)].map(([, path = '', text = '']) => [path, text]));
+const EXAMPLES = Object.fromEntries(
+  [...document.matchAll(/^`agents\/([\w./-]+)`:\n\n```\w+\n([^]*?)```$/gm)].map(([, path = '', text = '']) => [
+    path,
+    text,
+  ]),
+);
 
 test('every agent file that docs/agents.md shows is valid', async () => {
   await using folder = await temporaryHome();
   await writeFiles(folder.home, EXAMPLES);
-  const names = Object.keys(EXAMPLES).flatMap((path) => (path.endsWith('.yaml') ? [path.slice(0, -'.yaml'.length)] : []));
+  const names = Object.keys(EXAMPLES).flatMap((path) =>
+    path.endsWith('.yaml') ? [path.slice(0, -'.yaml'.length)] : [],
+  );
   expect(names).toEqual(['hello', 'looker', 'claude-code', 'codex']);
   for (const name of names) expect(await loadAgent(folder.home, name)).toMatchObject({ name });
 });
@@ -78,7 +85,13 @@ describe.each(await isolations())('$kind', (isolation) => {
     await writeFiles(folder.home, EXAMPLES);
     const { ending, reason, asked, solution } = await runIn(folder.home, 'hello', { text: 'print("done")' });
     expect([ending, reason, solution]).toEqual(['done', null, 'print("done")']);
-    expect(asked).toMatchObject([{ url: '/t/v1/chat/completions', headers: { authorization: 'Bearer the-key' }, messages: [{ role: 'user', content: task.instruction }] }]);
+    expect(asked).toMatchObject([
+      {
+        url: '/t/v1/chat/completions',
+        headers: { authorization: 'Bearer the-key' },
+        messages: [{ role: 'user', content: task.instruction }],
+      },
+    ]);
   });
 
   test('the agent oneshot asks the model once, with its trial’s key, and writes only the code block of the reply', async () => {

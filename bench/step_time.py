@@ -52,6 +52,7 @@ def trajectories(prompt: int, vocabulary: int) -> dict[str, Any]:
 def record(given: dict[str, Any], model: str, folder: Path) -> None:
     """Writes the trajectories with the model's own log-probabilities in place of an engine's recorded ones."""
     import torch
+
     from trialgate_gpu.head import token_logprobs
     from trialgate_gpu.pack import chain, make_packs
     from trialgate_gpu.policy import Policy
@@ -73,6 +74,7 @@ def read(folder: Path) -> dict[str, Any]:
 
 def measure_ours(model: str, folder: Path, steps: int, emit: Emit) -> None:
     import torch
+
     from conftest import row, settings_with, write_batch
     from trialgate_gpu.batch import read_batch
     from trialgate_gpu.checkpoint import TrainerState

@@ -47,7 +47,9 @@ function parentOf(pid) {
  */
 function isNpm(pid) {
   const [program = '', script = ''] = read(`/proc/${pid}/cmdline`).split('\0');
-  return /^(npm|npx)( |$)/.test(program) || (/(^|\/)node(js)?$/.test(program) && /(^|\/)(npm|npx)(-cli\.js)?$/.test(script));
+  return (
+    /^(npm|npx)( |$)/.test(program) || (/(^|\/)node(js)?$/.test(program) && /(^|\/)(npm|npx)(-cli\.js)?$/.test(script))
+  );
 }
 
 /** @param {string} file */

@@ -42,7 +42,10 @@ class Host {
 
   activities() {
     return {
-      runAgent: async (key: Key) => (await this.agent(), this.held.has(key.trialId) ? { outcome: null, seconds: {} } : { outcome: 'infra_error', seconds: {} }),
+      runAgent: async (key: Key) => (
+        await this.agent(),
+        this.held.has(key.trialId) ? { outcome: null, seconds: {} } : { outcome: 'infra_error', seconds: {} }
+      ),
       verifyTrial: async (key: Key) => (this.#close(key), { outcome: null, rewards: { reward: 1 }, seconds: {} }),
       closeSandbox: async (key: Key) => this.#close(key),
     };
@@ -59,7 +62,12 @@ class Host {
       this.mostHeld = Math.max(this.mostHeld, this.held.size);
       return { finished: null, attempt: key.attempt, host: this.name };
     };
-    const worker = await Worker.create({ connection, taskQueue: SANDBOX_QUEUE, activities: { openTrial }, ...sandboxSlotOptions(this.slots, this.#perSecond) });
+    const worker = await Worker.create({
+      connection,
+      taskQueue: SANDBOX_QUEUE,
+      activities: { openTrial },
+      ...sandboxSlotOptions(this.slots, this.#perSecond),
+    });
     return { worker, running: worker.run().finally(() => connection.close()) };
   }
 }
@@ -78,7 +86,19 @@ async function withHosts<T>(world: FakeWorld, hosts: Host[], body: () => Promise
 let serial = 0;
 function startGroup(size: number): Promise<WorkflowHandle> {
   const id = `slots${++serial}/0.1/0`;
-  const plan: GroupPlan = { id, trialPrefix: `slots${serial}`, runId: `slots${serial}`, kind: 'train', iteration: 0, take: 1, ordinal: 0, size, task: 't', agent: 'a', policyVersion: 0 };
+  const plan: GroupPlan = {
+    id,
+    trialPrefix: `slots${serial}`,
+    runId: `slots${serial}`,
+    kind: 'train',
+    iteration: 0,
+    take: 1,
+    ordinal: 0,
+    size,
+    task: 't',
+    agent: 'a',
+    policyVersion: 0,
+  };
   return environment.client.workflow.start('rolloutGroup', { workflowId: id, taskQueue: TASK_QUEUE, args: [plan] });
 }
 

@@ -48,7 +48,12 @@ export type PublishInput = {
   canary_tolerance: number | null;
   /** The checksum of the tensors on replicas that confirmed this version earlier; null when there are none. */
   checksum?: string | null;
-  previous: { weight_version: string; checkpoint: string; checkpoint_sha256: string; checksums: Record<string, string> } | null;
+  previous: {
+    weight_version: string;
+    checkpoint: string;
+    checkpoint_sha256: string;
+    checksums: Record<string, string>;
+  } | null;
 };
 
 export type ReplicaReport = {

@@ -21,7 +21,10 @@ function badFields({ issues }: z.ZodError): Failure {
 
 function deepest(issue: z.core.$ZodIssue): Found {
   const { path } = issue;
-  const message = issue.message.replace(/^Invalid input: expected (.+), received undefined$/, 'is missing: expected $1');
+  const message = issue.message.replace(
+    /^Invalid input: expected (.+), received undefined$/,
+    'is missing: expected $1',
+  );
   const own = { path, message, expected: issue.code === 'invalid_type' ? [issue.expected] : [] };
   if (issue.code !== 'invalid_union') return own;
   const tried = issue.errors.flatMap(([first]) => (first ? [deepest(first)] : []));
@@ -30,7 +33,8 @@ function deepest(issue: z.core.$ZodIssue): Found {
   const [first] = best;
   if (!first || (depth === 0 && message !== UNSAID)) return own;
   const expected = [...new Set(best.flatMap((each) => each.expected))];
-  const text = best.length > 1 && expected.length > 1 ? `Invalid input: expected ${expected.join(' or ')}` : first.message;
+  const text =
+    best.length > 1 && expected.length > 1 ? `Invalid input: expected ${expected.join(' or ')}` : first.message;
   return { path: [...path, ...first.path], message: text, expected };
 }
 

@@ -45,7 +45,11 @@ export type GatewayDeps = {
  * when the reply has ended: true if the agent received all of it.
  */
 export type GatewayEnv = {
-  Bindings: { cut?: () => Promise<void>; handOver?: (body: Uint8Array | null) => Promise<Response>; delivered?: () => Promise<boolean> };
+  Bindings: {
+    cut?: () => Promise<void>;
+    handOver?: (body: Uint8Array | null) => Promise<Response>;
+    delivered?: () => Promise<boolean>;
+  };
   /** Facts that are known about a request while it is answered. A refusal is recorded with them. */
   Variables: { trial?: { id: string; attempt: number }; body?: { size: number; digest: Uint8Array } };
 };

@@ -59,12 +59,17 @@ test('when an engine is silent to one request and answers others, the silence is
   gateway.engine.fault = 'hang';
   const [silent, other] = [await gateway.trial(), await gateway.trial()];
   const over = new AbortController();
-  const stream = silent.chat({ ...ASK, stream: true }).then(readStream).finally(() => over.abort());
+  const stream = silent
+    .chat({ ...ASK, stream: true })
+    .then(readStream)
+    .finally(() => over.abort());
   await eventually(() => gateway.engine.seen.length === 1);
   gateway.engine.fault = 'none';
   while (!over.signal.aborted) expect((await other.chat(ASK)).status).toBe(200);
   expect(await stream).toMatchObject({ broken: true });
-  expect(await silent.calls()).toMatchObject([{ status: 'failed', reason: expect.stringMatching(/^engine_timeout/), fault: 'request' }]);
+  expect(await silent.calls()).toMatchObject([
+    { status: 'failed', reason: expect.stringMatching(/^engine_timeout/), fault: 'request' },
+  ]);
 });
 
 test('when one engine fails and another answers, the call completes and is recorded without a fault', async () => {

@@ -16,4 +16,5 @@ const BY_CODE: Record<string, Fault> = {
 };
 
 /** Returns the party that caused a call to fail, from what the gateway itself saw. Below status 500 that is the request. */
-export const faultOf = ({ fault, code, status }: Failure): Fault => fault ?? BY_CODE[code] ?? (status < 500 ? 'request' : 'gateway');
+export const faultOf = ({ fault, code, status }: Failure): Fault =>
+  fault ?? BY_CODE[code] ?? (status < 500 ? 'request' : 'gateway');

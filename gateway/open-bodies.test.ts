@@ -1,7 +1,13 @@
 import { expect, test } from 'vitest';
 import { OpenBodies } from './open-bodies.ts';
 
-const refusal = (status: number) => expect.objectContaining({ status, code: 'too_many_bytes_in_flight', headers: { 'retry-after': '2' }, message: expect.stringContaining('max_body_bytes_in_flight') });
+const refusal = (status: number) =>
+  expect.objectContaining({
+    status,
+    code: 'too_many_bytes_in_flight',
+    headers: { 'retry-after': '2' },
+    message: expect.stringContaining('max_body_bytes_in_flight'),
+  });
 const LIMIT = { announced: 0, maxBytes: 100 };
 
 test('the request bodies of all trials together stay within a limit of bytes, and a released body frees its bytes', () => {

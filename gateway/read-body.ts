@@ -17,7 +17,8 @@ const LARGE = 2 ** 20;
 const NODE_BYTES = 128;
 
 /** True when a body is so large that it is checked first, or does not announce its decoded length. */
-export const isLarge = ({ headers }: Request): boolean => headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > LARGE;
+export const isLarge = ({ headers }: Request): boolean =>
+  headers.has('content-encoding') || Number(headers.get('content-length') ?? Infinity) > LARGE;
 
 /** Refuses a body whose announced length is already too large. */
 export function checkAnnounced({ headers }: Request, { maxBodyBytes }: Pick<BodyLimits, 'maxBodyBytes'>): void {
@@ -33,7 +34,10 @@ export async function readBody(request: Request, limits: BodyLimits, hold: Hold 
   if (coding === null && isLarge(request)) return readLarge(request, limits, hold);
   // HTTP holds a sender to its announced length.
   hold(Number(announced ?? 0));
-  const sent = announced === null ? await readUnannounced(request, maxBodyBytes, hold) : new Uint8Array(await request.arrayBuffer());
+  const sent =
+    announced === null
+      ? await readUnannounced(request, maxBodyBytes, hold)
+      : new Uint8Array(await request.arrayBuffer());
   const body = coding === null ? sent : await decodeBody(sent, coding, maxBodyBytes);
   if (coding !== null) hold(body.byteLength);
   const nodes = checkBounds(body, limits);
@@ -72,12 +76,23 @@ async function* within(request: Request, maxBodyBytes: number): AsyncGenerator<U
   }
 }
 
-const joined = async (parts: Uint8Array<ArrayBuffer>[]): Promise<Uint8Array<ArrayBuffer>> => new Uint8Array(await new Blob(parts).arrayBuffer());
+const joined = async (parts: Uint8Array<ArrayBuffer>[]): Promise<Uint8Array<ArrayBuffer>> =>
+  new Uint8Array(await new Blob(parts).arrayBuffer());
 
-type Decode = (bytes: Uint8Array, options: { maxOutputLength: number }, done: (error: Error | null, decoded: Uint8Array<ArrayBuffer>) => void) => void;
+type Decode = (
+  bytes: Uint8Array,
+  options: { maxOutputLength: number },
+  done: (error: Error | null, decoded: Uint8Array<ArrayBuffer>) => void,
+) => void;
 
 /** Not every runtime supports all of these codings. */
-const DECODERS: Record<string, Decode | undefined> = { gzip: zlib.gunzip, 'x-gzip': zlib.gunzip, deflate: zlib.inflate, br: zlib.brotliDecompress, zstd: zlib.zstdDecompress };
+const DECODERS: Record<string, Decode | undefined> = {
+  gzip: zlib.gunzip,
+  'x-gzip': zlib.gunzip,
+  deflate: zlib.inflate,
+  br: zlib.brotliDecompress,
+  zstd: zlib.zstdDecompress,
+};
 const SERVED = Object.entries(DECODERS).flatMap(([name, decode]) => (decode ? [name] : []));
 
 /** Returns the coding of a request's body; null when the body is not encoded. Throws a 415 for a coding that cannot be decoded. */
@@ -86,7 +101,10 @@ function codingOf({ headers }: Request): string | null {
   if (coding === '' || coding === 'identity') return null;
   if (SERVED.includes(coding)) return coding;
   const message = `content-encoding: ${JSON.stringify(coding.slice(0, 100))} cannot be decoded here: send the body as it is, or as ${SERVED.join(', ')}`;
-  throw new Failure(415, 'unsupported_encoding', message, { retryable: false, headers: { 'accept-encoding': SERVED.join(', ') } });
+  throw new Failure(415, 'unsupported_encoding', message, {
+    retryable: false,
+    headers: { 'accept-encoding': SERVED.join(', ') },
+  });
 }
 
 /** Returns the decoded body. Rejects when it has more than `maxBytes`. */
@@ -95,10 +113,14 @@ function decodeBody(bytes: Uint8Array, coding: string, maxBytes: number): Promis
     DECODERS[coding]?.(bytes, { maxOutputLength: maxBytes }, (error, decoded) => {
       if (!error) return resolve(decoded);
       // The error messages of Node and of workerd.
-      const isTooLarge = ('code' in error && error.code === 'ERR_BUFFER_TOO_LARGE') || error.message === 'Memory limit exceeded';
+      const isTooLarge =
+        ('code' in error && error.code === 'ERR_BUFFER_TOO_LARGE') || error.message === 'Memory limit exceeded';
       reject(isTooLarge ? tooLarge(maxBytes) : badRequest(`the body is not ${coding}: ${error.message}`));
     });
   });
 }
 
-const tooLarge = (maxBytes: number) => new Failure(413, 'request_too_large', `the body is larger than ${maxBytes} bytes, decoded (setting max_body_bytes)`, { retryable: false });
+const tooLarge = (maxBytes: number) =>
+  new Failure(413, 'request_too_large', `the body is larger than ${maxBytes} bytes, decoded (setting max_body_bytes)`, {
+    retryable: false,
+  });

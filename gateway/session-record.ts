@@ -11,7 +11,13 @@ import { isObject } from './json.ts';
  * commits. `unfinished` has the failed and cancelled ones in the same form, apart, because readers train on every turn. Times are seconds
  * since the epoch. `after` is the number of the last call that the reader has.
  */
-export function sessionRecord(row: Trial, attempt: number, calls: readonly Call[], refused: RefusalSummary | null, after = 0): Session {
+export function sessionRecord(
+  row: Trial,
+  attempt: number,
+  calls: readonly Call[],
+  refused: RefusalSummary | null,
+  after = 0,
+): Session {
   const isDone = (call: Call) => call.status === 'completed';
   return {
     ...sessionHead(row, attempt),
@@ -41,9 +47,19 @@ export function sessionSummary(row: Trial): Summary {
   };
 }
 
-export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({ ...sessionHead(row, row.attempt), samples: samples.map(sampleRecord) });
+export const sampleLine = (row: Trial, samples: readonly TokenSample[]): SampleLine => ({
+  ...sessionHead(row, row.attempt),
+  samples: samples.map(sampleRecord),
+});
 
-export const sampleRecord = ({ tokenIds, lossMask, logprobs, samplingMask, policyVersions, callIds }: TokenSample): Sample => ({
+export const sampleRecord = ({
+  tokenIds,
+  lossMask,
+  logprobs,
+  samplingMask,
+  policyVersions,
+  callIds,
+}: TokenSample): Sample => ({
   token_ids: Array.from(tokenIds),
   loss_mask: Array.from(lossMask),
   logprobs: Array.from(logprobs),
@@ -66,7 +82,11 @@ const sessionHead = (row: Trial, attempt: number) => ({
   created_at: seconds(row.createdAt),
 });
 
-const usage = ({ usedCalls, usedTokens, usedBytes }: Trial) => ({ calls: usedCalls, tokens: usedTokens, bytes: usedBytes });
+const usage = ({ usedCalls, usedTokens, usedBytes }: Trial) => ({
+  calls: usedCalls,
+  tokens: usedTokens,
+  bytes: usedBytes,
+});
 
 function turn(call: Call): Turn {
   const { request } = call;

@@ -7,7 +7,12 @@ const HEADER = '| setting | default | in a Worker | what it sets |\n|---|---|---
 
 const rows = GATEWAY_KEYS.map((key) => {
   const { about, placeholder, default: usual, workerDefault } = declarationOf(key);
-  const shown = (value: unknown) => (typeof value !== 'number' ? `\`${String(value)}\`` : placeholder === 'BYTES' ? `${value / 2 ** 20} MiB` : value.toLocaleString('en'));
+  const shown = (value: unknown) =>
+    typeof value !== 'number'
+      ? `\`${String(value)}\``
+      : placeholder === 'BYTES'
+        ? `${value / 2 ** 20} MiB`
+        : value.toLocaleString('en');
   return `| \`${key}\` | ${shown(usual)} | ${workerDefault === undefined ? '' : shown(workerDefault)} | ${about} |\n`;
 });
 

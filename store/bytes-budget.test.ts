@@ -19,8 +19,12 @@ async function trial(bytes: number) {
     call: (given: Parameters<typeof callRecord>[0] = {}) => callRecord({ trialId, ...given }),
     used: async () => (await findTrial(store.db, trialId))?.usedBytes,
     stored: async () => {
-      const columns = ['digest', 'request', 'response', 'prompt_token_ids', 'completion_token_ids', 'logprobs'].map((name) => `coalesce(length(${name}), 0)`).join(' + ');
-      const { rows } = await store.db.execute<{ bytes: number }>(sql`select sum(${sql.raw(columns)} + ${ROW_BYTES})::int as bytes from calls where trial_id = ${trialId}`);
+      const columns = ['digest', 'request', 'response', 'prompt_token_ids', 'completion_token_ids', 'logprobs']
+        .map((name) => `coalesce(length(${name}), 0)`)
+        .join(' + ');
+      const { rows } = await store.db.execute<{ bytes: number }>(
+        sql`select sum(${sql.raw(columns)} + ${ROW_BYTES})::int as bytes from calls where trial_id = ${trialId}`,
+      );
       return rows[0]?.bytes;
     },
   };
@@ -28,14 +32,24 @@ async function trial(bytes: number) {
 
 function withReplies(call: CallRecord, count: number): CallRecord {
   const [first] = call.choices;
-  const more = Array.from({ length: count - 1 }, () => ({ ...first, id: randomUUID(), completionTokenIds: new Int32Array(10), logprobs: new Float32Array(10) }));
+  const more = Array.from({ length: count - 1 }, () => ({
+    ...first,
+    id: randomUUID(),
+    completionTokenIds: new Int32Array(10),
+    logprobs: new Float32Array(10),
+  }));
   return { ...call, choices: [first, ...more] };
 }
 
 test('the bytes that the store counts for a trial are those that it stores, also after a repeated commit', async () => {
   const { call, used, stored } = await trial(10 ** 6);
   const calls = [
-    call({ request: { messages: [{ role: 'user', content: 'é🦀'.repeat(50) }] }, digest: new Uint8Array(32), promptTokenIds: new Int32Array(100), response: { choices: [{ index: 0 }] } }),
+    call({
+      request: { messages: [{ role: 'user', content: 'é🦀'.repeat(50) }] },
+      digest: new Uint8Array(32),
+      promptTokenIds: new Int32Array(100),
+      response: { choices: [{ index: 0 }] },
+    }),
     withReplies(call(), 3),
   ];
   expect(await recordCalls(store.db, calls)).toEqual(new Set());

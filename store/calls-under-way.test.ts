@@ -6,7 +6,11 @@ import { useDatabase } from '../tests/support/harness/use-database.ts';
 
 const store = useDatabase();
 
-const isOver = (id: number) => store.db.update(callsUnderWay).set({ until: sql`now() - interval '1 second'` }).where(eq(callsUnderWay.id, id));
+const isOver = (id: number) =>
+  store.db
+    .update(callsUnderWay)
+    .set({ until: sql`now() - interval '1 second'` })
+    .where(eq(callsUnderWay.id, id));
 
 test('a client’s retry waits only for an earlier try of the same request', async () => {
   const [first, second] = [await enterCall(store.db, 'a'), await enterCall(store.db, 'a')];
@@ -26,7 +30,10 @@ test('a client’s retry stops waiting for a try that its gateway no longer rene
 
 test('the store removes the entries of calls under way that dead gateways left behind', async () => {
   const [dead, other] = [await enterCall(store.db, 'dead'), await enterCall(store.db, 'other')];
-  await store.db.update(callsUnderWay).set({ until: sql`now() - interval '2 hours'` }).where(eq(callsUnderWay.id, dead));
+  await store.db
+    .update(callsUnderWay)
+    .set({ until: sql`now() - interval '2 hours'` })
+    .where(eq(callsUnderWay.id, dead));
   await leaveCall(store.db, other);
   expect(await store.db.select().from(callsUnderWay).where(eq(callsUnderWay.id, dead))).toEqual([]);
 });

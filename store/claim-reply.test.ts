@@ -18,7 +18,8 @@ beforeEach(async () => {
   await openAttempt(store.db, { trialId });
 });
 
-const claim = (more: Partial<Parameters<typeof claimReply>[1]> = {}) => claimReply(store.db, { trialId, attempt: 1, digest, idempotencyKey: null, ...more });
+const claim = (more: Partial<Parameters<typeof claimReply>[1]> = {}) =>
+  claimReply(store.db, { trialId, attempt: 1, digest, idempotencyKey: null, ...more });
 
 async function record(more: Partial<Parameters<typeof callRecord>[0]> = {}): Promise<string> {
   const response = { choices: [{ index: 0, message: { role: 'assistant', content: 'hello' } }] };
@@ -37,8 +38,17 @@ test('the store replays no reply that a gateway may still deliver, and no delive
 test('the store hands out an undelivered reply once, only to a retry of the same trial, attempt, body and idempotency key', async () => {
   const id = await record({ idempotencyKey: 'k' });
   await settleDeliveries(store.db, { whole: [], cut: [id] });
-  for (const other of [{ attempt: 2 }, { digest: Buffer.alloc(32, 8) }, { idempotencyKey: 'other' }, { trialId: 'another' }]) expect(await claim(other)).toBeUndefined();
-  expect(await claim({ idempotencyKey: 'k' })).toMatchObject({ id, reply: { choices: [{ message: { content: 'hello' } }] } });
+  for (const other of [
+    { attempt: 2 },
+    { digest: Buffer.alloc(32, 8) },
+    { idempotencyKey: 'other' },
+    { trialId: 'another' },
+  ])
+    expect(await claim(other)).toBeUndefined();
+  expect(await claim({ idempotencyKey: 'k' })).toMatchObject({
+    id,
+    reply: { choices: [{ message: { content: 'hello' } }] },
+  });
   expect(await claim({ idempotencyKey: 'k' })).toBeUndefined();
 });
 
@@ -53,7 +63,10 @@ test('a reply counts as undelivered when its gateway’s database connection has
   await store.db.update(undeliveredCalls).set({ backend: 0 }).where(eq(undeliveredCalls.callId, orphan));
   expect(await claim()).toMatchObject({ id: orphan });
   const silent = await record();
-  await store.db.update(undeliveredCalls).set({ recordedAt: new Date(Date.now() - 31_000) }).where(eq(undeliveredCalls.callId, silent));
+  await store.db
+    .update(undeliveredCalls)
+    .set({ recordedAt: new Date(Date.now() - 31_000) })
+    .where(eq(undeliveredCalls.callId, silent));
   expect(await claim()).toMatchObject({ id: silent });
 });
 
@@ -76,7 +89,10 @@ test('an undelivered reply is handed out with all ids of its prompt, also those 
 
 test('the store forgets undelivered replies that no retry asks for after an hour', async () => {
   const id = await record();
-  await store.db.update(undeliveredCalls).set({ recordedAt: new Date(Date.now() - 3_700_000) }).where(eq(undeliveredCalls.callId, id));
+  await store.db
+    .update(undeliveredCalls)
+    .set({ recordedAt: new Date(Date.now() - 3_700_000) })
+    .where(eq(undeliveredCalls.callId, id));
   await settleDeliveries(store.db, { whole: [], cut: [] });
   expect(await claim()).toBeUndefined();
 });

@@ -21,7 +21,11 @@ function twoReplies(given: Parameters<typeof callRecord>[0]): CallRecord {
 test('a retracted call gives its part of its trial’s budgets back exactly once', async () => {
   const at = { trialId: 'used', attempt: 1 };
   await openAttempt(store.db, at);
-  const [late, kept, failed] = [twoReplies(at), twoReplies(at), callRecord({ ...at, status: 'failed', choice: sampled })];
+  const [late, kept, failed] = [
+    twoReplies(at),
+    twoReplies(at),
+    callRecord({ ...at, status: 'failed', choice: sampled }),
+  ];
   await recordCalls(store.db, [late, kept, failed]);
   expect(await findTrial(store.db, 'used')).toMatchObject({ usedCalls: 2, usedTokens: 5 });
   for (let i = 0; i < 2; i++) await retractCalls(store.db, [late.id, failed.id]);

@@ -42,15 +42,18 @@ test.each(['tests/run.py', 'tests/test.sh', 'environment/Dockerfile'])(
   },
 );
 
-test.each(folders)('the task %s can be solved, and its visible test shows at most half as many cases as its verifier has', async (folder) => {
-  const solution = SOLUTIONS[basename(folder)];
-  if (!solution) throw new Error(`no solution for ${folder}`);
-  expect(await reward(solution, folder)).toBe(1);
-  expect(await reward('', folder)).toBe(0);
-  const visible = await readFile(join(folder, 'environment/test_visible.py'), 'utf8');
-  const hidden: { cases: unknown[] } = JSON.parse(await readFile(join(folder, 'tests/cases.json'), 'utf8'));
-  expect(visible.split('\nassert ').length - 1).toBeLessThanOrEqual(hidden.cases.length / 2);
-});
+test.each(folders)(
+  'the task %s can be solved, and its visible test shows at most half as many cases as its verifier has',
+  async (folder) => {
+    const solution = SOLUTIONS[basename(folder)];
+    if (!solution) throw new Error(`no solution for ${folder}`);
+    expect(await reward(solution, folder)).toBe(1);
+    expect(await reward('', folder)).toBe(0);
+    const visible = await readFile(join(folder, 'environment/test_visible.py'), 'utf8');
+    const hidden: { cases: unknown[] } = JSON.parse(await readFile(join(folder, 'tests/cases.json'), 'utf8'));
+    expect(visible.split('\nassert ').length - 1).toBeLessThanOrEqual(hidden.cases.length / 2);
+  },
+);
 
 test('a solution that returns a number too large for a float fails the case', async () => {
   expect(await reward('def average(numbers): return 10**400', 'tasks/eval/average')).toBe(0);

@@ -17,6 +17,8 @@ test('the interval between a run’s polls of its engines stays long when a poll
 });
 
 test('the interval between a run’s polls of its engines is a minute after a successful repair, or while no replica is lost', () => {
-  expect(pausesAfter(['failed', 'failed', 'failed', 'failed', 'repaired', 'nothing'])).toEqual([10, 20, 40, 80, 160, 60, 60]);
+  expect(pausesAfter(['failed', 'failed', 'failed', 'failed', 'repaired', 'nothing'])).toEqual([
+    10, 20, 40, 80, 160, 60, 60,
+  ]);
   expect(pausesAfter(['nothing', 'nothing', 'nothing', 'nothing'])).toEqual([10, 20, 40, 60, 60]);
 });

@@ -26,11 +26,21 @@ export async function grpoIteration(input: IterationInput): Promise<number> {
   const step = await timed('train', () => gpu(input.trainSeconds).trainStep(batch.step));
   const { version } = batch.step;
   const { parentVersion } = batch;
-  await store.recordVersion({ runId, iteration, take, version, parentVersion, batchSha256: batch.step.batch_sha256, step });
+  await store.recordVersion({
+    runId,
+    iteration,
+    take,
+    version,
+    parentVersion,
+    batchSha256: batch.step.batch_sha256,
+    step,
+  });
 
   await enter('publish', ...enginesOf(version));
   await timed('publish', () =>
-    publish({ runId, version, fallback: parentVersion }, (waitsFor, atMost) => run.signal(phaseSignal, { phase: 'publish', waitsFor, seconds: atMost })),
+    publish({ runId, version, fallback: parentVersion }, (waitsFor, atMost) =>
+      run.signal(phaseSignal, { phase: 'publish', waitsFor, seconds: atMost }),
+    ),
   );
 
   await store.closeTake({ runId, iteration, take, seconds });

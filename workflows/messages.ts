@@ -21,7 +21,12 @@ export type GroupStatus = {
 /** The state of a trial: `opening` (it waits for a sandbox), `agent`, `verifying`, `waiting` (for its next attempt), or its outcome. */
 export type TrialState = 'opening' | 'agent' | 'verifying' | 'waiting' | Outcome;
 /** The group's answer to the query `status`. A trial's `until` is the time at which its agent is ended at the latest. */
-export type GroupReport = { id: string; task: string; until: string; trials: { id: string; state: TrialState; until: string | null }[] };
+export type GroupReport = {
+  id: string;
+  task: string;
+  until: string;
+  trials: { id: string; state: TrialState; until: string | null }[];
+};
 
 export type RunStatusReport = {
   run: string;
@@ -66,7 +71,10 @@ export const groupEndedSignal = defineSignal<[GroupEnd]>('groupEnded');
 /** Reports a group's later deadline to its run and to its evaluation. */
 export const groupMovedSignal = defineSignal<[{ id: string; until: string; kind?: GroupPlan['kind'] }]>('groupMoved');
 /** Reports a child's phase for the run's `status`: what it waits for or which groups it has under way, and for how long at most. */
-export const phaseSignal = defineSignal<[{ phase: string; waitsFor?: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]>('phase');
+export const phaseSignal =
+  defineSignal<
+    [{ phase: string; waitsFor?: string; begun?: { id: string; task: string; size: number }[]; seconds?: number }]
+  >('phase');
 /** Reports that a trial lost its engine, so that the owner of the pool repairs it. */
 export const engineTroubleSignal = defineSignal('engineTrouble');
 /** Sent to a group: its deadline is now. */

@@ -31,5 +31,7 @@ test('a run’s first 63 polls of an iteration’s groups are one second apart',
 });
 
 test('after 63 polls of an iteration’s groups the time between them doubles every 16 polls, up to 128 seconds', () => {
-  expect([64, 80, 96, 112, 128, 144, 160, 5000].map((polls) => pollInterval(polls) / 1000)).toEqual([2, 4, 8, 16, 32, 64, 128, 128]);
+  expect([64, 80, 96, 112, 128, 144, 160, 5000].map((polls) => pollInterval(polls) / 1000)).toEqual([
+    2, 4, 8, 16, 32, 64, 128, 128,
+  ]);
 });

@@ -16,11 +16,37 @@ let serial = 0;
 /** Returns the plan of a group of three trials. */
 function plan(): GroupPlan {
   const id = `group${++serial}`;
-  return { id: `${id}/0.1/0`, trialPrefix: `${id}-0.1-0`, runId: id, kind: 'train', iteration: 0, take: 1, ordinal: 0, size: 3, task: 't', agent: 'a', policyVersion: 0 };
+  return {
+    id: `${id}/0.1/0`,
+    trialPrefix: `${id}-0.1-0`,
+    runId: id,
+    kind: 'train',
+    iteration: 0,
+    take: 1,
+    ordinal: 0,
+    size: 3,
+    task: 't',
+    agent: 'a',
+    policyVersion: 0,
+  };
 }
-const start = (group: GroupPlan) => environment.client.workflow.start('rolloutGroup', { workflowId: group.id, taskQueue: 'trialgate', args: [group] });
-const during = <T>(world: FakeWorld, own: { general?: Record<string, Activity>; host?: Record<string, Activity> }, body: () => Promise<T>): Promise<T> =>
-  withWorkers(environment, { trialgate: { ...world.general(), ...own.general }, sandboxes: world.sandboxes(), host: { ...world.host(), ...own.host }, gpu: world.gpu() }, body);
+const start = (group: GroupPlan) =>
+  environment.client.workflow.start('rolloutGroup', { workflowId: group.id, taskQueue: 'trialgate', args: [group] });
+const during = <T>(
+  world: FakeWorld,
+  own: { general?: Record<string, Activity>; host?: Record<string, Activity> },
+  body: () => Promise<T>,
+): Promise<T> =>
+  withWorkers(
+    environment,
+    {
+      trialgate: { ...world.general(), ...own.general },
+      sandboxes: world.sandboxes(),
+      host: { ...world.host(), ...own.host },
+      gpu: world.gpu(),
+    },
+    body,
+  );
 
 /** Waits until `freed` resolves or the activity is cancelled. */
 async function hold(freed: Promise<void>): Promise<void> {
@@ -40,7 +66,11 @@ test('a trial that ends as infra_error does not count towards its group’s quor
   };
   await during(world, {}, async () => {
     const running = await start(group);
-    await until(() => world.outcomes.get(`${group.trialPrefix}-1`) === 'scored' && world.count(`seal ${group.trialPrefix}-0 1 infra_error`) === 1);
+    await until(
+      () =>
+        world.outcomes.get(`${group.trialPrefix}-1`) === 'scored' &&
+        world.count(`seal ${group.trialPrefix}-0 1 infra_error`) === 1,
+    );
     freed.resolve();
     expect(await running.result()).toEqual(['infra_error', 'scored', 'scored']);
   });
@@ -55,10 +85,14 @@ test('a trial that ends as infra_error is tried again after a wait, at most max_
     const running = await start({ ...group, size: 1 });
     expect(await running.result()).toEqual(['infra_error']);
     const { events } = await running.fetchHistory();
-    const timers = (events ?? []).map(({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds));
+    const timers = (events ?? []).map(({ timerStartedEventAttributes: timer }) =>
+      Number(timer?.startToFireTimeout?.seconds),
+    );
     expect(timers.filter((seconds) => seconds <= 32)).toEqual([2, 4]);
   });
-  expect([1, 2, 3, 4].map((attempt) => world.count(`seal ${group.trialPrefix}-0 ${attempt} infra_error`))).toEqual([1, 1, 1, 0]);
+  expect([1, 2, 3, 4].map((attempt) => world.count(`seal ${group.trialPrefix}-0 ${attempt} infra_error`))).toEqual([
+    1, 1, 1, 0,
+  ]);
 });
 
 test('a trial that is skipped while its verifier runs ends as cancelled', async () => {
@@ -85,13 +119,19 @@ test('a trial that is cut before its sandbox is open is sealed as truncated, wha
   const sealed: unknown[] = [];
   const openTrial = async () => hold(Promise.withResolvers<void>().promise);
   const sealTrial = async (sealing: unknown) => void sealed.push(sealing);
-  await withWorkers(environment, { trialgate: { ...world.general(), sealTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
-    const running = await start({ ...group, size: 1 });
-    await running.signal('cut');
-    expect(await running.result()).toEqual(['truncated']);
-  });
+  await withWorkers(
+    environment,
+    { trialgate: { ...world.general(), sealTrial }, sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      const running = await start({ ...group, size: 1 });
+      await running.signal('cut');
+      expect(await running.result()).toEqual(['truncated']);
+    },
+  );
   // The store knows the number of the open attempt.
-  expect(sealed).toEqual([{ trialId: `${group.trialPrefix}-0`, outcome: 'truncated', reason: 'cut between two attempts' }]);
+  expect(sealed).toEqual([
+    { trialId: `${group.trialPrefix}-0`, outcome: 'truncated', reason: 'cut between two attempts' },
+  ]);
 });
 
 test('a run starts a group’s workflow again when it failed', async () => {
@@ -105,7 +145,9 @@ test('a run starts a group’s workflow again when it failed', async () => {
     return openGroup();
   };
   await during(world, { general: { openGroup: failing } }, async () => {
-    await (await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })).result();
+    await (
+      await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })
+    ).result();
   });
   expect(failures).toBe(2);
   expect(world.count(`end ${id}/0.1/0`)).toBe(1);
@@ -113,11 +155,22 @@ test('a run starts a group’s workflow again when it failed', async () => {
 
 test.each([
   ['a group does not report the end of each straggler to the store when no train step waits for it', {}, 2, 0],
-  ['a group reports the end of each straggler to the store when a train step may wait for it', { max_stale_stragglers: 0 }, 3, 0],
+  [
+    'a group reports the end of each straggler to the store when a train step may wait for it',
+    { max_stale_stragglers: 0 },
+    3,
+    0,
+  ],
   ['a group whose rewards are equal at its quorum reports its end again with its last trial', {}, 3, 1],
 ])('%s', async (_, settings, times, waits) => {
   const world = new FakeWorld();
-  Object.assign(world.config, { group_size: 3, group_quorum: 1, max_staleness: 1, stragglers: 'carry_over', ...settings });
+  Object.assign(world.config, {
+    group_size: 3,
+    group_quorum: 1,
+    max_staleness: 1,
+    stragglers: 'carry_over',
+    ...settings,
+  });
   const group = plan();
   const freed = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   world.runAgent = async ({ trialId }) => {
@@ -147,7 +200,9 @@ test('a run that ends cancels its stragglers, also those that no poll of the rol
   };
   const listRunningGroups = async () => [`${id}/0.1/0`];
   await during(world, { general: { listRunningGroups } }, async () => {
-    await (await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })).result();
+    await (
+      await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] })
+    ).result();
     expect(await environment.client.workflow.getHandle(`${id}/0.1/0`).result()).toEqual(['scored', 'cancelled']);
   });
 });
@@ -164,12 +219,17 @@ test('a trial whose deadline was extended beyond its iteration’s is not cut at
     return { outcome: null, seconds: {} };
   };
   await during(world, {}, async () => {
-    const run = await environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}] });
+    const run = await environment.client.workflow.start('trainRun', {
+      workflowId: id,
+      taskQueue: 'trialgate',
+      args: [{}],
+    });
     await until(() => held.size === 4);
     const asked = Date.now();
     await run.executeUpdate('extend', { args: [{ trial: `${id}-0.1-0-0`, seconds: 10_800 }] });
     const status = () => run.query<RunStatusReport>('status');
-    const isExtended = ({ until: end }: { until: string | null }) => end !== null && Date.parse(end) >= asked + 10_800_000;
+    const isExtended = ({ until: end }: { until: string | null }) =>
+      end !== null && Date.parse(end) >= asked + 10_800_000;
     await until(async () => (await status()).groups.some(isExtended));
     freed[1]?.resolve();
     // The next poll shows it.
@@ -182,7 +242,10 @@ test('a trial whose deadline was extended beyond its iteration’s is not cut at
 test('a trial whose deadline was extended beyond its evaluation’s is not cut at the evaluation’s deadline', async () => {
   const world = new FakeWorld();
   const id = `run${++serial}`;
-  Object.assign(world.config, { iterations: 0, evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false } });
+  Object.assign(world.config, {
+    iterations: 0,
+    evaluation: { tasks: ['held-out'], samples: 2, before: true, every: null, after: false },
+  });
   const freed = Promise.withResolvers<void>();
   const held = new Set<string>();
   world.runAgent = async ({ trialId }) => {
@@ -197,9 +260,12 @@ test('a trial whose deadline was extended beyond its evaluation’s is not cut a
     await workflow.getHandle(`${id}/eval@0/0`).signal('extend', { trialIndex: 0, seconds: 10_800 });
     const hasTimer = async () => {
       const { events } = await workflow.getHandle(`${id}/eval@0`).fetchHistory();
-      return events?.some(({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds) > 10_000);
+      return events?.some(
+        ({ timerStartedEventAttributes: timer }) => Number(timer?.startToFireTimeout?.seconds) > 10_000,
+      );
     };
-    const isTold = async () => Date.parse((await run.query<RunStatusReport>('status')).until ?? '') > Date.now() + 7_200_000;
+    const isTold = async () =>
+      Date.parse((await run.query<RunStatusReport>('status')).until ?? '') > Date.now() + 7_200_000;
     await until(async () => (await hasTimer()) && (await isTold())).finally(freed.resolve);
     await run.result();
   });
@@ -252,7 +318,11 @@ test('a trial is cut when its group is told to cut and to extend it at the same 
 
 test('a trial’s deadline keeps an extension that was given before the agent began', async () => {
   const world = new FakeWorld();
-  const [opening, opened, freed] = [Promise.withResolvers<void>(), Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const [opening, opened, freed] = [
+    Promise.withResolvers<void>(),
+    Promise.withResolvers<void>(),
+    Promise.withResolvers<void>(),
+  ];
   world.runAgent = async () => {
     await hold(freed.promise);
     return { outcome: null, seconds: {} };
@@ -262,16 +332,20 @@ test('a trial’s deadline keeps an extension that was given before the agent be
     await opened.promise;
     return { finished: null, attempt: 1, host: 'host' };
   };
-  await withWorkers(environment, { trialgate: world.general(), sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() }, async () => {
-    const running = await start({ ...plan(), size: 1 });
-    await opening.promise;
-    await running.signal('extend', { trialIndex: 0, seconds: 50_000 });
-    const trialOf = async () => (await running.query<GroupReport>('status')).trials[0];
-    const before = Date.now();
-    opened.resolve();
-    await until(async () => (await trialOf())?.state === 'agent');
-    const given = Date.parse((await trialOf().finally(freed.resolve))?.until ?? '');
-    expect(given).toBeGreaterThanOrEqual(before + (world.config.deadlines.trial + 50_000) * 1000);
-    await running.result();
-  });
+  await withWorkers(
+    environment,
+    { trialgate: world.general(), sandboxes: { openTrial }, host: world.host(), gpu: world.gpu() },
+    async () => {
+      const running = await start({ ...plan(), size: 1 });
+      await opening.promise;
+      await running.signal('extend', { trialIndex: 0, seconds: 50_000 });
+      const trialOf = async () => (await running.query<GroupReport>('status')).trials[0];
+      const before = Date.now();
+      opened.resolve();
+      await until(async () => (await trialOf())?.state === 'agent');
+      const given = Date.parse((await trialOf().finally(freed.resolve))?.until ?? '');
+      expect(given).toBeGreaterThanOrEqual(before + (world.config.deadlines.trial + 50_000) * 1000);
+      await running.result();
+    },
+  );
 });

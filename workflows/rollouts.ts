@@ -71,10 +71,19 @@ export class Rollouts {
       if (now >= deadline && !isOver) {
         isOver = true;
         const cut = rollout.last.length > 0 ? rollout.last : rollout.open;
-        await Promise.all(cut.map((id) => getExternalWorkflowHandle(id).signal(cutSignal).catch(() => {})));
+        await Promise.all(
+          cut.map((id) =>
+            getExternalWorkflowHandle(id)
+              .signal(cutSignal)
+              .catch(() => {}),
+          ),
+        );
       }
       if (now >= deadline + AFTERMATH_MS) return;
-      await condition(() => this.#isDirty, isOver ? POLL_AGAIN_MS : Math.min(POLL_AGAIN_MS, Math.max(1000, deadline - now)));
+      await condition(
+        () => this.#isDirty,
+        isOver ? POLL_AGAIN_MS : Math.min(POLL_AGAIN_MS, Math.max(1000, deadline - now)),
+      );
       // Many trials may end at about the same time: one poll finds them together.
       const next = Math.min(polledAt + pollInterval(this.#polls), isOver ? Infinity : deadline);
       const early = next - Date.now();
@@ -93,7 +102,13 @@ export class Rollouts {
     for (const id of rollout.outlived) this.#outlived.add(id);
     for (const plan of rollout.plans) this.#plans.set(plan.id, plan);
     for (const id of rollout.open) this.#follow(id);
-    await Promise.all(rollout.stale.map(({ id, trialIndexes }) => getExternalWorkflowHandle(id).signal(staleSignal, { trialIndexes }).catch(() => {})));
+    await Promise.all(
+      rollout.stale.map(({ id, trialIndexes }) =>
+        getExternalWorkflowHandle(id)
+          .signal(staleSignal, { trialIndexes })
+          .catch(() => {}),
+      ),
+    );
     return rollout;
   }
 
@@ -105,11 +120,13 @@ export class Rollouts {
     // The next poll, which is due at once, tells whether the store still holds the group open.
     if (this.#closedSincePoll.has(id)) return;
     const failed = (): void => void this.#failures.set(id, (this.#failures.get(id) ?? 0) + 1);
-    const following = runGroup(plan).catch(failed).finally(() => {
-      this.#followed.delete(id);
-      this.#closedSincePoll.add(id);
-      this.ended(id);
-    });
+    const following = runGroup(plan)
+      .catch(failed)
+      .finally(() => {
+        this.#followed.delete(id);
+        this.#closedSincePoll.add(id);
+        this.ended(id);
+      });
     this.#followed.set(id, following);
   }
 
@@ -120,7 +137,9 @@ export class Rollouts {
 
   /** Returns groups that earlier executions started, of which a poll lists only those that the step may need. */
   async #others(): Promise<string[]> {
-    return waiting('60s').listRunningGroups({ runId: this.#take.runId }).catch(() => []);
+    return waiting('60s')
+      .listRunningGroups({ runId: this.#take.runId })
+      .catch(() => []);
   }
 
   /**
@@ -130,8 +149,15 @@ export class Rollouts {
   async cancelAll(): Promise<void> {
     const ids = [...new Set([...this.#running, ...(await this.#others())])];
     const all = new Set([...ids, ...this.#plans.keys(), ...this.#outlived]);
-    await Promise.all([...all].map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
-    const ended = () => Promise.all([...ids.map((id) => waiting('60s').awaitGroup({ id })), ...this.#followed.values()]);
+    await Promise.all(
+      [...all].map((id) =>
+        getExternalWorkflowHandle(id)
+          .cancel()
+          .catch(() => {}),
+      ),
+    );
+    const ended = () =>
+      Promise.all([...ids.map((id) => waiting('60s').awaitGroup({ id })), ...this.#followed.values()]);
     await CancellationScope.withTimeout(60_000, ended).catch(() => {});
   }
 }

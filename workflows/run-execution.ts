@@ -62,7 +62,9 @@ export class RunExecution {
     this.#extendedUntil = progress.extendedUntil ?? 0;
     const extend = (until: number) => void (this.#extendedUntil = Math.max(this.#extendedUntil, until));
     this.#status = new RunStatus(this.#runId, (id) => this.#rollouts?.ended(id), extend);
-    this.#operator = new Operator(this.#runId, this.#status, progress.pausedUntil ?? 0, () => this.#rollouts?.pollSoon());
+    this.#operator = new Operator(this.#runId, this.#status, progress.pausedUntil ?? 0, () =>
+      this.#rollouts?.pollSoon(),
+    );
     const { runId: executionId, firstExecutionRunId } = workflowInfo();
     this.#isResumed = progress.resume === true && executionId === firstExecutionRunId;
     this.#pool = poolRepairs(this.#runId);
@@ -78,16 +80,29 @@ export class RunExecution {
     this.#policyVersion = at?.policyVersion ?? this.#prepared.policyVersion;
     const { iterations } = this.#config;
     Object.assign(this.#report, { iteration: this.#iteration, iterations, policy_version: this.#policyVersion });
-    upsertSearchAttributes(attributesOf({ runId: this.#runId, iteration: this.#iteration, version: this.#policyVersion }));
+    upsertSearchAttributes(
+      attributesOf({ runId: this.#runId, iteration: this.#iteration, version: this.#policyVersion }),
+    );
   }
 
   /** Opens a take of the iteration, or continues the open one, and cancels what the takes before it still run. */
   async openTake(): Promise<void> {
     if (!this.hasIteration()) return;
-    const input = { runId: this.#runId, iteration: this.#iteration, policyVersion: this.#policyVersion, resume: this.#isResumed };
+    const input = {
+      runId: this.#runId,
+      iteration: this.#iteration,
+      policyVersion: this.#policyVersion,
+      resume: this.#isResumed,
+    };
     const { take, superseded } = await this.#untilDone(() => store.openTake(input));
     this.#report.take = take;
-    await Promise.all(superseded.map((id) => getExternalWorkflowHandle(id).cancel().catch(() => {})));
+    await Promise.all(
+      superseded.map((id) =>
+        getExternalWorkflowHandle(id)
+          .cancel()
+          .catch(() => {}),
+      ),
+    );
   }
 
   /** Takes a pool of engines and publishes the policy version to them, unless they have it from the execution before. */
@@ -121,7 +136,12 @@ export class RunExecution {
   /** Samples groups from the version before, trains on them, and publishes the new version. */
   async trainOneIteration(): Promise<void> {
     const { take } = this.#report;
-    this.#rollouts = new Rollouts({ runId: this.#runId, iteration: this.#iteration, take, policyVersion: this.#policyVersion });
+    this.#rollouts = new Rollouts({
+      runId: this.#runId,
+      iteration: this.#iteration,
+      take,
+      policyVersion: this.#policyVersion,
+    });
     this.#policyVersion = await this.#untilDone((isAgain) => this.#sampleAndTrain(isAgain));
     this.#iteration += 1;
     await this.#pool.settled();
@@ -143,7 +163,8 @@ export class RunExecution {
   /** Evaluates the last version and ends the run. */
   async finish(): Promise<RunStatusReport> {
     this.#report.policy_version = this.#policyVersion;
-    if (this.#latestConfig.evaluation.after && this.#policyVersion > 0) await this.#untilDone(() => this.#withRepairs(() => this.#evaluate()));
+    if (this.#latestConfig.evaluation.after && this.#policyVersion > 0)
+      await this.#untilDone(() => this.#withRepairs(() => this.#evaluate()));
     this.#status.enter('completed');
     await this.#end('completed');
     return this.#report;
@@ -171,7 +192,12 @@ export class RunExecution {
 
   async #sampleAndTrain(isAgain: boolean): Promise<number> {
     const { take } = this.#report;
-    const [runId, iteration, policyVersion, rollouts] = [this.#runId, this.#iteration, this.#policyVersion, this.#rollouts];
+    const [runId, iteration, policyVersion, rollouts] = [
+      this.#runId,
+      this.#iteration,
+      this.#policyVersion,
+      this.#rollouts,
+    ];
     const { deadlines, evaluation } = this.#latestConfig;
     const start = Date.now();
     const isDue = evaluation.every !== null && iteration > 0 && iteration % evaluation.every === 0;
@@ -280,5 +306,6 @@ async function loadBase(runId: string, limitSeconds: number): Promise<void> {
   await store.recordBase({ runId, base });
 }
 
-const isRefusal = (error: Error): boolean => error.cause instanceof ApplicationFailure && error.cause.nonRetryable === true;
+const isRefusal = (error: Error): boolean =>
+  error.cause instanceof ApplicationFailure && error.cause.nonRetryable === true;
 const isContinueAsNew = (error: Error): boolean => error.name === 'ContinueAsNew';

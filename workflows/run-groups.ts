@@ -1,5 +1,13 @@
 import { WorkflowExecutionAlreadyStartedError } from '@temporalio/common';
-import { CancellationScope, ChildWorkflowCancellationType, ParentClosePolicy, condition, isCancellation, setHandler, startChild } from '@temporalio/workflow';
+import {
+  CancellationScope,
+  ChildWorkflowCancellationType,
+  ParentClosePolicy,
+  condition,
+  isCancellation,
+  setHandler,
+  startChild,
+} from '@temporalio/workflow';
 import type { GroupPlan } from '../activities/rollout/group-plan.ts';
 import { closing, store } from './activities.ts';
 import { allOrNone } from './all-or-none.ts';
@@ -33,7 +41,8 @@ async function withinDeadline(seconds: number, work: () => Promise<unknown>): Pr
   const watch = new CancellationScope();
   void watch
     .run(async () => {
-      for (let until = deadline; Date.now() < until; until = deadline) await condition(() => deadline !== until, until - Date.now());
+      for (let until = deadline; Date.now() < until; until = deadline)
+        await condition(() => deadline !== until, until - Date.now());
       working.cancel();
     })
     .catch(() => {});
@@ -66,7 +75,12 @@ async function startGroup(plan: GroupPlan): Promise<boolean> {
       args: [plan],
       parentClosePolicy: ParentClosePolicy.ABANDON,
       cancellationType: ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED,
-      searchAttributes: attributesOf({ runId: plan.runId, iteration: plan.iteration, version: plan.policyVersion, phase: plan.kind === 'eval' ? 'evaluation' : 'rollout' }),
+      searchAttributes: attributesOf({
+        runId: plan.runId,
+        iteration: plan.iteration,
+        version: plan.policyVersion,
+        phase: plan.kind === 'eval' ? 'evaluation' : 'rollout',
+      }),
       staticSummary: `${plan.kind} ${plan.task.split('/').at(-1)} × ${plan.size}`,
     });
     await child.result();

@@ -13,7 +13,11 @@ let serial = 0;
 
 const newId = () => `run${++serial}`;
 const workers = <T>(world: FakeWorld, body: () => Promise<T>) =>
-  withWorkers(environment, { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, body);
+  withWorkers(
+    environment,
+    { trialgate: world.general(), sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() },
+    body,
+  );
 const start = (id: string, ...args: unknown[]) =>
   environment.client.workflow.start('trainRun', { workflowId: id, taskQueue: 'trialgate', args: [{}, ...args] });
 
@@ -24,10 +28,20 @@ test('each iteration samples from the version that the iteration before publishe
   await workers(world, async () => (await start(newId())).result());
   const steps = world.log.filter((entry) => !/^(seal|end|acquire|release)/.test(entry));
   expect(steps).toEqual([
-    'publish 0 1', 'evaluate 0',
-    'sample 0 from 0', 'train 1', 'record 1', 'publish 1 1', 'close 0.1',
-    'sample 1 from 1', 'train 2', 'record 2', 'publish 2 1', 'close 1.1',
-    'evaluate 2', 'completed',
+    'publish 0 1',
+    'evaluate 0',
+    'sample 0 from 0',
+    'train 1',
+    'record 1',
+    'publish 1 1',
+    'close 0.1',
+    'sample 1 from 1',
+    'train 2',
+    'record 2',
+    'publish 2 1',
+    'close 1.1',
+    'evaluate 2',
+    'completed',
   ]);
 });
 
@@ -36,7 +50,8 @@ test('a trial that ends as infra_error, or whose worker is lost, runs again as a
   const id = newId();
   world.config.iterations = 1;
   world.runAgent = async ({ trialId, attempt }) => {
-    if (trialId.endsWith('-0') && attempt === 1) return { outcome: 'infra_error', reason: 'the engine is gone', seconds: {} };
+    if (trialId.endsWith('-0') && attempt === 1)
+      return { outcome: 'infra_error', reason: 'the engine is gone', seconds: {} };
     if (trialId.endsWith('-1') && attempt === 1) throw ApplicationFailure.nonRetryable('worker lost');
     return { outcome: null, seconds: {} };
   };
@@ -66,7 +81,9 @@ test('a repair of the pool is tried again until as many replicas confirm the ver
   const world = new FakeWorld();
   world.poolWhole = false;
   world.publish = () => ({ ok: world.log.length > 0 });
-  const repaired = await workers(world, async () => environment.client.workflow.execute('restorePool', { workflowId: newId(), taskQueue: 'trialgate', args: ['run'] }));
+  const repaired = await workers(world, async () =>
+    environment.client.workflow.execute('restorePool', { workflowId: newId(), taskQueue: 'trialgate', args: ['run'] }),
+  );
   expect(repaired).toBe(true);
   expect(world.log).toEqual(['publish 0 0', 'publish 0 1']);
 });
@@ -126,7 +143,12 @@ test('a resume that arrives while a run’s status `blocked` is still being writ
     }
     return general.setRunStatus(input);
   };
-  const activities = { trialgate: { ...general, setRunStatus }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+  const activities = {
+    trialgate: { ...general, setRunStatus },
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: world.gpu(),
+  };
   await withWorkers(environment, activities, async () => (await start(id)).result());
   expect(world.count('blocked')).toBe(1);
 });
@@ -136,12 +158,19 @@ test('when too few replicas confirm a new version, the run publishes the version
   world.config.groups_per_iteration = 1;
   world.config.iterations = 1;
   let refusing = true;
-  world.publish = ({ weight_version: to }) => (refusing && to.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {});
+  world.publish = ({ weight_version: to }) =>
+    refusing && to.endsWith('@1') ? { ok: false, error: 'its canary disagrees' } : {};
   await workers(world, async () => {
     const handle = await start(newId());
     await until(() => world.count('blocked') === 1);
     expect(world.blockedReason).toContain('its canary disagrees');
-    expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual(['publish 0 1', 'publish 1 0', 'publish 1 0', 'publish 1 0', 'publish 0 1']);
+    expect(world.log.filter((entry) => entry.startsWith('publish'))).toEqual([
+      'publish 0 1',
+      'publish 1 0',
+      'publish 1 0',
+      'publish 1 0',
+      'publish 0 1',
+    ]);
     refusing = false;
     await handle.executeUpdate('resume');
     await handle.result();
@@ -223,7 +252,10 @@ test('a blocked or paused run does not poll its engines', async () => {
   const timers = async (run: Awaited<ReturnType<typeof start>>) => {
     const { events } = await run.fetchHistory();
     const begun = events?.filter((event) => event.timerStartedEventAttributes).length ?? 0;
-    return begun - (events?.filter((event) => event.timerFiredEventAttributes ?? event.timerCanceledEventAttributes).length ?? 0);
+    return (
+      begun -
+      (events?.filter((event) => event.timerFiredEventAttributes ?? event.timerCanceledEventAttributes).length ?? 0)
+    );
   };
   await workers(world, async () => {
     const blocked = await start(newId());
@@ -255,10 +287,18 @@ test('a repair of the pool that is under way completes although its run is cance
     await repairing.promise;
     await run.cancel();
     const repair = environment.client.workflow.getHandle(`${run.workflowId}/publish`);
-    await until(async () => (await repair.fetchHistory()).events?.some((event) => event.workflowExecutionCancelRequestedEventAttributes) === true).finally(cancelled.resolve);
+    await until(
+      async () =>
+        (await repair.fetchHistory()).events?.some((event) => event.workflowExecutionCancelRequestedEventAttributes) ===
+        true,
+    ).finally(cancelled.resolve);
     await expect(run.result()).rejects.toThrow();
   });
-  expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual(['publish 0 1', 'publish 0 1', 'releasePool']);
+  expect(world.log.filter((entry) => /^(publish|releasePool)/.test(entry))).toEqual([
+    'publish 0 1',
+    'publish 0 1',
+    'releasePool',
+  ]);
 });
 
 test('engines that were lost during a publication are repaired with the version of that publication', async () => {
@@ -281,12 +321,21 @@ test('engines that were lost during a publication are repaired with the version 
     missing.push(world.published);
     return null;
   };
-  await withWorkers(environment, { trialgate: { ...world.general(), missingVersion }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await start(runId);
-    await until(() => lost);
-    publishing.resolve();
-    await run.result();
-  });
+  await withWorkers(
+    environment,
+    {
+      trialgate: { ...world.general(), missingVersion },
+      sandboxes: world.sandboxes(),
+      host: world.host(),
+      gpu: world.gpu(),
+    },
+    async () => {
+      const run = await start(runId);
+      await until(() => lost);
+      publishing.resolve();
+      await run.result();
+    },
+  );
   expect(missing).toEqual([1]);
 });
 
@@ -296,11 +345,18 @@ test('a failure between two iterations blocks the run, and a resume makes it go 
   world.config.iterations = 1;
   const general = world.general();
   let failures = 0;
-  const failsOnce = <I, O>(work: (input: I) => Promise<O>) => async (input: I): Promise<O> => {
-    if (failures++ === 0) throw ApplicationFailure.nonRetryable('the disk is full');
-    return work(input);
+  const failsOnce =
+    <I, O>(work: (input: I) => Promise<O>) =>
+    async (input: I): Promise<O> => {
+      if (failures++ === 0) throw ApplicationFailure.nonRetryable('the disk is full');
+      return work(input);
+    };
+  const activities = {
+    trialgate: { ...general, openTake: failsOnce(general.openTake) },
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: world.gpu(),
   };
-  const activities = { trialgate: { ...general, openTake: failsOnce(general.openTake) }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
   await withWorkers(environment, activities, async () => {
     const run = await start(newId());
     await until(() => world.count('blocked') === 1);
@@ -317,7 +373,12 @@ test('a run that cannot release its engines still records how it ended', async (
   const releasePool = async () => {
     throw ApplicationFailure.nonRetryable('the database is away');
   };
-  const activities = { trialgate: { ...world.general(), releasePool }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() };
+  const activities = {
+    trialgate: { ...world.general(), releasePool },
+    sandboxes: world.sandboxes(),
+    host: world.host(),
+    gpu: world.gpu(),
+  };
   await withWorkers(environment, activities, async () => (await start(newId())).result());
   expect(world.count('completed')).toBe(1);
 });
@@ -343,16 +404,30 @@ test('when a publication fails without a report of its replicas, the run publish
 
 test('a run with `evaluation.every: 2` evaluates every second version before it publishes the next one', async () => {
   const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 5, groups_per_iteration: 1, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false } });
+  Object.assign(world.config, {
+    iterations: 5,
+    groups_per_iteration: 1,
+    evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 2, after: false },
+  });
   await workers(world, async () => (await start(newId())).result());
   expect(world.log.filter((entry) => /^(publish|evaluate)/.test(entry))).toEqual([
-    'publish 0 1', 'publish 1 1', 'publish 2 1', 'evaluate 2', 'publish 3 1', 'publish 4 1', 'evaluate 4', 'publish 5 1',
+    'publish 0 1',
+    'publish 1 1',
+    'publish 2 1',
+    'evaluate 2',
+    'publish 3 1',
+    'publish 4 1',
+    'evaluate 4',
+    'publish 5 1',
   ]);
 });
 
 test('when the evaluation beside a rollout fails, the run cuts the rollout and is blocked; a resume continues the same take', async () => {
   const world = new FakeWorld();
-  Object.assign(world.config, { iterations: 2, evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false } });
+  Object.assign(world.config, {
+    iterations: 2,
+    evaluation: { tasks: ['held-out'], samples: 1, before: false, every: 1, after: false },
+  });
   const general = world.general();
   let failures = 0;
   let begun = 0;
@@ -378,15 +453,21 @@ test('when the evaluation beside a rollout fails, the run cuts the rollout and i
     if (outcome === 'scored') world.outcomes.set(trialId, outcome);
   };
   general.planGroups = reopening(world, general.planGroups);
-  await withWorkers(environment, { trialgate: { ...general, planEvaluation }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() }, async () => {
-    const run = await start(newId());
-    await until(() => world.count('blocked') === 1);
-    await until(() => stopped >= 4);
-    const next = environment.client.workflow.getHandle(run.workflowId);
-    await next.executeUpdate('resume');
-    await run.result();
-  });
+  await withWorkers(
+    environment,
+    { trialgate: { ...general, planEvaluation }, sandboxes: world.sandboxes(), host: world.host(), gpu: world.gpu() },
+    async () => {
+      const run = await start(newId());
+      await until(() => world.count('blocked') === 1);
+      await until(() => stopped >= 4);
+      const next = environment.client.workflow.getHandle(run.workflowId);
+      await next.executeUpdate('resume');
+      await run.result();
+    },
+  );
   expect(world.log.filter((entry) => entry.startsWith('close'))).toEqual(['close 0.1', 'close 1.1']);
   // The evaluation ends before the next version is published.
-  expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(world.log.indexOf('publish 2 1'));
+  expect(world.log.findIndex((entry) => /^end .*eval@1\/0$/.test(entry))).toBeLessThan(
+    world.log.indexOf('publish 2 1'),
+  );
 });

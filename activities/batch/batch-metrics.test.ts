@@ -39,7 +39,15 @@ async function metricsOf(talk: (trial: Trial) => Promise<unknown>) {
   if (!row?.groupId) throw new Error('the trial is gone');
   const { groupId } = row;
   const sequences = buildSamples(await readTrainableCalls(context.db, { trialId: trial.id, attempt: 1 }));
-  const samples = sequences.map((sequence) => ({ ...sequence, rewards: { reward: 1 }, turnRewards: {}, groupId, trialId: trial.id, attempt: 1, companions: [] }));
+  const samples = sequences.map((sequence) => ({
+    ...sequence,
+    rewards: { reward: 1 },
+    turnRewards: {},
+    groupId,
+    trialId: trial.id,
+    attempt: 1,
+    companions: [],
+  }));
   const collected = { samples, stale: [], staleness: samples.map(() => 0), trials: [row] };
   const { samples_per_trial, drifted_calls } = await batchMetrics(context.db, config, collected);
   return { samples_per_trial, drifted_calls };
@@ -68,7 +76,11 @@ test('a request for several replies whose prompt drifted counts as one drifted c
     context.toy.script = [{ text: CALL }];
     const opening = [{ role: 'user', content: 'go' }];
     const [choice] = choicesOf(await context.json(await trial.chat({ messages: opening, tools })));
-    await trial.chat({ messages: [...opening, choice?.message, { role: 'tool', tool_call_id: 'c', content: 'a.txt' }], tools, n: 3 });
+    await trial.chat({
+      messages: [...opening, choice?.message, { role: 'tool', tool_call_id: 'c', content: 'a.txt' }],
+      tools,
+      n: 3,
+    });
     await trial.chat({ messages: [SUMMARY] });
   };
   expect((await metricsOf(talk)).drifted_calls).toBe(0.5);

@@ -21,7 +21,12 @@ export type BatchContents = {
 };
 
 /** Returns the samples of a take's batch, in an order that does not depend on who finished first. */
-export async function collectSamples(db: Database, config: RunConfig, take: TakeKey, version: number): Promise<BatchContents> {
+export async function collectSamples(
+  db: Database,
+  config: RunConfig,
+  take: TakeKey,
+  version: number,
+): Promise<BatchContents> {
   const rows = await db
     .select({ trial: trials, dropped: groups.dropped })
     .from(trials)
@@ -29,7 +34,11 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
     .where(ofTake(batchOf(trials), take))
     .orderBy(asc(groups.iteration), asc(groups.take), asc(groups.ordinal), asc(trials.trialIndex));
   const ages = await readLineage(db, { runId: take.runId, version, limit: config.max_staleness });
-  const earlier = await readEarlier(db, config, rows.map(({ trial }) => trial));
+  const earlier = await readEarlier(
+    db,
+    config,
+    rows.map(({ trial }) => trial),
+  );
   const collected: BatchContents = { samples: [], stale: [], staleness: [], trials: rows.map(({ trial }) => trial) };
   const companions = new Map<string, TrialRewards[]>();
   for (const { trial, dropped } of rows) {
@@ -40,7 +49,14 @@ export async function collectSamples(db: Database, config: RunConfig, take: Take
     const before = collected.samples.length;
     const trainable = await readTrainableCalls(db, { trialId: trial.id, attempt: trial.attempt });
     for (const sequence of buildSamples(trainable)) {
-      const sample = { ...sequence, ...earned, groupId: trial.groupId, trialId: trial.id, attempt: trial.attempt, companions: ofGroup };
+      const sample = {
+        ...sequence,
+        ...earned,
+        groupId: trial.groupId,
+        trialId: trial.id,
+        attempt: trial.attempt,
+        companions: ofGroup,
+      };
       const age = ageOf(sequence, ages);
       if (age === null) collected.stale.push(sample);
       else {

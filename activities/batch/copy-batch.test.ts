@@ -42,5 +42,8 @@ test('a copy of a batch for another run has the same samples and a digest of its
 });
 
 test('a batch whose file was removed is refused with a message that names the file', async () => {
-  await expect(openBatch(join(folder, 'gone.arrow'))).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('gone.arrow') });
+  await expect(openBatch(join(folder, 'gone.arrow'))).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining('gone.arrow'),
+  });
 });

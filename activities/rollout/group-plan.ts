@@ -23,5 +23,18 @@ export type GroupPlan = {
 /** Returns the input of a group's workflow from the group's row. */
 export const planOf = (row: typeof groups.$inferSelect): GroupPlan => {
   const { id, runId, kind, iteration, take, ordinal, size, task, agent, policyVersion, openedAt } = row;
-  return { id, trialPrefix: id.replace(/[/]/g, '-').replace('@', '.'), runId, kind, iteration, take, ordinal, size, task, agent, policyVersion, openedAt: openedAt.toISOString() };
+  return {
+    id,
+    trialPrefix: id.replace(/[/]/g, '-').replace('@', '.'),
+    runId,
+    kind,
+    iteration,
+    take,
+    ordinal,
+    size,
+    task,
+    agent,
+    policyVersion,
+    openedAt: openedAt.toISOString(),
+  };
 };

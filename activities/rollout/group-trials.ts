@@ -17,7 +17,8 @@ export async function readGroupTrials(db: Executor, which: SQL | undefined): Pro
 }
 
 /** True for a trial that failed through no fault of its agent. */
-export const isFailure = ({ outcome }: GroupTrial): boolean => outcome === 'infra_error' || outcome === 'verifier_error';
+export const isFailure = ({ outcome }: GroupTrial): boolean =>
+  outcome === 'infra_error' || outcome === 'verifier_error';
 
 /** Returns the most frequent reason, where reasons that differ only in numbers count as the same. */
 export function commonReason(rows: readonly GroupTrial[]): string {

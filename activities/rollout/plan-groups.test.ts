@@ -8,13 +8,30 @@ import { endGroup } from './end-group.ts';
 import { planGroups } from './plan-groups.ts';
 import { readRun } from '../run/read-run.ts';
 
-import { begin, db, end, names, openTake, plan, runId, sample, step, tasks, usePlanning } from '../../tests/support/harness/planning.ts';
+import {
+  begin,
+  db,
+  end,
+  names,
+  openTake,
+  plan,
+  runId,
+  sample,
+  step,
+  tasks,
+  usePlanning,
+} from '../../tests/support/harness/planning.ts';
 
 usePlanning();
 
 test('a run with staleness 0 starts the groups of one batch and no more before its train step', async () => {
   await begin({});
-  expect(await plan(0)).toMatchObject({ open: [{ ordinal: 0 }, { ordinal: 1 }], eligible: 0, wanted: 4, isReady: false });
+  expect(await plan(0)).toMatchObject({
+    open: [{ ordinal: 0 }, { ordinal: 1 }],
+    eligible: 0,
+    wanted: 4,
+    isReady: false,
+  });
   await end(`${runId}/0.1/0`, 'scored', 'scored');
   expect(names((await plan(0)).open)).toEqual(['0.1/1']);
   await end(`${runId}/0.1/1`, 'scored', 'scored');
@@ -46,7 +63,12 @@ test('a group that is too old is not trained on, and new groups start instead of
   expect(names(open)).toEqual(['0.1/0', '0.1/3', '2.1/0', '2.1/1']);
   await end(`${runId}/0.1/0`, 'scored', 'scored');
   expect(await plan(2)).toMatchObject({ stale: [], eligible: 0 });
-  expect(await db.select().from(groups).where(eq(groups.id, `${runId}/0.1/0`))).toMatchObject([{ dropped: 'stale' }]);
+  expect(
+    await db
+      .select()
+      .from(groups)
+      .where(eq(groups.id, `${runId}/0.1/0`)),
+  ).toMatchObject([{ dropped: 'stale' }]);
 });
 
 test('a train step waits for a group that no later step could use, although it has enough other trials', async () => {
@@ -79,12 +101,17 @@ test('a new take uses no groups of the superseded one and samples the same tasks
   const second = await plan(1);
   for (const ordinal of [2, 3]) await end(`${runId}/0.1/${ordinal}`, 'scored', 'scored');
   await chooseTrials(db, await readRun(db, runId), { runId, iteration: 1, take: 1 });
-  await db.update(iterations).set({ status: 'superseded' }).where(and(eq(iterations.runId, runId), eq(iterations.iteration, 1)));
+  await db
+    .update(iterations)
+    .set({ status: 'superseded' })
+    .where(and(eq(iterations.runId, runId), eq(iterations.iteration, 1)));
   await openTake(1, 2, 1);
   const again = await plan(1, { take: 2 });
   expect(names(again.open)).toEqual(['1.2/0', '1.2/1']);
   expect(again.eligible).toBe(4);
-  expect(again.open.map(({ task }) => task)).toEqual(second.open.filter(({ iteration }) => iteration === 1).map(({ task }) => task));
+  expect(again.open.map(({ task }) => task)).toEqual(
+    second.open.filter(({ iteration }) => iteration === 1).map(({ task }) => task),
+  );
   expect(new Set([...first.open, ...again.open].map(({ task }) => task)).size).toBe(3);
 });
 
@@ -109,9 +136,22 @@ test('a run samples no further group of a task whose groups failed `quarantine_a
     }
     failures++;
     // The other groups make room for the task's next group.
-    await db.update(groups).set({ dropped: 'stale' }).where(and(eq(groups.runId, runId), inArray(groups.id, open.filter(({ task }) => task !== tasks[0]).map(({ id }) => id))));
+    await db
+      .update(groups)
+      .set({ dropped: 'stale' })
+      .where(
+        and(
+          eq(groups.runId, runId),
+          inArray(
+            groups.id,
+            open.filter(({ task }) => task !== tasks[0]).map(({ id }) => id),
+          ),
+        ),
+      );
   }
-  expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toMatchObject([{ task: tasks[0], reason: expect.stringContaining('verifier_error') }]);
+  expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toMatchObject([
+    { task: tasks[0], reason: expect.stringContaining('verifier_error') },
+  ]);
   const { open } = await plan(0);
   expect(open).toHaveLength(3);
   expect(open.map(({ task }) => task)).not.toContain(tasks[0]);
@@ -124,7 +164,10 @@ test('when most trials of an iteration end as `infra_error`, the rollout fails, 
   await end(`${runId}/0.1/1`, 'infra_error', 'infra_error');
   const error: unknown = await plan(0).catch((failure: unknown) => failure);
   expect(error).toBeInstanceOf(ApplicationFailure);
-  expect(error).toMatchObject({ nonRetryable: true, message: expect.stringContaining('4 of the iteration\'s first 4 trials failed: infra_error of port 1234') });
+  expect(error).toMatchObject({
+    nonRetryable: true,
+    message: expect.stringContaining("4 of the iteration's first 4 trials failed: infra_error of port 1234"),
+  });
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
   const { open } = await plan(0, { reopen: true });
   expect(names(open)).toEqual(['0.1/0', '0.1/1']);
@@ -134,8 +177,14 @@ test('trials for which no host opened a sandbox count as failed, but their task 
   await begin({ quarantine_after: 1 });
   await plan(0);
   for (const ordinal of [0, 1]) await end(`${runId}/0.1/${ordinal}`);
-  await expect(plan(0)).rejects.toMatchObject({ nonRetryable: true, message: '4 of the iteration\'s first 4 trials failed: no host opened a sandbox for them' });
-  expect(await db.select().from(groups).where(eq(groups.runId, runId))).toMatchObject([{ dropped: 'failed' }, { dropped: 'failed' }]);
+  await expect(plan(0)).rejects.toMatchObject({
+    nonRetryable: true,
+    message: "4 of the iteration's first 4 trials failed: no host opened a sandbox for them",
+  });
+  expect(await db.select().from(groups).where(eq(groups.runId, runId))).toMatchObject([
+    { dropped: 'failed' },
+    { dropped: 'failed' },
+  ]);
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
 });
 
@@ -165,15 +214,30 @@ test('a poll of the rollout returns only ids, and no plans, for groups that the 
 test('a group’s progress counts its waiting, running and scored trials, with its deadline', async () => {
   await begin({ group_size: 4 });
   const first = await plan(0);
-  expect(first.progress).toEqual([[4, 0, 0, null], [4, 0, 0, null]]);
+  expect(first.progress).toEqual([
+    [4, 0, 0, null],
+    [4, 0, 0, null],
+  ]);
   const id = `${runId}/0.1/0`;
   await sample(id, 0);
-  await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-1`));
+  await db
+    .update(trials)
+    .set({ outcome: 'scored', rewards: { reward: 1 } })
+    .where(eq(trials.id, `${id}-1`));
   // A trial between two attempts counts as waiting.
   await openAttempt(db, { trialId: `${id}-2`, attempt: 1, runId, groupId: id, trialIndex: 2 });
-  await db.update(attempts).set({ outcome: 'infra_error', endedAt: new Date() }).where(eq(attempts.trialId, `${id}-2`));
-  await db.update(groups).set({ deadlineAt: new Date(1_800_000_000_400) }).where(eq(groups.id, id));
-  expect((await plan(0)).progress).toEqual([[2, 1, 1, 1_800_000_000_400], [4, 0, 0, null]]);
+  await db
+    .update(attempts)
+    .set({ outcome: 'infra_error', endedAt: new Date() })
+    .where(eq(attempts.trialId, `${id}-2`));
+  await db
+    .update(groups)
+    .set({ deadlineAt: new Date(1_800_000_000_400) })
+    .where(eq(groups.id, id));
+  expect((await plan(0)).progress).toEqual([
+    [2, 1, 1, 1_800_000_000_400],
+    [4, 0, 0, null],
+  ]);
 });
 
 test('a resume after an iteration’s batch was written keeps the batch’s trials, ends quarantines and runs only groups of later batches', async () => {
@@ -186,7 +250,10 @@ test('a resume after an iteration’s batch was written keeps the batch’s tria
   await db.insert(quarantinedTasks).values({ runId, task: tasks[0] ?? '', reason: 'r' });
   const { open, isReady } = await plan(0, { reopen: true });
   expect([names(open), isReady]).toEqual([['0.1/2', '0.1/3'], true]);
-  const used = await db.select().from(trials).where(and(eq(trials.runId, runId), eq(trials.batchIteration, 0)));
+  const used = await db
+    .select()
+    .from(trials)
+    .where(and(eq(trials.runId, runId), eq(trials.batchIteration, 0)));
   expect(used).toHaveLength(3);
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
 });
@@ -211,7 +278,9 @@ test('a group that was cut because its run was does not count as failed, and run
   await openAttempt(db, { trialId: `${id}-0`, attempt: 1, runId, groupId: id, trialIndex: 0 });
   await endGroup({ db })({ id, isCut: true });
   await end(`${runId}/0.1/1`, 'scored', 'scored');
-  expect(await db.select().from(groups).where(eq(groups.id, id))).toMatchObject([{ dropped: null, endedAt: expect.any(Date) }]);
+  expect(await db.select().from(groups).where(eq(groups.id, id))).toMatchObject([
+    { dropped: null, endedAt: expect.any(Date) },
+  ]);
   expect(await db.select().from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId))).toEqual([]);
   expect(names((await plan(0, { reopen: true })).open)).toEqual(['0.1/0']);
 });
@@ -227,11 +296,18 @@ test('a retry of the activity that chooses a batch’s trials chooses the same o
   expect(await step(0)).toEqual(['0.1/0', '0.1/1']);
   await plan(1);
   // This batch has only stragglers: none of its groups is its own.
-  for (const id of [first, second]) await db.update(trials).set({ outcome: 'scored', rewards: { reward: 1 } }).where(eq(trials.id, `${id}-1`));
+  for (const id of [first, second])
+    await db
+      .update(trials)
+      .set({ outcome: 'scored', rewards: { reward: 1 } })
+      .where(eq(trials.id, `${id}-1`));
   const choose = async () => chooseTrials(db, await readRun(db, runId), { runId, iteration: 1, take: 1 });
   await choose();
   await end(`${runId}/1.1/0`, 'scored', 'scored');
   await choose();
-  const used = await db.select().from(trials).where(and(eq(trials.runId, runId), eq(trials.batchIteration, 1)));
+  const used = await db
+    .select()
+    .from(trials)
+    .where(and(eq(trials.runId, runId), eq(trials.batchIteration, 1)));
   expect(used.map(({ id }) => id).toSorted()).toEqual([`${first}-1`, `${second}-1`]);
 });

@@ -6,7 +6,19 @@ import type { Deps } from '../deps.ts';
 import { planOf, type GroupPlan } from './group-plan.ts';
 import { readRun } from '../run/read-run.ts';
 import { requireOpenTake } from '../iteration/require-open-take.ts';
-import { batchTrials, groupTrials, isOffered, readCandidates, running, groupProgress, startedTrials, unfinished, usable, type Candidate, type GroupProgress } from './candidates.ts';
+import {
+  batchTrials,
+  groupTrials,
+  isOffered,
+  readCandidates,
+  running,
+  groupProgress,
+  startedTrials,
+  unfinished,
+  usable,
+  type Candidate,
+  type GroupProgress,
+} from './candidates.ts';
 import { readLineage } from '../iteration/lineage.ts';
 import { isLive, ofTake, type TakeKey } from '../iteration/takes.ts';
 import { refuseMostFailed } from './refuse-most-failed.ts';
@@ -67,14 +79,31 @@ export const planGroups =
       const stepsLeft = config.iterations - iteration;
       const { max_concurrent_groups: maxConcurrent, max_concurrent_trials: slots } = config;
       const startsWith = startedTrials(config);
-      const more = isMade || input.isOver ? 0 : startableGroups({ live, runningGroups: open.length, groupTrials: groupTrials(config), batchTrials: wanted, stepsLeft, maxStaleness, maxConcurrent, startedTrials: startsWith, runningTrials, maxConcurrentTrials: slots });
+      const more =
+        isMade || input.isOver
+          ? 0
+          : startableGroups({
+              live,
+              runningGroups: open.length,
+              groupTrials: groupTrials(config),
+              batchTrials: wanted,
+              stepsLeft,
+              maxStaleness,
+              maxConcurrent,
+              startedTrials: startsWith,
+              runningTrials,
+              maxConcurrentTrials: slots,
+            });
       const started = await start(tx, config, input, more);
       // A step makes all samples older by one. What only this step can use is waited for, unless all stragglers or so many of them may be lost.
-      const isLast = (candidate: Candidate) => maxStaleness === 0 || candidate.trials.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
+      const isLast = (candidate: Candidate) =>
+        maxStaleness === 0 ||
+        candidate.trials.some(({ isRunning, isUsable, age }) => (isRunning || isUsable) && age === maxStaleness);
       const last = open.filter(isLast).map(({ group }) => group.id);
       const idle = Math.max(0, (slots ?? 0) - runningTrials - started.length * startsWith);
       const lost = wouldCut(candidates, maxStaleness);
-      const losesTooMany = config.stragglers !== 'wait' && !input.isOver && lost > (config.max_stale_stragglers ?? Infinity) + idle;
+      const losesTooMany =
+        config.stragglers !== 'wait' && !input.isOver && lost > (config.max_stale_stragglers ?? Infinity) + idle;
       const mustWait = config.stragglers === 'wait' ? last.length > 0 : losesTooMany;
       const underWay = open.length + started.length;
       return {
@@ -82,7 +111,9 @@ export const planGroups =
         progress: [...open.map(groupProgress), ...started.map((group) => groupProgress({ group, trials: [] }))],
         plans: [...(input.known ? [] : open.map(({ group }) => group)), ...started].map(planOf),
         last,
-        outlived: candidates.filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0).map(({ group }) => group.id),
+        outlived: candidates
+          .filter((candidate) => candidate.group.endedAt !== null && running(candidate, config) > 0)
+          .map(({ group }) => group.id),
         stale: candidates.flatMap(tooOld),
         eligible,
         wanted,
@@ -106,7 +137,11 @@ const wouldCut = (candidates: Candidate[], limit: number): number =>
 /** Marks ended groups as stale of which no trial can be trained on any more, and returns the other candidates. */
 async function dropStale(tx: Transaction, candidates: Candidate[]): Promise<Candidate[]> {
   const isStale = (candidate: Candidate) =>
-    !candidate.isTaken && candidate.group.endedAt !== null && usable(candidate) === 0 && !candidate.trials.some(({ isRunning }) => isRunning) && candidate.trials.some(({ isTooOld }) => isTooOld);
+    !candidate.isTaken &&
+    candidate.group.endedAt !== null &&
+    usable(candidate) === 0 &&
+    !candidate.trials.some(({ isRunning }) => isRunning) &&
+    candidate.trials.some(({ isTooOld }) => isTooOld);
   const stale = candidates.filter(isStale);
   for (const { group } of stale) await tx.update(groups).set({ dropped: 'stale' }).where(eq(groups.id, group.id));
   return candidates.filter((candidate) => !isStale(candidate));
@@ -117,9 +152,18 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
   const tasks = await listTasks(config.tasks);
   const { runId, iteration, take, policyVersion } = input;
   const ofRun = and(eq(groups.runId, runId), eq(groups.kind, 'train'));
-  const [before] = await tx.select({ groups: count() }).from(groups).where(and(ofRun, isLive(groups)));
-  const [here] = await tx.select({ groups: count() }).from(groups).where(and(eq(groups.kind, 'train'), ofTake(groups, input)));
-  const quarantined = await tx.select({ task: quarantinedTasks.task }).from(quarantinedTasks).where(eq(quarantinedTasks.runId, runId));
+  const [before] = await tx
+    .select({ groups: count() })
+    .from(groups)
+    .where(and(ofRun, isLive(groups)));
+  const [here] = await tx
+    .select({ groups: count() })
+    .from(groups)
+    .where(and(eq(groups.kind, 'train'), ofTake(groups, input)));
+  const quarantined = await tx
+    .select({ task: quarantinedTasks.task })
+    .from(quarantinedTasks)
+    .where(eq(quarantinedTasks.runId, runId));
   const out = new Set(quarantined.map((row) => row.task));
   const values = Array.from({ length: more }, (_, i) => {
     const position = (before?.groups ?? 0) + i;
@@ -128,7 +172,18 @@ async function start(tx: Transaction, config: RunConfig, input: TakeInput, more:
     const ordinal = (here?.groups ?? 0) + i;
     const agent = config.agents[position % config.agents.length] ?? '';
     const size = startedTrials(config);
-    return { id: `${runId}/${iteration}.${take}/${ordinal}`, runId, kind: 'train' as const, iteration, take, ordinal, task, agent, size, policyVersion };
+    return {
+      id: `${runId}/${iteration}.${take}/${ordinal}`,
+      runId,
+      kind: 'train' as const,
+      iteration,
+      take,
+      ordinal,
+      task,
+      agent,
+      size,
+      policyVersion,
+    };
   });
   return tx.insert(groups).values(values).returning();
 }

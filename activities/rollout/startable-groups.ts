@@ -18,7 +18,18 @@ export function startableGroups(input: {
   runningTrials: number;
   maxConcurrentTrials: number | null;
 }): number {
-  const { live, runningGroups, groupTrials, batchTrials, stepsLeft, maxStaleness, maxConcurrent, startedTrials, runningTrials, maxConcurrentTrials } = input;
+  const {
+    live,
+    runningGroups,
+    groupTrials,
+    batchTrials,
+    stepsLeft,
+    maxStaleness,
+    maxConcurrent,
+    startedTrials,
+    runningTrials,
+    maxConcurrentTrials,
+  } = input;
   const allowed = Math.min(maxStaleness + 1, stepsLeft) * batchTrials - live;
   const slots = Math.ceil(((maxConcurrentTrials ?? Infinity) - runningTrials) / startedTrials);
   return Math.max(0, Math.min((maxConcurrent ?? Infinity) - runningGroups, slots, Math.floor(allowed / groupTrials)));

@@ -5,7 +5,9 @@ const tasks = ['/a/one', '/a/two', '/a/three', '/a/four', '/a/five'];
 
 /** Returns the base names of the tasks of the first `epochs` epochs. */
 const order = (listed: string[], epochs = 1, quarantined: string[] = []) =>
-  Array.from({ length: epochs * listed.length }, (_, position) => taskAt(listed, position, 7, new Set(quarantined))?.split('/').at(-1));
+  Array.from({ length: epochs * listed.length }, (_, position) =>
+    taskAt(listed, position, 7, new Set(quarantined))?.split('/').at(-1),
+  );
 
 test('the order in which a run samples tasks depends on their names alone, not on their folders or the order of the list', () => {
   const elsewhere = tasks.toReversed().map((task) => task.replace('/a/', '/mnt/b/'));

@@ -26,7 +26,12 @@ test('a fork begins from its parent version’s weights and optimizer state, and
   const [run] = await db.select().from(runs).where(eq(runs.id, 'second'));
   expect(run).toMatchObject({ forkedFrom: 'first@2', rescores: null, status: 'running' });
   const [base] = await db.select().from(policyVersions).where(eq(policyVersions.runId, 'second'));
-  expect(base).toMatchObject({ version: 0, parentVersion: null, checkpointSha256: 'sha of first@2', canary: { token_ids: [1, 2] } });
+  expect(base).toMatchObject({
+    version: 0,
+    parentVersion: null,
+    checkpointSha256: 'sha of first@2',
+    canary: { token_ids: [1, 2] },
+  });
   expect(await readFile(join(base?.checkpoint ?? '', 'trainer/exp_avg.safetensors'), 'utf8')).toBe('moments');
 });
 
@@ -34,9 +39,16 @@ test('a fork that is refused creates no run, and the error says which versions c
   const from = (version: number, runId = 'third') => forkBase(db, { runId, config, from: { runId: 'first', version } });
   await expect(from(7)).rejects.toThrow('run first has no policy version 7; there are 1, 2');
   await rm(join(home, 'checkpoints/first-1'), { recursive: true });
-  await expect(from(1)).rejects.toThrow('the checkpoint of policy version 1 of run first was removed (`keep_checkpoints`); there are 2');
+  await expect(from(1)).rejects.toThrow(
+    'the checkpoint of policy version 1 of run first was removed (`keep_checkpoints`); there are 2',
+  );
   await expect(from(2, 'second')).rejects.toThrow('run second exists: choose another --run');
-  const failing = forkBase(db, { runId: 'third', config, from: { runId: 'first', version: 2 }, also: () => Promise.reject(new Error('cut')) });
+  const failing = forkBase(db, {
+    runId: 'third',
+    config,
+    from: { runId: 'first', version: 2 },
+    also: () => Promise.reject(new Error('cut')),
+  });
   await expect(failing).rejects.toThrow('cut');
   expect((await db.select({ id: runs.id }).from(runs)).map(({ id }) => id).toSorted()).toEqual(['first', 'second']);
 });

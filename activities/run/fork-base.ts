@@ -22,7 +22,11 @@ export type Fork = {
  * @throws TrialgateError `bad_input` when the run exists, or when there is no such version or checkpoint; then nothing is written
  */
 export async function forkBase(db: Database, { runId, config, from, rescores, also }: Fork): Promise<void> {
-  const versions = await db.select().from(policyVersions).where(eq(policyVersions.runId, from.runId)).orderBy(asc(policyVersions.version));
+  const versions = await db
+    .select()
+    .from(policyVersions)
+    .where(eq(policyVersions.runId, from.runId))
+    .orderBy(asc(policyVersions.version));
   const parent = versions.find(({ version }) => version === from.version);
   if (!parent || !(await hasCheckpoint(parent.checkpoint))) throw await refusal(from, versions);
   const exists = new TrialgateError('bad_input', `run ${runId} exists: choose another --run`);
@@ -32,17 +36,20 @@ export async function forkBase(db: Database, { runId, config, from, rescores, al
   await db.transaction(async (tx) => {
     const row = { id: runId, config, forkedFrom: weightVersionOf(from.runId, from.version), rescores };
     if ((await tx.insert(runs).values(row).onConflictDoNothing().returning()).length === 0) throw exists;
-    await tx.insert(policyVersions).values({ runId, version: 0, stepKey: 'base', checkpoint, checkpointSha256, canary });
+    await tx
+      .insert(policyVersions)
+      .values({ runId, version: 0, stepKey: 'base', checkpoint, checkpointSha256, canary });
     await also?.(tx);
   });
 }
 
 async function refusal(from: Fork['from'], versions: (typeof policyVersions.$inferSelect)[]): Promise<TrialgateError> {
-  const there = await Promise.all(versions.map(async ({ version, checkpoint }) => ((await hasCheckpoint(checkpoint)) ? [version] : [])));
+  const there = await Promise.all(
+    versions.map(async ({ version, checkpoint }) => ((await hasCheckpoint(checkpoint)) ? [version] : [])),
+  );
   const known = versions.some(({ version }) => version === from.version);
   const what = known
     ? `the checkpoint of policy version ${from.version} of run ${from.runId} was removed (\`keep_checkpoints\`)`
     : `run ${from.runId} has no policy version ${from.version}`;
   return new TrialgateError('bad_input', `${what}; there are ${there.flat().join(', ') || 'none'}`);
 }
-

@@ -15,7 +15,16 @@ async function checkpoint(name: string): Promise<string> {
   await writeFile(join(folder, 'trainer/exp_avg.safetensors'), 'moments');
   await writeFile(join(home, 'model.safetensors'), 'weights');
   await symlink(join(home, 'model.safetensors'), join(folder, 'model.safetensors'));
-  await writeFile(join(folder, 'manifest.json'), JSON.stringify({ run_id: 'first', version: 3, checkpoint_sha256: name, optimizer_steps: 7, canary: { token_ids: [1] } }));
+  await writeFile(
+    join(folder, 'manifest.json'),
+    JSON.stringify({
+      run_id: 'first',
+      version: 3,
+      checkpoint_sha256: name,
+      optimizer_steps: 7,
+      canary: { token_ids: [1] },
+    }),
+  );
   return folder;
 }
 
@@ -27,7 +36,11 @@ test('a fork’s version 0 has the parent’s weights and optimizer state, also 
   expect(await readFile(join(fork, 'trainer/exp_avg.safetensors'), 'utf8')).toBe('moments');
   expect(await readFile(join(fork, 'model.safetensors'), 'utf8')).toBe('weights');
   expect(JSON.parse(await readFile(join(fork, 'manifest.json'), 'utf8'))).toEqual({
-    run_id: 'second', version: 0, checkpoint_sha256: 'parent', optimizer_steps: 7, canary: { token_ids: [1] },
+    run_id: 'second',
+    version: 0,
+    checkpoint_sha256: 'parent',
+    optimizer_steps: 7,
+    canary: { token_ids: [1] },
   });
 });
 
@@ -42,6 +55,9 @@ test('each fork has a checkpoint folder of its own, and a retry of making it ret
 test('a fork of a checkpoint that is being removed (`keep_checkpoints`) is refused and leaves no folder', async () => {
   const parent = await checkpoint('parent');
   await rm(join(parent, 'manifest.json'));
-  await expect(linkCheckpoint(parent, 'second')).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('no longer there') });
+  await expect(linkCheckpoint(parent, 'second')).rejects.toMatchObject({
+    code: 'bad_input',
+    message: expect.stringContaining('no longer there'),
+  });
   expect(await readdir(join(home, 'checkpoints'))).toEqual(['parent']);
 });

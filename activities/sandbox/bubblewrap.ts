@@ -40,11 +40,24 @@ export const OWN_BUBBLEWRAP = join(REPOSITORY, '.trialgate/tools/bwrap');
 /** Returns the path of bubblewrap's program: the one on the PATH, else the downloaded one, else null. */
 export function findBubblewrap(): string | null {
   const folders = (process.env.PATH ?? '').split(delimiter).filter(Boolean);
-  return [...folders.map((folder) => join(folder, 'bwrap')), OWN_BUBBLEWRAP].find((file) => existsSync(file) && statSync(file).isFile()) ?? null;
+  return (
+    [...folders.map((folder) => join(folder, 'bwrap')), OWN_BUBBLEWRAP].find(
+      (file) => existsSync(file) && statSync(file).isFile(),
+    ) ?? null
+  );
 }
 
 /** Returns the command line that comes before the process's own. */
-export function bubblewrapArgv({ bwrap, uid, python, mounts, cwd, hostNetwork, statusFd, seccompFd }: BubblewrapOptions): string[] {
+export function bubblewrapArgv({
+  bwrap,
+  uid,
+  python,
+  mounts,
+  cwd,
+  hostNetwork,
+  statusFd,
+  seccompFd,
+}: BubblewrapOptions): string[] {
   const user =
     uid === null
       ? ['--unshare-user', '--uid', '65534', '--gid', '65534', '--cap-drop', 'ALL']

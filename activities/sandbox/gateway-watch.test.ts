@@ -36,7 +36,8 @@ test('a gateway that has ended counts as a gateway failure', async () => {
 
 test('a gateway that leaves the worker’s connection unanswered counts as a gateway failure', async () => {
   // Its queue is full after two connections, and the kernel ignores further ones.
-  const code = 'import socket, time; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(0); print(s.getsockname()[1], flush=True); time.sleep(600)';
+  const code =
+    'import socket, time; s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(0); print(s.getsockname()[1], flush=True); time.sleep(600)';
   const child = spawn('python3', ['-c', code], { stdio: ['ignore', 'pipe', 'inherit'] });
   onTestFinished(() => void child.kill('SIGKILL'));
   const [printed]: Buffer[] = await once(child.stdout, 'data');

@@ -13,7 +13,12 @@ async function hostWithTask(idleMs?: number) {
   const host = new HostSandboxes(folder.home, 2, idleMs);
   await mkdir(join(folder.home, 'sandboxes'));
   const left = async () => (await readdir(join(folder.home, 'sandboxes'))).filter((name) => !name.startsWith('.'));
-  return { host, left, task: await taskWith(folder.home, 'true'), [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose]() };
+  return {
+    host,
+    left,
+    task: await taskWith(folder.home, 'true'),
+    [Symbol.asyncDispose]: () => folder[Symbol.asyncDispose](),
+  };
 }
 
 test('a sandbox that cannot be opened frees its slot on the host', async () => {

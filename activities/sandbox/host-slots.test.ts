@@ -6,7 +6,10 @@ const never = new AbortController().signal;
 /** Returns true when the permit is granted before everything that is due now has run. */
 async function isGiven(permit: Promise<object>): Promise<boolean> {
   let given = false;
-  void permit.then(() => (given = true), () => {});
+  void permit.then(
+    () => (given = true),
+    () => {},
+  );
   await new Promise((resolve) => setTimeout(resolve, 10));
   return given;
 }

@@ -12,14 +12,22 @@ const user = all.find(({ kind }) => kind === 'user');
 
 test('a worker does not use a bubblewrap that is missing or broken, and keeps the reason', async () => {
   const absent = await detectIsolation({ bwrap: null });
-  expect(absent).toMatchObject({ statement: expect.stringMatching(/bubblewrap is not here/), trouble: expect.stringMatching(/no `bwrap`/) });
-  expect(await detectIsolation({ bwrap: '/bin/false' })).toMatchObject({ kind: absent.kind, trouble: expect.stringContaining('/bin/false') });
+  expect(absent).toMatchObject({
+    statement: expect.stringMatching(/bubblewrap is not here/),
+    trouble: expect.stringMatching(/no `bwrap`/),
+  });
+  expect(await detectIsolation({ bwrap: '/bin/false' })).toMatchObject({
+    kind: absent.kind,
+    trouble: expect.stringContaining('/bin/false'),
+  });
 });
 
 test('the worker’s log says so when sandboxes have no control groups or no filter of system calls', async () => {
   const [whole, without] = [await detectIsolation(), await detectIsolation({ seccomp: null, cgroup: null })];
   expect(whole.statement.includes('No control groups')).toBe(whole.cgroup === null);
-  expect(whole.statement.includes('no filter of system calls')).toBe(whole.kind === 'bubblewrap' && whole.seccomp === null);
+  expect(whole.statement.includes('no filter of system calls')).toBe(
+    whole.kind === 'bubblewrap' && whole.seccomp === null,
+  );
   expect(without.statement).toContain('No control groups can be used here');
   expect(without.statement.includes('no filter of system calls')).toBe(without.kind === 'bubblewrap');
 });

@@ -45,13 +45,17 @@ export function isolation(): Promise<Isolation> {
  * Finds the isolation that works here.
  * @throws TrialgateError `missing_prerequisite` when no Python can be run in a sandbox
  */
-export async function detectIsolation(options: { bwrap?: string | null; seccomp?: string | null; cgroup?: null } = {}): Promise<Isolation> {
+export async function detectIsolation(
+  options: { bwrap?: string | null; seccomp?: string | null; cgroup?: null } = {},
+): Promise<Isolation> {
   const bwrap = options.bwrap === undefined ? findBubblewrap() : options.bwrap;
   const filter = options.seccomp === undefined ? findSeccompFilter() : options.seccomp;
   const root = process.getuid?.() === 0;
   const choices: Choice[] = [];
-  if (bwrap && root) choices.push({ kind: 'bubblewrap', bwrap, ownUser: true, seccomp: filter, statement: STATEMENTS.bubblewrap });
-  if (bwrap) choices.push({ kind: 'bubblewrap', bwrap, ownUser: false, seccomp: filter, statement: STATEMENTS.bubblewrap });
+  if (bwrap && root)
+    choices.push({ kind: 'bubblewrap', bwrap, ownUser: true, seccomp: filter, statement: STATEMENTS.bubblewrap });
+  if (bwrap)
+    choices.push({ kind: 'bubblewrap', bwrap, ownUser: false, seccomp: filter, statement: STATEMENTS.bubblewrap });
   if (root) choices.push({ kind: 'user', bwrap: null, ownUser: true, seccomp: null, statement: STATEMENTS.user });
   choices.push({ kind: 'none', bwrap: null, ownUser: false, seccomp: null, statement: STATEMENTS.none });
 
@@ -85,7 +89,18 @@ type Choice = Omit<Isolation, 'python' | 'cgroup' | 'trouble'>;
 /** Returns null when Python runs in such a sandbox, otherwise the reason why it does not. */
 async function tryOut({ kind, bwrap, ownUser, seccomp }: Choice, python: Python): Promise<string | null> {
   const user = ownUser ? PROBE_UID : null;
-  const wrap = kind === 'bubblewrap' && bwrap ? bubblewrapArgv({ bwrap, uid: user, python, mounts: [], cwd: '/', hostNetwork: false, ...(seccomp ? { seccompFd: 4 } : {}) }) : [];
+  const wrap =
+    kind === 'bubblewrap' && bwrap
+      ? bubblewrapArgv({
+          bwrap,
+          uid: user,
+          python,
+          mounts: [],
+          cwd: '/',
+          hostNetwork: false,
+          ...(seccomp ? { seccompFd: 4 } : {}),
+        })
+      : [];
   const opened = seccomp ? ['/bin/sh', '-c', 'exec "$@" 4<"$0"', seccomp] : [];
   const [command, ...args] = [...opened, ...wrap, python.executable, '-I', '-S', '-c', 'import json'];
   const ids = kind === 'user' ? { uid: PROBE_UID, gid: PROBE_UID } : {};

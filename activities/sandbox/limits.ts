@@ -22,7 +22,12 @@ const DESCRIPTORS = 4096;
  * Returns the command with a shell before it that sets resource limits. It limits data, not address space, because Node and Go reserve far
  * more address space than they use. POSIX shells call the limit on processes -u or -p.
  */
-export function limited(argv: string[], { memoryMb, processes, storageMb }: Limits, isolation: Isolation, uid: number | null): string[] {
+export function limited(
+  argv: string[],
+  { memoryMb, processes, storageMb }: Limits,
+  isolation: Isolation,
+  uid: number | null,
+): string[] {
   const tasks = processes + (isolation.kind === 'none' ? othersOfThisUser() : 0);
   const script = [
     'ulimit -c 0',

@@ -11,7 +11,8 @@ export function sandboxName(trialId: string, attempt: number): string {
 }
 
 /** Returns the marker of a sandbox's processes. It differs between deployments, which may have trials with the same name on one machine. */
-export const markerOf = (home: string, name: string): string => `${name}@${createHash('sha256').update(home).digest('hex').slice(0, 16)}`;
+export const markerOf = (home: string, name: string): string =>
+  `${name}@${createHash('sha256').update(home).digest('hex').slice(0, 16)}`;
 
 /** Returns the name of the clean sandbox in which an attempt's work is verified. */
 export const verifierName = (name: string): string => `${name}.verify`;

@@ -2,7 +2,9 @@ import { expect, test } from 'vitest';
 import { agentsWithHostNetwork, networkNotice } from './network-notice.ts';
 
 test('a run with `network: host` gets a warning that names its agents', async () => {
-  expect(await networkNotice({ network: 'host', agents: ['oneshot', 'repair'] })).toMatch(/oneshot, repair reach all that this host reaches/);
+  expect(await networkNotice({ network: 'host', agents: ['oneshot', 'repair'] })).toMatch(
+    /oneshot, repair reach all that this host reaches/,
+  );
   expect(await networkNotice({ network: 'gateway', agents: ['oneshot'] })).toBeNull();
 });
 

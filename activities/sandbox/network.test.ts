@@ -11,7 +11,13 @@ import { buffer, text } from 'node:stream/consumers';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { Sandbox } from './create-sandbox.ts';
 import { gatewayDoor, type Network } from './network.ts';
-import { isolations, sandboxWith, shell, taskWith, temporaryHome } from '../../tests/support/harness/sandbox-fixtures.ts';
+import {
+  isolations,
+  sandboxWith,
+  shell,
+  taskWith,
+  temporaryHome,
+} from '../../tests/support/harness/sandbox-fixtures.ts';
 import { verify } from './verify.ts';
 
 const isolation = (await isolations()).find(({ kind }) => kind === 'bubblewrap');
@@ -20,10 +26,16 @@ test.each([
   ['http://127.0.0.1:8700', { host: '127.0.0.1', port: 8700, insideUrl: 'http://127.0.0.1:8700', name: null }],
   ['http://[::1]:9000/base', { host: '::1', port: 9000, insideUrl: 'http://127.0.0.1:9000/base', name: null }],
   ['http://10.0.0.7', { host: '10.0.0.7', port: 80, insideUrl: 'http://127.0.0.1:8700', name: null }],
-  ['https://gateway.example/a', { host: 'gateway.example', port: 443, insideUrl: 'https://gateway.example:8700/a', name: 'gateway.example' }],
-])('inside a sandbox the URL of the gateway %s keeps its host name and path, and leads to the sandbox’s own loopback', (url, door) => {
-  expect(gatewayDoor(url)).toMatchObject(door);
-});
+  [
+    'https://gateway.example/a',
+    { host: 'gateway.example', port: 443, insideUrl: 'https://gateway.example:8700/a', name: 'gateway.example' },
+  ],
+])(
+  'inside a sandbox the URL of the gateway %s keeps its host name and path, and leads to the sandbox’s own loopback',
+  (url, door) => {
+    expect(gatewayDoor(url)).toMatchObject(door);
+  },
+);
 
 const ANY_PORT = { port: 0, host: '127.0.0.1' };
 
@@ -92,7 +104,10 @@ function listeningPorts(): number[] {
 
 /** Starts listeners on this host of each kind that another trial or a part of the deployment could have. */
 async function listeners(): Promise<{ wanted: string; tcpPort: number }> {
-  const tcp = await listening(createServer((socket) => void socket.end()), ANY_PORT);
+  const tcp = await listening(
+    createServer((socket) => void socket.end()),
+    ANY_PORT,
+  );
   const abstract = `trialgate-test-${process.pid}`;
   await listening(createServer(), { path: `\0${abstract}` });
   const udp = createSocket('udp4', (message, peer) => udp.send(message, peer.port, peer.address));
@@ -150,9 +165,16 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
       `/opt/node -e 'fetch("${url}/node", {method: "POST", body: "body"}).then(async (r) => console.log(await r.text()))'`,
     ].join('\n');
     const mounts = [{ host: process.execPath, inside: '/opt/node', writable: false }];
-    const { stdout, stderr } = await shell(isolation, sandbox, script, { network: toGateway(url, sandbox), mounts, memoryMb: 1024 });
+    const { stdout, stderr } = await shell(isolation, sandbox, script, {
+      network: toGateway(url, sandbox),
+      mounts,
+      memoryMb: 1024,
+    });
     const host = new URL(url).host;
-    expect([stderr, stdout.trim().split('\n')]).toEqual(['', ['curl', 'python', 'node'].map((name) => `POST /${name} ${host} body`)]);
+    expect([stderr, stdout.trim().split('\n')]).toEqual([
+      '',
+      ['curl', 'python', 'node'].map((name) => `POST /${name} ${host} body`),
+    ]);
   });
 
   test('an agent reaches the gateway by the gateway’s host name', async ({ skip }) => {
@@ -161,7 +183,9 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
     const sandbox = await fresh();
     const server = createHttpServer((request, response) => response.end(request.headers.host));
     const host = `${hostname()}:${portOf(await listening(server, { port: 0, host: address.address }))}`;
-    const { stdout } = await shell(isolation, sandbox, `curl -sS http://${host}`, { network: toGateway(`http://${host}`, sandbox) });
+    const { stdout } = await shell(isolation, sandbox, `curl -sS http://${host}`, {
+      network: toGateway(`http://${host}`, sandbox),
+    });
     expect(stdout).toBe(host);
   });
 
@@ -189,7 +213,11 @@ describe.skipIf(!isolation)('under bubblewrap (skipped where it is absent or doe
       { host: process.execPath, inside: '/opt/node', writable: false },
       { host: resolve(dirname(import.meta.dirname), '../node_modules'), inside: '/opt/node_modules', writable: false },
     ];
-    const { stdout, stderr } = await shell(isolation, sandbox, '/opt/node stream.mjs', { network: toGateway(url, sandbox), mounts, memoryMb: 1024 });
+    const { stdout, stderr } = await shell(isolation, sandbox, '/opt/node stream.mjs', {
+      network: toGateway(url, sandbox),
+      mounts,
+      memoryMb: 1024,
+    });
     expect([stdout, stderr]).toEqual(['abc', '']);
   });
 
@@ -208,8 +236,18 @@ threads = [threading.Thread(target=ask) for _ in range(200)]
 [t.start() for t in threads]; [t.join() for t in threads]
 body = os.urandom(20_000_000)
 print(len(answers), r.urlopen("${url}/echo", body).read() == body)`;
-    const result = await shell(isolation, sandbox, `python3 -c '${script}'`, { network: toGateway(url, sandbox), processes: 300, memoryMb: 4096, seconds: 60 });
-    expect([result.stdout, result.stderr, result.reason, result.gatewayFailures]).toEqual(['200 True\n', '', 'exited', 0]);
+    const result = await shell(isolation, sandbox, `python3 -c '${script}'`, {
+      network: toGateway(url, sandbox),
+      processes: 300,
+      memoryMb: 4096,
+      seconds: 60,
+    });
+    expect([result.stdout, result.stderr, result.reason, result.gatewayFailures]).toEqual([
+      '200 True\n',
+      '',
+      'exited',
+      0,
+    ]);
   });
 
   test('a connection that the agent or the gateway cuts is cut for the other; one that the agent half-closes still gets its answer', async () => {

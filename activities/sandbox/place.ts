@@ -9,7 +9,9 @@ export type Place = { work: string; home: string; tmp: string; logs: string };
 
 /** Under bubblewrap every sandbox has the same paths. Otherwise its processes see those of the host. */
 export function placeOf({ work, agentHome, tmp, logs }: Sandbox, { kind }: Isolation): Place {
-  return kind === 'bubblewrap' ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs' } : { work, home: agentHome, tmp, logs };
+  return kind === 'bubblewrap'
+    ? { work: '/app', home: '/home/agent', tmp: '/tmp', logs: '/logs' }
+    : { work, home: agentHome, tmp, logs };
 }
 
 /** Returns the mounts of a sandbox's own folders. Its processes may write to all of them. */

@@ -10,7 +10,9 @@ export function processTable(): ProcessRow[] {
   return listPids().flatMap((pid) => {
     const stat = readProcessStat(pid);
     const uid = userOf(pid);
-    return stat === null || uid === null ? [] : [{ pid, uid, parent: stat.parent, threads: stat.threads, rssBytes: stat.residentPages * PAGE }];
+    return stat === null || uid === null
+      ? []
+      : [{ pid, uid, parent: stat.parent, threads: stat.threads, rssBytes: stat.residentPages * PAGE }];
   });
 }
 

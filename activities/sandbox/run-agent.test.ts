@@ -13,9 +13,17 @@ describe.each(await isolations())('$kind', (isolation) => {
     const task = await taskWith(folder.home, 'true');
     const agent = agentFile.parse({ name: 'env', description: 'Prints its environment.', command: ['/usr/bin/env'] });
     const { ending, process } = await runAgent({
-      agent, agentsFolder, task, isolation,
+      agent,
+      agentsFolder,
+      task,
+      isolation,
       sandbox: await sandboxWith(folder.home, {}, task),
-      trialId: 'trial', gateway: 'http://127.0.0.1:9', network: 'host', apiKey: 'the key', model: 'policy', signal: new AbortController().signal,
+      trialId: 'trial',
+      gateway: 'http://127.0.0.1:9',
+      network: 'host',
+      apiKey: 'the key',
+      model: 'policy',
+      signal: new AbortController().signal,
     });
     expect(ending).toBe('done');
     const names = Object.fromEntries(process.stdout.split('\n').map((line) => line.split('=')));

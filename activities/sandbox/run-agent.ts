@@ -83,10 +83,7 @@ export async function runAgent(run: AgentRun): Promise<AgentResult> {
     },
     isolation,
     uid: sandboxUser(isolation, sandbox),
-    mounts: [
-      ...ownMounts(sandbox, place),
-      { host: run.agentsFolder, inside: place.agents, writable: false },
-    ],
+    mounts: [...ownMounts(sandbox, place), { host: run.agentsFolder, inside: place.agents, writable: false }],
     network: ownNetwork ? { kind: 'gateway', url: run.gateway, folder: sandbox.root } : { kind: 'host' },
     marker: sandbox.marker,
     root: sandbox.root,

@@ -101,15 +101,18 @@ time.sleep(600)
   });
 
   // Root's own processes are not limited, and a sandbox runs as root only without a user of its own.
-  test.skipIf(isolation.kind === 'none' && process.getuid?.() === 0)('a fork bomb in a sandbox is ended, and none of its processes is left', async () => {
-    const sandbox = await fresh();
-    const result = await shell(isolation, sandbox, 'f() { sleep 20 & f | f & }; f; sleep 20', {
-      seconds: 2,
-      processes: 20,
-    });
-    expect(['timed_out', 'process_limit', 'output_limit']).toContain(result.reason);
-    expect(living(sandbox)).toBe(0);
-  });
+  test.skipIf(isolation.kind === 'none' && process.getuid?.() === 0)(
+    'a fork bomb in a sandbox is ended, and none of its processes is left',
+    async () => {
+      const sandbox = await fresh();
+      const result = await shell(isolation, sandbox, 'f() { sleep 20 & f | f & }; f; sleep 20', {
+        seconds: 2,
+        processes: 20,
+      });
+      expect(['timed_out', 'process_limit', 'output_limit']).toContain(result.reason);
+      expect(living(sandbox)).toBe(0);
+    },
+  );
 
   test('no file of a sandbox can grow past the sandbox’s storage limit', async () => {
     const result = await shell(isolation, await fresh(), 'head -c 20000000 /dev/zero > big; stat -c %s big', {
@@ -150,7 +153,9 @@ for _ in range(8):
     held[-1].flush()
 time.sleep(60)
 '`;
-    const ends = [writing, deleting].map(async (script) => (await shell(isolation, await fresh(), script, { storageMb: 10, seconds: 60 })).reason);
+    const ends = [writing, deleting].map(
+      async (script) => (await shell(isolation, await fresh(), script, { storageMb: 10, seconds: 60 })).reason,
+    );
     expect(await Promise.all(ends)).toEqual(['storage_limit', 'storage_limit']);
   });
 
@@ -163,7 +168,9 @@ except OSError: print(number, flush=True)
 time.sleep(60)
 '`;
     for (const form of [isolation, { ...isolation, cgroup: null }]) {
-      const { reason, stdout } = await shell(form, await fresh(), `for i in 1 2 3; do ${open} & done; wait`, { seconds: 60 });
+      const { reason, stdout } = await shell(form, await fresh(), `for i in 1 2 3; do ${open} & done; wait`, {
+        seconds: 60,
+      });
       expect(reason).toBe('descriptor_limit');
       expect(stdout).toBe('4096\n'.repeat(3));
     }
@@ -171,14 +178,16 @@ time.sleep(60)
 });
 
 const worker = (await isolations()).find(({ bwrap }) => bwrap);
-test.skipIf(process.getuid?.() !== 0 || !worker)('files in a folder without permissions count against a sandbox’s storage limit, also for a worker that is not root (skipped unless root)', async () => {
-  await using folder = await temporaryHome();
-  const bwrap = join(folder.home, 'bwrap');
-  await copyFile(worker?.bwrap ?? '', bwrap);
-  const root = join(folder.home, 'root');
-  await mkdir(root);
-  await chown(root, 61_999, 61_999);
-  const code = `
+test.skipIf(process.getuid?.() !== 0 || !worker)(
+  'files in a folder without permissions count against a sandbox’s storage limit, also for a worker that is not root (skipped unless root)',
+  async () => {
+    await using folder = await temporaryHome();
+    const bwrap = join(folder.home, 'bwrap');
+    await copyFile(worker?.bwrap ?? '', bwrap);
+    const root = join(folder.home, 'root');
+    await mkdir(root);
+    await chown(root, 61_999, 61_999);
+    const code = `
     import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
     import { watchStorage } from ${JSON.stringify(new URL('./storage-watch.ts', import.meta.url).href)};
     mkdirSync('closed');
@@ -188,6 +197,12 @@ test.skipIf(process.getuid?.() !== 0 || !worker)('files in a folder without perm
     const onExcess = (excess) => process.exit(excess === 'storage_limit' ? 0 : 1);
     watchStorage({ root: process.cwd(), storageMb: 10, pid: process.pid, uid: null, isolation, onExcess });
     setTimeout(() => process.exit(2), 30_000);`;
-  const child = spawn(process.execPath, ['--input-type=module', '-e', code], { uid: 61_999, gid: 61_999, cwd: root, stdio: 'inherit' });
-  expect(await once(child, 'exit')).toEqual([0, null]);
-});
+    const child = spawn(process.execPath, ['--input-type=module', '-e', code], {
+      uid: 61_999,
+      gid: 61_999,
+      cwd: root,
+      stdio: 'inherit',
+    });
+    expect(await once(child, 'exit')).toEqual([0, null]);
+  },
+);

@@ -30,13 +30,16 @@ describe.each(all)('$kind', (isolation) => {
     ['0x1', 'found "0x1"'],
     ['', 'found ""'],
     ['1 1', 'found "1 1"'],
-  ])('a verifier that writes %j to reward.txt gives no reward but an error that names the fault', async (text, message) => {
-    const writing = `echo '${text}' > $LOGS_DIR/verifier/reward.txt`;
-    await expect(verdict(isolation, writing)).rejects.toMatchObject({
-      name: 'VerifierError',
-      message: expect.stringContaining(message),
-    });
-  });
+  ])(
+    'a verifier that writes %j to reward.txt gives no reward but an error that names the fault',
+    async (text, message) => {
+      const writing = `echo '${text}' > $LOGS_DIR/verifier/reward.txt`;
+      await expect(verdict(isolation, writing)).rejects.toMatchObject({
+        name: 'VerifierError',
+        message: expect.stringContaining(message),
+      });
+    },
+  );
 
   test.each([
     ['{"a": 1, "b": "0.5"}', 'reward.json: b: a reward is a number from 0 to 1, found "0.5"'],
@@ -48,16 +51,22 @@ describe.each(all)('$kind', (isolation) => {
     ['{"a": [0.5, 2]}', 'reward.json: a[1]: a reward is a number from 0 to 1, found 2'],
     ['{"a": [0.5, [0.5]]}', 'reward.json: a[1]'],
     ['{"a": [0.6, 0.6]}', 'reward.json: a: the rewards of all turns add up to at most 1, found 1.2'],
-  ])('a verifier that writes %s to reward.json gives no reward but an error that names the fault', async (json, message) => {
-    const writing = `echo '${json}' > $LOGS_DIR/verifier/reward.json`;
-    await expect(verdict(isolation, writing)).rejects.toMatchObject({
-      name: 'VerifierError',
-      message: expect.stringContaining(message),
-    });
-  });
+  ])(
+    'a verifier that writes %s to reward.json gives no reward but an error that names the fault',
+    async (json, message) => {
+      const writing = `echo '${json}' > $LOGS_DIR/verifier/reward.json`;
+      await expect(verdict(isolation, writing)).rejects.toMatchObject({
+        name: 'VerifierError',
+        message: expect.stringContaining(message),
+      });
+    },
+  );
 
   test('a verifier gives rewards by name in reward.json', async () => {
-    const { rewards, turnRewards } = await verdict(isolation, `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`);
+    const { rewards, turnRewards } = await verdict(
+      isolation,
+      `echo '{"tests": 0.5, "style": 1}' > $LOGS_DIR/verifier/reward.json`,
+    );
     expect({ rewards, turnRewards }).toEqual({ rewards: { tests: 0.5, style: 1 }, turnRewards: undefined });
   });
 

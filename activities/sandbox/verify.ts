@@ -51,7 +51,9 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
   try {
     signal.throwIfAborted();
     const copying = AbortSignal.any([signal, AbortSignal.timeout(COPY_MS)]);
-    const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () => prepare(task, sandbox, name, copying)).catch((error: unknown) => {
+    const { clean, skipped } = await hostWork(`verifying ${sandbox.name}`, () =>
+      prepare(task, sandbox, name, copying),
+    ).catch((error: unknown) => {
       signal.throwIfAborted();
       throw error;
     });
@@ -59,7 +61,8 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
     const oomKills = await countOomKills();
     const result = await runTests(task, clean, isolation, signal);
     signal.throwIfAborted();
-    if (await isDiskFullForOthers(clean, task.environment.storageMb)) throw new SandboxError(`verifying ${sandbox.name}: the disk is full; free some space`);
+    if (await isDiskFullForOthers(clean, task.environment.storageMb))
+      throw new SandboxError(`verifying ${sandbox.name}: the disk is full; free some space`);
     const stdoutTail = result.stdout.slice(-4000);
     if (result.reason !== 'exited')
       throw new VerifierError(
@@ -78,7 +81,12 @@ export async function verify({ task, sandbox, isolation, signal }: Verification)
 
 type CleanPlace = Sandbox & { tests: string };
 
-async function prepare(task: Task, sandbox: Sandbox, name: string, signal: AbortSignal): Promise<{ clean: CleanPlace; skipped: string[] }> {
+async function prepare(
+  task: Task,
+  sandbox: Sandbox,
+  name: string,
+  signal: AbortSignal,
+): Promise<{ clean: CleanPlace; skipped: string[] }> {
   const clean = await emptySandbox(sandbox.home, name);
   const tests = join(clean.root, 'tests');
   const { skipped } = await copyFiles(sandbox.work, clean.work, WORK_LIMITS, { signal }).catch((error: unknown) => {

@@ -67,13 +67,19 @@ test.each([
   await expect(listTasks([folder])).rejects.toThrow(message);
 });
 
-test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment'])('a task whose %s is a link out of its folder is refused', async (name) => {
-  const outside = await write('outside', { 'environment/file': 'theirs' });
-  const linked = await write('linked', {});
-  await rm(join(linked, name), { recursive: true, force: true });
-  await symlink(join(outside, name), join(linked, name));
-  await expect(loadTask(linked)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringMatching(/linked\/[a-z.]+.* leads out of the task/) });
-});
+test.each(['instruction.md', 'task.toml', 'tests/test.sh', 'tests', 'environment'])(
+  'a task whose %s is a link out of its folder is refused',
+  async (name) => {
+    const outside = await write('outside', { 'environment/file': 'theirs' });
+    const linked = await write('linked', {});
+    await rm(join(linked, name), { recursive: true, force: true });
+    await symlink(join(outside, name), join(linked, name));
+    await expect(loadTask(linked)).rejects.toMatchObject({
+      code: 'bad_input',
+      message: expect.stringMatching(/linked\/[a-z.]+.* leads out of the task/),
+    });
+  },
+);
 
 test('a task can be a link and can have links to its own files', async () => {
   const task = await write('task', { 'instruction.md': null, 'text.md': 'Linked.' });
@@ -95,7 +101,10 @@ test('a task that an agent wrote into its sandbox is refused, also after the san
   const removed = join(deployment.home, 'sandboxes/.trash/t.1.removed');
   await cp(sandbox.root, removed, { recursive: true });
   for (const written of [join(sandbox.work, 'task'), join(removed, 'work/task')]) {
-    await expect(loadTask(written)).rejects.toMatchObject({ code: 'bad_input', message: expect.stringContaining('lies in a sandbox') });
+    await expect(loadTask(written)).rejects.toMatchObject({
+      code: 'bad_input',
+      message: expect.stringContaining('lies in a sandbox'),
+    });
   }
 });
 

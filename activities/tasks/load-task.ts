@@ -33,7 +33,8 @@ const taskFile = z.looseObject({
  */
 export async function loadTask(folder: string): Promise<Task> {
   const root = await realpath(await locate(folder));
-  if (await isInsideSandbox(root)) throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
+  if (await isInsideSandbox(root))
+    throw new TrialgateError('bad_input', `${root} lies in a sandbox: an agent may have written it, so it is no task`);
   const file = join(root, 'task.toml');
   const parsed = taskFile.safeParse(parseToml(await required(root, 'task.toml'), file));
   if (!parsed.success) {

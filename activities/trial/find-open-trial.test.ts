@@ -9,7 +9,10 @@ const store = useDatabase();
 const find = (trialId: string, runId = 'first') => findOpenTrial(store)({ runId, trialId });
 
 beforeAll(async () => {
-  await store.db.insert(runs).values([{ id: 'first', config: {} }, { id: 'first-0.1-1', config: {} }]);
+  await store.db.insert(runs).values([
+    { id: 'first', config: {} },
+    { id: 'first-0.1-1', config: {} },
+  ]);
   const group = { runId: 'first', ordinal: 0, task: 't', agent: 'a', size: 2, policyVersion: 0 };
   const past = new Date(Date.now() - 10 * 86_400_000);
   await store.db.insert(groups).values([
@@ -33,9 +36,15 @@ test.each([
   ['first', 'first-0.1-3-0'],
   ['first', 'first'],
   ['first-0.1-1', 'first-0.1-1-1'],
-])('a request to skip or extend a trial of run %s is refused for %s, which is not among its open trials', async (runId, trialId) => {
-  await expect(find(trialId, runId)).rejects.toMatchObject({ type: 'bad_input', message: `run ${runId} has no trial ${trialId}: "trialgate show ${runId}" lists them` });
-});
+])(
+  'a request to skip or extend a trial of run %s is refused for %s, which is not among its open trials',
+  async (runId, trialId) => {
+    await expect(find(trialId, runId)).rejects.toMatchObject({
+      type: 'bad_input',
+      message: `run ${runId} has no trial ${trialId}: "trialgate show ${runId}" lists them`,
+    });
+  },
+);
 
 test('a request to skip or extend a trial that has ended is refused with its outcome', async () => {
   await sealTrial(store.db, { trialId: 'first-0.1-1-0', outcome: 'scored', rewards: { reward: 1 } });

@@ -27,7 +27,9 @@ test('an attempt is given a gateway that answers and says that it can serve', as
 });
 
 test('an attempt fails when no gateway answers in time, and one that is cancelled stops waiting for a gateway', async () => {
-  await expect(liveGateway(['http://127.0.0.1:9'], never, 0)).rejects.toThrow('no gateway answers at http://127.0.0.1:9');
+  await expect(liveGateway(['http://127.0.0.1:9'], never, 0)).rejects.toThrow(
+    'no gateway answers at http://127.0.0.1:9',
+  );
   const controller = new AbortController();
   const waiting = liveGateway(['http://127.0.0.1:9'], controller.signal);
   controller.abort(new Error('cancelled'));

@@ -29,12 +29,17 @@ export const openTrial =
       }),
     );
 
-async function openAttemptOf(deps: Deps, input: OpenTrial, config: RunConfig): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
+async function openAttemptOf(
+  deps: Deps,
+  input: OpenTrial,
+  config: RunConfig,
+): Promise<{ finished: Outcome } | { finished: null; attempt: number }> {
   const { trialId, trialIndex, group } = input;
   const [row] = await deps.db.select().from(trials).where(eq(trials.id, trialId));
   if (row?.outcome) return { finished: row.outcome };
   // Temporal's retry of this activity continues the attempt that its first try opened.
-  if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created') return { finished: null, attempt: row.attempt };
+  if (row && Context.current().info.attempt > 1 && row.attempt >= input.attempt && row.status === 'created')
+    return { finished: null, attempt: row.attempt };
   // A group that runs again after its workflow was lost starts after every recorded attempt.
   const attempt = row && input.attempt <= row.attempt ? row.attempt + 1 : input.attempt;
   await openAttempt(deps.db, {

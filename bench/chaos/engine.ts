@@ -29,11 +29,14 @@ let weights = { folder: 'none', checksum: 'none', canary: [] as number[] };
 const state = { paused: false };
 let staleCache = false;
 
-const note = (entry: Omit<EngineEntry, 'at'>): void => appendFileSync(log, `${JSON.stringify({ at: Date.now(), ...entry })}\n`);
+const note = (entry: Omit<EngineEntry, 'at'>): void =>
+  appendFileSync(log, `${JSON.stringify({ at: Date.now(), ...entry })}\n`);
 
 function reload(folder: string): void {
   const made = manifest.parse(JSON.parse(readFileSync(join(folder, 'manifest.json'), 'utf8')));
-  const checksum = createHash('sha256').update(readFileSync(join(folder, 'model.safetensors'))).digest('hex');
+  const checksum = createHash('sha256')
+    .update(readFileSync(join(folder, 'model.safetensors')))
+    .digest('hex');
   weights = { folder, checksum, canary: made.canary.logprobs };
   staleCache = true;
 }
@@ -44,7 +47,8 @@ async function control(path: string, body: unknown): Promise<unknown> {
       state.paused = true;
       return {};
     case '/resume':
-      if (staleCache && !engine.weightVersion.startsWith('loading:')) note({ fault: `${engine.weightVersion} was resumed with the cache of the weights before` });
+      if (staleCache && !engine.weightVersion.startsWith('loading:'))
+        note({ fault: `${engine.weightVersion} was resumed with the cache of the weights before` });
       state.paused = false;
       return {};
     case '/collective_rpc': {
@@ -68,7 +72,12 @@ async function control(path: string, body: unknown): Promise<unknown> {
     case '/is_paused':
       return { is_paused: state.paused };
     case '/server_info':
-      return { vllm_config: { parallel_config: { worker_extension_cls: 'trialgate_gpu.vllm_extension.TrialgateWorker' }, device_config: { device: 'cpu' } } };
+      return {
+        vllm_config: {
+          parallel_config: { worker_extension_cls: 'trialgate_gpu.vllm_extension.TrialgateWorker' },
+          device_config: { device: 'cpu' },
+        },
+      };
     case '/weight_checker':
       return { checksums: { model: weights.checksum } };
     case '/v1/completions':
@@ -97,7 +106,12 @@ engine.before = async ({ path, body }) => {
   while (state.paused) await sleep(20);
   const line = engine.answer({ ...body, messages: body.messages ?? [] });
   body.answer = line;
-  note({ serial: markOf(line.text)?.serial, weightVersion: engine.weightVersion, salt: String(body.cache_salt), weights: weights.folder });
+  note({
+    serial: markOf(line.text)?.serial,
+    weightVersion: engine.weightVersion,
+    salt: String(body.cache_salt),
+    weights: weights.folder,
+  });
 };
 await engine.start(socket);
 note({ weightVersion: engine.weightVersion, weights: weights.folder });

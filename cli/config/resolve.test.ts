@@ -28,9 +28,14 @@ describe('sources of a deployment’s settings', () => {
     yaml('gateway_port: 1001\ntemporal_port: 1002\npostgres_port: 1003\n');
     const env = { TRIALGATE_TEMPORAL_PORT: '2002', TRIALGATE_POSTGRES_PORT: '2003' };
     const { config, origins } = resolveConfig({ cwd, env, flags: { postgres_port: '3003' } });
-    expect([config.max_model_len, config.gateway_port, config.temporal_port, config.postgres_port]).toEqual([2048, 1001, 2002, 3003]);
+    expect([config.max_model_len, config.gateway_port, config.temporal_port, config.postgres_port]).toEqual([
+      2048, 1001, 2002, 3003,
+    ]);
     expect([origins.max_model_len, origins.gateway_port, origins.temporal_port, origins.postgres_port]).toEqual([
-      'default', 'trialgate.yaml:1', 'TRIALGATE_TEMPORAL_PORT', '--postgres-port',
+      'default',
+      'trialgate.yaml:1',
+      'TRIALGATE_TEMPORAL_PORT',
+      '--postgres-port',
     ]);
   });
 
@@ -56,11 +61,15 @@ describe('bad values of a deployment’s settings', () => {
 
   it('a bad value in an environment variable is refused with the variable’s name', () => {
     yaml('');
-    expect(faultOf({ env: { TRIALGATE_DEVICE: 'gpu' } })).toBe('TRIALGATE_DEVICE: `device`: expected auto, cpu or cuda, found "gpu"');
+    expect(faultOf({ env: { TRIALGATE_DEVICE: 'gpu' } })).toBe(
+      'TRIALGATE_DEVICE: `device`: expected auto, cpu or cuda, found "gpu"',
+    );
   });
 
   it('an environment variable whose JSON is broken is refused with the variable’s name', () => {
-    expect(faultOf({ env: { TRIALGATE_ENGINES: '["http://a' } })).toMatch(/^TRIALGATE_ENGINES: expected a JSON list or URLs/);
+    expect(faultOf({ env: { TRIALGATE_ENGINES: '["http://a' } })).toMatch(
+      /^TRIALGATE_ENGINES: expected a JSON list or URLs/,
+    );
   });
 
   it('an unknown setting, a file that is not valid YAML and a missing file are refused with their names', () => {
@@ -77,11 +86,15 @@ describe('bad values of a deployment’s settings', () => {
   });
 
   it('a bad value is refused even when a stronger source overrides it', () => {
-    expect(faultOf({ env: { TRIALGATE_GATEWAY_PORT: 'x' }, flags: { gateway_port: '1' } })).toMatch(/^TRIALGATE_GATEWAY_PORT/);
+    expect(faultOf({ env: { TRIALGATE_GATEWAY_PORT: 'x' }, flags: { gateway_port: '1' } })).toMatch(
+      /^TRIALGATE_GATEWAY_PORT/,
+    );
   });
 });
 
 it('the setting `temporal_address` without a port gets Temporal’s default port', () => {
   yaml('');
-  expect(resolveConfig({ cwd, env: { TRIALGATE_TEMPORAL_ADDRESS: 'temporal.example' } }).config.temporal_address).toBe('temporal.example:7233');
+  expect(resolveConfig({ cwd, env: { TRIALGATE_TEMPORAL_ADDRESS: 'temporal.example' } }).config.temporal_address).toBe(
+    'temporal.example:7233',
+  );
 });

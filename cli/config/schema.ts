@@ -24,7 +24,12 @@ export const deployment = z.strictObject({
     .regex(/^[^\s:/]+(:\d{1,5})?$|^\[[0-9a-fA-F:]+\](:\d{1,5})?$/, 'an address such as 127.0.0.1:7233')
     .transform((address) => (/:\d+$/.test(address) ? address : `${address}:7233`))
     .optional(),
-  gateway_url: z.preprocess((value) => (typeof value === 'string' ? [value] : value), z.array(httpUrl, 'a URL, or a list of them').min(1, 'at least one URL')).optional(),
+  gateway_url: z
+    .preprocess(
+      (value) => (typeof value === 'string' ? [value] : value),
+      z.array(httpUrl, 'a URL, or a list of them').min(1, 'at least one URL'),
+    )
+    .optional(),
   gateway_host: text,
   gateway_port: port,
   gateways: z.int('a whole number').min(1, 'at least 1').max(64, 'at most 64'),
@@ -37,7 +42,10 @@ export const deployment = z.strictObject({
   model: text,
   max_model_len: z.int('a number of tokens').min(16, 'at least 16 tokens'),
   head_dtype: z.enum(['model', 'float32'], 'model or float32'),
-  engine_args: z.preprocess((value) => (typeof value === 'string' ? words(value) : value), z.array(text, 'a list of arguments, or text with spaces between them')),
+  engine_args: z.preprocess(
+    (value) => (typeof value === 'string' ? words(value) : value),
+    z.array(text, 'a list of arguments, or text with spaces between them'),
+  ),
   ...givenSettings.shape,
   unsandboxed: z.boolean('true or false'),
   max_sandboxes: z.int('a whole number').min(1, 'at least 1'),
@@ -45,7 +53,7 @@ export const deployment = z.strictObject({
 }) satisfies z.ZodType<Record<Exclude<SettingKey, OptionalKey>, unknown>>;
 
 type OptionalKey =
-  | 'python' | 'database_url' | 'temporal_address' | 'gateway_url' | 'temporal_ui_port' | 'admin_key' | 'secret';
+  'python' | 'database_url' | 'temporal_address' | 'gateway_url' | 'temporal_ui_port' | 'admin_key' | 'secret';
 
 export type Deployment = z.output<typeof deployment>;
 

@@ -59,7 +59,11 @@ function parseFile(name: string, content: string): Source {
     const key = isScalar(pair.key) ? String(pair.key.value) : '';
     const from = lineAt(isScalar(pair.key) ? pair.key.range?.[0] : undefined);
     const known = SETTING_KEYS.find((each) => each === key);
-    if (!known) throw new TrialgateError('bad_input', `${from}: unknown setting \`${key}\`; known are ${SETTING_KEYS.join(', ')}`);
+    if (!known)
+      throw new TrialgateError(
+        'bad_input',
+        `${from}: unknown setting \`${key}\`; known are ${SETTING_KEYS.join(', ')}`,
+      );
     source[known] = { value: document.toJS()[known], from };
   }
   return source;
@@ -68,11 +72,18 @@ function parseFile(name: string, content: string): Source {
 function readText(key: SettingKey, text: string, from: string): unknown {
   const type = settingOf(key).from;
   if (type !== 'list') return valueOfText(text, type);
-  if (!text.trim().startsWith('[')) return text.split(',').map((part) => part.trim()).filter(Boolean);
+  if (!text.trim().startsWith('['))
+    return text
+      .split(',')
+      .map((part) => part.trim())
+      .filter(Boolean);
   try {
     return JSON.parse(text);
   } catch (cause) {
-    throw new TrialgateError('bad_input', `${from}: expected a JSON list or URLs with commas between, found ${text} (${messageOf(cause)})`);
+    throw new TrialgateError(
+      'bad_input',
+      `${from}: expected a JSON list or URLs with commas between, found ${text} (${messageOf(cause)})`,
+    );
   }
 }
 

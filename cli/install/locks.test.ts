@@ -36,13 +36,17 @@ async function install(requirement: string, to: string): Promise<boolean> {
 }
 
 it('the installer installs a Python package whose file has the locked digest', async () => {
-  const digest = createHash('sha256').update(readFileSync(join(folder, WHEEL))).digest('hex');
+  const digest = createHash('sha256')
+    .update(readFileSync(join(folder, WHEEL)))
+    .digest('hex');
   expect(await install(`small-package==1.0 --hash=sha256:${digest}`, 'good')).toBe(true);
 });
 
 it('the installer does not install a file with another digest than the locked one, and says which and what to do', async () => {
   const installing = install(`small-package==1.0 --hash=sha256:${'0'.repeat(64)}`, 'other');
-  await expect(installing).rejects.toThrow(/installing failed: the package index gave a file for small-package==1\.0 that is not the locked one .*Try again/);
+  await expect(installing).rejects.toThrow(
+    /installing failed: the package index gave a file for small-package==1\.0 that is not the locked one .*Try again/,
+  );
   expect(existsSync(join(folder, 'other'))).toBe(false);
 });
 
@@ -52,6 +56,9 @@ it('the installer does not install a Python package whose lock has no digest', a
 });
 
 it('the installer gives the same message when uv finds a file with another digest than the locked one', () => {
-  const text = 'error: Failed to download `torch==2.13.0+cpu`\n  cause: Hash mismatch for `torch==2.13.0+cpu`\n\n         Expected:\n           sha256:00';
-  expect(failure('installing PyTorch', { code: 1, text }, 'the log').message).toContain('the package index gave a file for torch==2.13.0+cpu that is not the locked one');
+  const text =
+    'error: Failed to download `torch==2.13.0+cpu`\n  cause: Hash mismatch for `torch==2.13.0+cpu`\n\n         Expected:\n           sha256:00';
+  expect(failure('installing PyTorch', { code: 1, text }, 'the log').message).toContain(
+    'the package index gave a file for torch==2.13.0+cpu that is not the locked one',
+  );
 });

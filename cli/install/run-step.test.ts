@@ -15,7 +15,12 @@ afterAll(() => rmSync(folder, { recursive: true }));
 it('a step of the installation that is interrupted also ends the processes that its command started', async () => {
   const [log, pidFile] = [join(folder, 'log'), join(folder, 'pid')];
   const interrupted = new AbortController();
-  const running = mustRun('installing', log, ['sh', '-c', `sleep 300 & echo $! > ${pidFile}.new && mv ${pidFile}.new ${pidFile}; wait`], { signal: interrupted.signal });
+  const running = mustRun(
+    'installing',
+    log,
+    ['sh', '-c', `sleep 300 & echo $! > ${pidFile}.new && mv ${pidFile}.new ${pidFile}; wait`],
+    { signal: interrupted.signal },
+  );
   await until(() => existsSync(pidFile));
   const pid = Number(readFileSync(pidFile, 'utf8'));
   expect(readProcessStat(pid)?.state).toBe('S');
@@ -26,5 +31,7 @@ it('a step of the installation that is interrupted also ends the processes that 
 
 it('a step of the installation that fails raises an error with its output and the path of its log', async () => {
   const log = join(folder, 'log');
-  await expect(mustRun('installing', log, ['sh', '-c', 'echo all is lost >&2; exit 3'])).rejects.toThrow(`installing failed: all is lost (all output: ${log})`);
+  await expect(mustRun('installing', log, ['sh', '-c', 'echo all is lost >&2; exit 3'])).rejects.toThrow(
+    `installing failed: all is lost (all output: ${log})`,
+  );
 });

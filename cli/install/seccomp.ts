@@ -12,7 +12,8 @@ const SYSTEM_PROFILE = '/usr/share/containers/seccomp.json';
 const OWN_PROFILE = path.join(INSTALLS.tools, 'seccomp.json');
 
 /** Returns the text of the system's profile, or null if there is none. When it changes, a new filter is made. */
-export const systemProfile = (): string | null => (existsSync(SYSTEM_PROFILE) ? readFileSync(SYSTEM_PROFILE, 'utf8') : null);
+export const systemProfile = (): string | null =>
+  existsSync(SYSTEM_PROFILE) ? readFileSync(SYSTEM_PROFILE, 'utf8') : null;
 
 /** Compiles podman's profile of system calls for sandboxes. If this fails, sandboxes have no filter, and the doctor reports it. */
 export async function installSeccompFilter(log: string, signal: AbortSignal, report: ReportProgress): Promise<void> {
@@ -20,9 +21,15 @@ export async function installSeccompFilter(log: string, signal: AbortSignal, rep
   const isOnSystem = existsSync(SYSTEM_PROFILE);
   if (!isOnSystem) await fetchDebianFile(wanted, log, signal);
   const profile = isOnSystem ? SYSTEM_PROFILE : existsSync(OWN_PROFILE) ? OWN_PROFILE : null;
-  if (!profile) return report('no seccomp profile was found or downloaded: install podman or containers-common, then run `npx trialgate install`; until then sandboxes have no filter of system calls');
+  if (!profile)
+    return report(
+      'no seccomp profile was found or downloaded: install podman or containers-common, then run `npx trialgate install`; until then sandboxes have no filter of system calls',
+    );
   const draft = `${SECCOMP_FILTER}.${process.pid}.tmp`;
   const compiled = await runLogged(log, [INSTALLS.python, SECCOMP_COMPILER, profile, draft], { signal });
   if (compiled.code === 0) renameSync(draft, SECCOMP_FILTER);
-  else report(`the seccomp profile cannot be compiled (all output: ${log}): install libseccomp2, then run \`npx trialgate install\`; until then sandboxes have no filter of system calls`);
+  else
+    report(
+      `the seccomp profile cannot be compiled (all output: ${log}): install libseccomp2, then run \`npx trialgate install\`; until then sandboxes have no filter of system calls`,
+    );
 }

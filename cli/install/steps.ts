@@ -40,7 +40,12 @@ export function stepsFor(device: 'cpu' | 'cuda', python: string | undefined, log
         if (!python && !isForOtherThan(device) && (await works(log, signal))) return;
         const found = findPython(python);
         report(`Python ${found.version}`);
-        await must('making the Python environment', [found.path, '-m', 'venv', '--clear', INSTALLS.venv], signal, report);
+        await must(
+          'making the Python environment',
+          [found.path, '-m', 'venv', '--clear', INSTALLS.venv],
+          signal,
+          report,
+        );
       },
     },
     {

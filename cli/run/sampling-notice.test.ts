@@ -12,11 +12,17 @@ test('a run file that truncates sampling gets a warning, unless its engines retu
     `top_p 0.8, top_k 40 of the run file's sampling truncate it, and ${plain} does not return sampling masks: calls that they answer are not trained on. ` +
       'Remove the settings, or start vLLM with --return-sampling-mask (docs/gateway.md, "Sampling masks")',
   );
-  expect(await samplingNotice({ sampling: { ...sampling, repetition_penalty: 1.1 } }, [masked])).toMatch(/^repetition_penalty 1.1 .*no call is trained on$/);
+  expect(await samplingNotice({ sampling: { ...sampling, repetition_penalty: 1.1 } }, [masked])).toMatch(
+    /^repetition_penalty 1.1 .*no call is trained on$/,
+  );
 });
 
 test('a run file with a default `stop` text gets a warning when an engine parses tool calls', async () => {
-  const [masked, plain, raw] = [await startEngine({ mask: (id) => [id], parses: true }), await startEngine({ parses: true }), await startEngine({ parses: false })];
+  const [masked, plain, raw] = [
+    await startEngine({ mask: (id) => [id], parses: true }),
+    await startEngine({ parses: true }),
+    await startEngine({ parses: false }),
+  ];
   const sampling = { stop: { default: ['</answer>'] } };
   expect(await samplingNotice({ sampling }, [masked, plain])).toMatch(/no call is trained on/);
   expect(await samplingNotice({ sampling }, [plain])).toMatch(/does not continue the one before/);

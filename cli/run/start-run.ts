@@ -9,7 +9,12 @@ import { TASK_QUEUE } from '../../core/task-queues.ts';
 export type RunHandle = WorkflowHandle<typeof trainRun>;
 
 /** Starts the run's workflow, whose id is the run's. A run that is under way is not started twice. */
-export async function startRun(client: Client, runId: string, config: RunConfig, progress?: RunProgress): Promise<RunHandle> {
+export async function startRun(
+  client: Client,
+  runId: string,
+  config: RunConfig,
+  progress?: RunProgress,
+): Promise<RunHandle> {
   try {
     return await client.workflow.start<typeof trainRun>('trainRun', {
       workflowId: runId,

@@ -15,5 +15,13 @@ test('`show` counts trials by their outcome', () => {
 });
 
 test('the columns of a printed table line up', () => {
-  expect(table(['run', 's'], [['a', '10.5'], ['bcde', '7.0']])).toBe('run      s\n────  ────\na     10.5\nbcde   7.0');
+  expect(
+    table(
+      ['run', 's'],
+      [
+        ['a', '10.5'],
+        ['bcde', '7.0'],
+      ],
+    ),
+  ).toBe('run      s\n────  ────\na     10.5\nbcde   7.0');
 });

@@ -2,7 +2,9 @@ import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { awaitLock, takeLock } from './lock.ts';
 
-test('a deployment’s lock has one holder, and a process that waits for it gets it after its release', async ({ signal }) => {
+test('a deployment’s lock has one holder, and a process that waits for it gets it after its release', async ({
+  signal,
+}) => {
   const home = randomUUID();
   const first = await takeLock(home, 'test');
   expect(await takeLock(home, 'test')).toBeNull();

@@ -23,7 +23,10 @@ function open({ port, socket }: ForwardedPort): void {
     if (await isOwnProcess(client)) return forward(client, { path: socket });
     client.destroy();
     refusals += 1;
-    if (refusals <= REFUSALS_LOGGED) console.warn(`refused a connection to port ${port}: it is not from a process of root or of this deployment's user outside of sandboxes`);
+    if (refusals <= REFUSALS_LOGGED)
+      console.warn(
+        `refused a connection to port ${port}: it is not from a process of root or of this deployment's user outside of sandboxes`,
+      );
   });
   server.on('error', (error) => {
     console.error(error.message);

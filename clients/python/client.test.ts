@@ -12,6 +12,11 @@ test('the Python client takes a session from its opening to its deletion and has
   const python = pythons.find((each) => each !== null);
   if (!python) throw new Error('no Python 3.9 or newer was found');
   const operations = JSON.stringify(OPERATIONS.map(({ id }) => id));
-  const { stdout } = await promisify(execFile)(python.executable, [`${import.meta.dirname}/use_a_session.py`, gateway.gateway.url, ADMIN_KEY, operations]);
+  const { stdout } = await promisify(execFile)(python.executable, [
+    `${import.meta.dirname}/use_a_session.py`,
+    gateway.gateway.url,
+    ADMIN_KEY,
+    operations,
+  ]);
   expect(stdout.trim()).toBe('used');
 });

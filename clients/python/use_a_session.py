@@ -23,18 +23,25 @@ url, admin_key, operations = sys.argv[1:]
 
 
 def assert_typed(reply: dict, kind: type) -> None:
-    assert kind.__required_keys__ <= set(reply) <= set(kind.__annotations__), (kind, set(reply) ^ set(kind.__annotations__))
+    assert kind.__required_keys__ <= set(reply) <= set(kind.__annotations__), (
+        kind,
+        set(reply) ^ set(kind.__annotations__),
+    )
 
 
 client = TrialgateClient(url, admin_key)
 assert all(callable(getattr(client, name)) for name in json.loads(operations))
 
-session = client.open("used", budgets={"calls": 5}, sampling={"temperature": 1, "top_p": {"default": 1}, "seed": "agent"})
+session = client.open(
+    "used", budgets={"calls": 5}, sampling={"temperature": 1, "top_p": {"default": 1}, "seed": "agent"}
+)
 assert client.open("used", attempt=1) == session
 assert_typed(session, OpenedSession)
 ask = json.dumps({"model": "m", "messages": [{"role": "user", "content": "Say hello"}]}).encode()
 headers = {"Authorization": f"Bearer {session['api_key']}"}
-with urllib.request.urlopen(urllib.request.Request(f"{session['base_url']}/chat/completions", data=ask, headers=headers)) as reply:
+with urllib.request.urlopen(
+    urllib.request.Request(f"{session['base_url']}/chat/completions", data=ask, headers=headers)
+) as reply:
     assert reply.status == 200
 
 client.reward("used", 0.5, key=session["api_key"])

@@ -83,6 +83,9 @@ test.each([
   ['its calls', { budgets: { calls: 5 } }, 500],
   ['its tokens', { budgets: { calls: 5, tokens: 300 } }, 300],
   ['what the run file says', { loss_scale_factor: 64, budgets: { calls: 5 } }, 64],
-])('Dr. GRPO’s `loss_scale_factor` is the most tokens that a trial may sample, or what the run file says: %s', (_, given, expected) => {
-  expect(settingsOf(given).loss_scale_factor).toBe(expected);
-});
+])(
+  'Dr. GRPO’s `loss_scale_factor` is the most tokens that a trial may sample, or what the run file says: %s',
+  (_, given, expected) => {
+    expect(settingsOf(given).loss_scale_factor).toBe(expected);
+  },
+);

@@ -18,7 +18,9 @@ export type Answer = {
 
 /** Sends one request of a call to its engine. Rejects with the engine's own refusal unless the status is 200. */
 export async function post(call: Call, { connection }: Replica, path: string, body: JsonObject): Promise<EngineReply> {
-  const reply = await call.patient(connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }));
+  const reply = await call.patient(
+    connection.send({ method: 'POST', path, body: stringifyExact(body), signal: call.signal }),
+  );
   if (reply.status !== 200) throw await rejection(call, reply);
   return reply;
 }
@@ -46,7 +48,8 @@ function parseReply(text: string): JsonObject {
 
 /** Yields the objects of the reply's events. The network's parts may end within a character, a line or an event. */
 export async function* chunksOf(call: Call, reply: EngineReply): AsyncGenerator<Chunk[]> {
-  if (!reply.contentType.startsWith('text/event-stream')) throw badReply(`is ${reply.contentType || 'untyped'}, not a stream`);
+  if (!reply.contentType.startsWith('text/event-stream'))
+    throw badReply(`is ${reply.contentType || 'untyped'}, not a stream`);
   let chunks: Chunk[] = [];
   let failure: Failure | null = null;
   const onEvent = ({ data }: { data: string }) => {
@@ -77,5 +80,8 @@ function chunkOf(data: string): Chunk | Failure {
   if (!chunk) return badReply(`has an event that is not a JSON object: ${data.slice(0, 200)}`);
   if (!isObject(chunk.error)) return chunk;
   const { message } = chunk.error;
-  return new EngineFailed(`the engine broke off: ${typeof message === 'string' ? message : JSON.stringify(chunk.error)}`, { isAnswer: true });
+  return new EngineFailed(
+    `the engine broke off: ${typeof message === 'string' ? message : JSON.stringify(chunk.error)}`,
+    { isAnswer: true },
+  );
 }

@@ -21,4 +21,5 @@ export type CallResult = {
 export const EMPTY_RESULT: CallResult = { prompt: null, choices: [], counted: null, reply: null };
 
 /** Returns the number of ids that were sampled in all choices. */
-export const sampledTokens = ({ choices }: CallResult): number => choices.reduce((sum, { completion }) => sum + (completion?.length ?? 0), 0);
+export const sampledTokens = ({ choices }: CallResult): number =>
+  choices.reduce((sum, { completion }) => sum + (completion?.length ?? 0), 0);

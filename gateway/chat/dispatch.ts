@@ -63,14 +63,30 @@ async function ask(deps: GatewayDeps, call: Call, lease: Lease): Promise<Answer>
   if (deps.settings.strictModel && model !== call.request.model) throw unknownModel(call.request.model, model);
   call.lease = lease;
   // The gateway waits for slow engines. If an engine's routes for ids fail, its ordinary route may still answer.
-  const traits = deps.settings.tokenIn ? await raceAbort(replica.traits(model).catch(() => null), call.signal) : null;
+  const traits = deps.settings.tokenIn
+    ? await raceAbort(
+        replica.traits(model).catch(() => null),
+        call.signal,
+      )
+    : null;
   call.bindsTools = traits?.bindsTools ?? 'strict';
   call.inForce = traits?.masks ? boundedForMask(call.sampled) : call.sampled;
-  const { body, leftOut } = await adaptMessages(replica, model, engineBody(call.request, call.inForce, { model, weightVersion }));
+  const { body, leftOut } = await adaptMessages(
+    replica,
+    model,
+    engineBody(call.request, call.inForce, { model, weightVersion }),
+  );
   const { outline, state } = call.request;
   const fresh = leftOut.filter(({ place }) => !state.known.has(outline.lists.messages?.[place]?.digest ?? ''));
-  reportLeftOut(deps, call.trial.id, fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })));
-  return (await answerByIds(call, replica, traits, body)) ?? ordinaryAnswer(call, await post(call, replica, call.request.route, body));
+  reportLeftOut(
+    deps,
+    call.trial.id,
+    fresh.map(({ feature, place }) => ({ at: `messages.${place}`, value: { type: feature } })),
+  );
+  return (
+    (await answerByIds(call, replica, traits, body)) ??
+    ordinaryAnswer(call, await post(call, replica, call.request.route, body))
+  );
 }
 
 /**

@@ -12,7 +12,9 @@ export function engineBody(
     ...sampled,
     ...(target.model === null ? {} : { model: target.model }),
     ...(target.weightVersion === null ? {} : { cache_salt: cacheSalt(target.weightVersion) }),
-    ...(request.stream ? { stream_options: { ...(isObject(stream_options) ? stream_options : {}), include_usage: true } } : {}),
+    ...(request.stream
+      ? { stream_options: { ...(isObject(stream_options) ? stream_options : {}), include_usage: true } }
+      : {}),
     return_token_ids: true,
     ...logprobsOf(request, sampled),
   };

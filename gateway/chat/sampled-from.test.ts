@@ -3,7 +3,18 @@ import { sampledBody, sampledFrom } from './sampling.ts';
 
 test.each([
   [{}, 'all'],
-  [{ temperature: 0.7, top_p: 1, top_k: -1, min_p: 0, tool_choice: 'auto', response_format: { type: 'text' }, logit_bias: {} }, 'all'],
+  [
+    {
+      temperature: 0.7,
+      top_p: 1,
+      top_k: -1,
+      min_p: 0,
+      tool_choice: 'auto',
+      response_format: { type: 'text' },
+      logit_bias: {},
+    },
+    'all',
+  ],
   [{ top_k: 0, stop: ['x'], seed: 1, tools: [{}], bad_words: [] }, 'all'],
   [{ temperature: 0 }, 'unknown'],
   [{ top_p: 0.99 }, 'mask'],
@@ -29,6 +40,7 @@ test.each([
 });
 
 test('the several replies to one request share the tokens that are left in their trial’s budget', () => {
-  const asked = (n: number) => sampledBody({ body: {}, maxTokens: null, n }, { runId: null, sampling: {} }, 7).max_tokens;
+  const asked = (n: number) =>
+    sampledBody({ body: {}, maxTokens: null, n }, { runId: null, sampling: {} }, 7).max_tokens;
   expect([1, 3, 7].map(asked)).toEqual([7, 2, 1]);
 });

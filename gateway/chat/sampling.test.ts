@@ -9,10 +9,28 @@ test('in a training run the run’s sampling settings replace those of the agent
   await gateway.givePool('run', 'run@3');
   gateway.engine.weightVersion = 'run@3';
   const trial = await gateway.trial({ runId: 'run', sampling: { temperature: 0.8, max_tokens: 4 } });
-  const own = { temperature: 0, top_p: 0.5, top_k: 5, min_p: 0.1, presence_penalty: 1, repetition_penalty: 2, seed: 7, max_completion_tokens: 100 };
+  const own = {
+    temperature: 0,
+    top_p: 0.5,
+    top_k: 5,
+    min_p: 0.1,
+    presence_penalty: 1,
+    repetition_penalty: 2,
+    seed: 7,
+    max_completion_tokens: 100,
+  };
   await trial.chat({ ...ASK, ...own });
   const { body } = gateway.engine.last;
-  const forced = { temperature: 0.8, top_p: 1, top_k: -1, min_p: 0, presence_penalty: 0, frequency_penalty: 0, repetition_penalty: 1, max_tokens: 4 };
+  const forced = {
+    temperature: 0.8,
+    top_p: 1,
+    top_k: -1,
+    min_p: 0,
+    presence_penalty: 0,
+    frequency_penalty: 0,
+    repetition_penalty: 1,
+    max_tokens: 4,
+  };
   expect(body).toMatchObject(forced);
   expect(body).not.toHaveProperty('max_completion_tokens');
   expect(body).not.toHaveProperty('seed');
@@ -26,9 +44,25 @@ test('in a training run the run’s sampling settings replace those of the agent
 test('where a run leaves a sampling setting to the agent, the agent’s value counts, and the run’s default where the agent gives none', async () => {
   await gateway.givePool('run', 'run@3');
   gateway.engine.weightVersion = 'run@3';
-  const trial = await gateway.trial({ runId: 'run', sampling: { temperature: { default: 0.7 }, top_p: 'agent', top_k: { default: 40 }, seed: 'agent', max_tokens: { default: 3 } } });
+  const trial = await gateway.trial({
+    runId: 'run',
+    sampling: {
+      temperature: { default: 0.7 },
+      top_p: 'agent',
+      top_k: { default: 40 },
+      seed: 'agent',
+      max_tokens: { default: 3 },
+    },
+  });
   await trial.chat({ ...ASK, temperature: 0.2, top_p: 0.5, seed: 7 });
-  expect(gateway.engine.last.body).toMatchObject({ temperature: 0.2, top_p: 0.5, top_k: 40, min_p: 0, seed: 7, max_tokens: 3 });
+  expect(gateway.engine.last.body).toMatchObject({
+    temperature: 0.2,
+    top_p: 0.5,
+    top_k: 40,
+    min_p: 0,
+    seed: 7,
+    max_tokens: 3,
+  });
   await trial.chat({ ...ASK, top_k: 7, max_tokens: 5 });
   expect(gateway.engine.last.body).toMatchObject({ temperature: 0.7, top_k: 7, min_p: 0, max_tokens: 5 });
   expect(gateway.engine.last.body).not.toHaveProperty('top_p');
@@ -38,8 +72,14 @@ test('a run’s stop strings and `chat_template_kwargs` override those of the ag
   const sampling = { stop: ['</answer>'], chat_template_kwargs: { enable_thinking: false } };
   const trial = await gateway.trial({ sampling });
   await trial.chat({ ...ASK, stop: ['\n'], chat_template_kwargs: { enable_thinking: true, lines: 2 } });
-  expect(gateway.engine.last.body).toMatchObject({ stop: ['</answer>'], chat_template_kwargs: { enable_thinking: false, lines: 2 } });
-  expect((await trial.calls())[0]?.sampling).toMatchObject({ stop: ['</answer>'], chat_template_kwargs: { enable_thinking: false, lines: 2 } });
+  expect(gateway.engine.last.body).toMatchObject({
+    stop: ['</answer>'],
+    chat_template_kwargs: { enable_thinking: false, lines: 2 },
+  });
+  expect((await trial.calls())[0]?.sampling).toMatchObject({
+    stop: ['</answer>'],
+    chat_template_kwargs: { enable_thinking: false, lines: 2 },
+  });
   const ofText = sampledBody({ body: { prompt: 'x' }, maxTokens: null, n: 1 }, { runId: null, sampling }, null);
   expect(ofText).toEqual({ prompt: 'x', stop: ['</answer>'] });
   const other = await gateway.trial({ sampling: { stop: { default: ['.'] } } });
@@ -65,7 +105,9 @@ test('a trial outside any run is sampled as its agent asks', async () => {
   await trial.chat({ ...ASK, temperature: 0.3, top_p: 0.9, max_tokens: 3 });
   expect(gateway.engine.last.body).toMatchObject({ temperature: 0.3, top_p: 0.9, max_tokens: 3 });
   expect(gateway.engine.last.body).not.toHaveProperty('top_k');
-  expect(await trial.calls()).toMatchObject([{ untrainable: 'sampling_not_reproducible', sampling: { temperature: 0.3, top_p: 0.9, max_tokens: 3 } }]);
+  expect(await trial.calls()).toMatchObject([
+    { untrainable: 'sampling_not_reproducible', sampling: { temperature: 0.3, top_p: 0.9, max_tokens: 3 } },
+  ]);
 });
 
 const finishOf = async (reply: Response) => (await reply.json()).choices[0].finish_reason;
@@ -93,7 +135,10 @@ test('with `budget_end: refuse` a call past the budget gets 429 with the header 
   await trial.chat(ASK);
   const reply = await trial.chat(ASK);
   expect([reply.status, reply.headers.get('x-should-retry')]).toEqual([429, 'false']);
-  expect((await reply.json()).error).toMatchObject({ code: 'budget_exhausted', message: expect.stringContaining('1 calls') });
+  expect((await reply.json()).error).toMatchObject({
+    code: 'budget_exhausted',
+    message: expect.stringContaining('1 calls'),
+  });
 });
 
 test('a trial’s budget of tokens limits the `max_tokens` of a call to the tokens that are left', async () => {

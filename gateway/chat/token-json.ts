@@ -49,7 +49,11 @@ export class TokenChunk {
   readonly shown: string;
   readonly #data: string;
 
-  private constructor(data: string, isText: boolean, [, head = '', index, content = '', logprob, middle = '', tokenId, tail = '']: RegExpExecArray) {
+  private constructor(
+    data: string,
+    isText: boolean,
+    [, head = '', index, content = '', logprob, middle = '', tokenId, tail = '']: RegExpExecArray,
+  ) {
     this.#data = data;
     this.isText = isText;
     this.index = Number(index);

@@ -38,34 +38,55 @@ describe.each([
   ['by ids', { parses: false }, BY_IDS],
   ['on the ordinary route', { scaleOut: false }, ORDINARY],
 ] as const)('when an engine’s weights change in the middle of a reply (%s)', (_, engine, route) => {
-  test.each(['plain', 'streamed', 'a completion'] as const)('each token is recorded and trained under the policy version that sampled it (%s)', async (how) => {
-    const { trial, next, nextText, asked } = await whileWeightsChange(engine, halves);
-    const reply = await (how === 'a completion' ? trial.complete(nextText) : trial.chat({ ...next, stream: how === 'streamed' }));
-    expect(reply.status).toBe(200);
-    await (how === 'streamed' ? readStream(reply) : reply.json());
-    expect(asked).toEqual([how === 'a completion' ? '/v1/completions' : route]);
-    const call = (await trial.calls()).at(-1);
-    const tokens = call?.completionTokenIds?.length ?? 0;
-    expect(call).toMatchObject({ status: 'completed', untrainable: null, weightVersion: 'run@1', policyVersion: 1 });
-    expect(call?.versionSpans).toEqual([{ version: 1, start: 0, end: 3 }, { version: 2, start: 3, end: tokens }]);
-    const { samples } = await (await context.admin('GET', `/sessions/${trial.id}/samples`)).json();
-    const trained = samples.find(({ call_ids }: { call_ids: string[] }) => call_ids.at(-1) === call?.id);
-    expect(trained.policy_versions.slice(-tokens)).toEqual([1, 1, 1, ...Array(tokens - 3).fill(2)]);
-  });
+  test.each(['plain', 'streamed', 'a completion'] as const)(
+    'each token is recorded and trained under the policy version that sampled it (%s)',
+    async (how) => {
+      const { trial, next, nextText, asked } = await whileWeightsChange(engine, halves);
+      const reply = await (how === 'a completion'
+        ? trial.complete(nextText)
+        : trial.chat({ ...next, stream: how === 'streamed' }));
+      expect(reply.status).toBe(200);
+      await (how === 'streamed' ? readStream(reply) : reply.json());
+      expect(asked).toEqual([how === 'a completion' ? '/v1/completions' : route]);
+      const call = (await trial.calls()).at(-1);
+      const tokens = call?.completionTokenIds?.length ?? 0;
+      expect(call).toMatchObject({ status: 'completed', untrainable: null, weightVersion: 'run@1', policyVersion: 1 });
+      expect(call?.versionSpans).toEqual([
+        { version: 1, start: 0, end: 3 },
+        { version: 2, start: 3, end: tokens },
+      ]);
+      const { samples } = await (await context.admin('GET', `/sessions/${trial.id}/samples`)).json();
+      const trained = samples.find(({ call_ids }: { call_ids: string[] }) => call_ids.at(-1) === call?.id);
+      expect(trained.policy_versions.slice(-tokens)).toEqual([1, 1, 1, ...Array(tokens - 3).fill(2)]);
+    },
+  );
 });
 
 test('a call for which the engine reports version spans with a gap is not trained on', async () => {
-  const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'run@2', start: 3, end: tokens }]);
+  const { trial, next } = await whileWeightsChange({}, (tokens) => [
+    { version: 'run@1', start: 0, end: 2 },
+    { version: 'run@2', start: 3, end: tokens },
+  ]);
   await (await trial.chat(next)).json();
-  expect((await trial.calls()).at(-1)).toMatchObject({ status: 'completed', versionSpans: null, untrainable: 'policy_changed' });
+  expect((await trial.calls()).at(-1)).toMatchObject({
+    status: 'completed',
+    versionSpans: null,
+    untrainable: 'policy_changed',
+  });
 });
 
 test('a call whose reply was sampled in part by another run’s weights gets 502 and is recorded as failed', async () => {
-  const { trial, next } = await whileWeightsChange({}, (tokens) => [{ version: 'run@1', start: 0, end: 2 }, { version: 'other@2', start: 2, end: tokens }]);
+  const { trial, next } = await whileWeightsChange({}, (tokens) => [
+    { version: 'run@1', start: 0, end: 2 },
+    { version: 'other@2', start: 2, end: tokens },
+  ]);
   const reply = await trial.chat(next);
   expect(reply.status).toBe(502);
   expect((await reply.json()).error.code).toBe('weight_version_mismatch');
-  expect((await trial.calls()).at(-1)).toMatchObject({ status: 'failed', reason: expect.stringContaining('weight_version_mismatch') });
+  expect((await trial.calls()).at(-1)).toMatchObject({
+    status: 'failed',
+    reason: expect.stringContaining('weight_version_mismatch'),
+  });
 });
 
 describe('for a session outside any run', () => {
@@ -89,7 +110,10 @@ describe('for a session outside any run', () => {
     expect((await trial.chat(ASK)).status).toBe(200);
     const [call] = await trial.calls();
     expect(call).toMatchObject({ weightVersion: 'run@1', policyVersion: 1 });
-    expect(call?.versionSpans).toEqual([{ version: 1, start: 0, end: 3 }, { version: 2, start: 3, end: call?.completionTokenIds?.length }]);
+    expect(call?.versionSpans).toEqual([
+      { version: 1, start: 0, end: 3 },
+      { version: 2, start: 3, end: call?.completionTokenIds?.length },
+    ]);
   });
 
   test('the gateway records a reply that reports no version under a weight version that is at most a second old', async () => {
@@ -99,6 +123,9 @@ describe('for a session outside any run', () => {
     context.toy.weightVersion = 'run@2';
     await new Promise((resolve) => setTimeout(resolve, 1_100));
     await trial.chat(ASK);
-    expect(await trial.calls()).toMatchObject([{ weightVersion: 'run@1', policyVersion: null }, { weightVersion: 'run@2', policyVersion: null }]);
+    expect(await trial.calls()).toMatchObject([
+      { weightVersion: 'run@1', policyVersion: null },
+      { weightVersion: 'run@2', policyVersion: null },
+    ]);
   });
 });

@@ -11,7 +11,11 @@ export function versionOf(weightVersion: string | null): number | null {
  * Returns the versions behind an engine's weight versions as consecutive spans over all tokens, or null when the weight versions do not cover the tokens. A
  * weight version of another run is `foreign`. Without a run, all weight versions must belong to the run that the first weight version names.
  */
-export function versionSpans(spans: readonly WeightVersionSpan[], runId: string | null, tokens: number): VersionSpan[] | 'foreign' | null {
+export function versionSpans(
+  spans: readonly WeightVersionSpan[],
+  runId: string | null,
+  tokens: number,
+): VersionSpan[] | 'foreign' | null {
   const known: VersionSpan[] = [];
   const run = runId ?? spans[0]?.version.replace(/@\d{1,9}$/, '');
   for (const { version: weightVersion, start, end } of spans.filter((span) => span.end > span.start)) {

@@ -22,7 +22,12 @@ test('the client of verl-recipe PR 83 takes a session from its registration to i
   expect(session).toMatchObject({ session_id: 'led-3Qx', completed: true });
   expect(session?.turns).toHaveLength(3);
   for (const turn of session?.turns ?? []) {
-    expect(turn).toMatchObject({ request_messages: messages, completion_text: 'Hello 🦀 world\u0000!', finish_reason: 'stop', tool_calls: null });
+    expect(turn).toMatchObject({
+      request_messages: messages,
+      completion_text: 'Hello 🦀 world\u0000!',
+      finish_reason: 'stop',
+      tool_calls: null,
+    });
     expect(turn.completion_token_ids).toHaveLength(turn.completion_logprobs.length);
   }
   expect(await client.delete('led-3Qx')).toEqual({ session_id: 'led-3Qx', status: 'deleted' });
@@ -66,12 +71,20 @@ test('with `--compat verl`, a session that was never registered can be completed
 test('with `--compat verl`, a client without a key cannot reach a run’s trial, a list or a reward, and one with a wrong key gets 401', async () => {
   const trial = await gateway.trial({ runId: 'run' });
   const other = await gateway.trial();
-  const send = async (method: string, path: string, init: RequestInit = {}) => (await fetch(`${gateway.gateway.url}${path}`, { method, ...init })).status;
-  const routes = [['POST', ''], ['GET', ''], ['POST', '/complete'], ['DELETE', '']] as const;
-  for (const [method, end] of routes) expect([method, end, await send(method, `/sessions/${trial.id}${end}`)]).toEqual([method, end, 401]);
+  const send = async (method: string, path: string, init: RequestInit = {}) =>
+    (await fetch(`${gateway.gateway.url}${path}`, { method, ...init })).status;
+  const routes = [
+    ['POST', ''],
+    ['GET', ''],
+    ['POST', '/complete'],
+    ['DELETE', ''],
+  ] as const;
+  for (const [method, end] of routes)
+    expect([method, end, await send(method, `/sessions/${trial.id}${end}`)]).toEqual([method, end, 401]);
   await gateway.admin('DELETE', `/sessions/${trial.id}`);
   expect(await send('POST', `/sessions/${trial.id}`)).toBe(401);
-  for (const path of ['', '/export', `/${other.id}/samples`]) expect([path, await send('GET', `/sessions${path}`)]).toEqual([path, 401]);
+  for (const path of ['', '/export', `/${other.id}/samples`])
+    expect([path, await send('GET', `/sessions${path}`)]).toEqual([path, 401]);
   expect(await send('POST', `/sessions/${other.id}/reward`, { body: '{"reward":1}' })).toBe(401);
   expect(await send('POST', '/sessions/new', { body: '{"run_id":"run"}' })).toBe(401);
   expect(await send('GET', `/sessions/${other.id}`, { headers: { authorization: 'Bearer wrong' } })).toBe(401);
@@ -89,7 +102,10 @@ test('with `--compat verl`, a call of a run’s trial needs the trial’s key, a
 test('with `--compat verl`, opening a session with the admin key and no body opens the same attempt again and keeps its calls', async () => {
   const trial = await gateway.trial();
   await ask(trial.id);
-  const reply = await fetch(`${gateway.gateway.url}/sessions/${trial.id}`, { method: 'POST', headers: { authorization: `Bearer ${ADMIN_KEY}` } });
+  const reply = await fetch(`${gateway.gateway.url}/sessions/${trial.id}`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${ADMIN_KEY}` },
+  });
   expect(await reply.json()).toMatchObject({ attempt: 1, api_key: trial.key });
   expect(await gateway.db.$count(calls, eq(calls.trialId, trial.id))).toBe(1);
 });

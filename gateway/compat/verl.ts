@@ -26,7 +26,9 @@ export async function opensByUrl(deps: GatewayDeps, request: Request): Promise<b
   const trialId = decoded(session ?? completed);
   if (trialId === undefined || !isTrialId(trialId) || isTaken(trialId)) return false;
   // A trial that was deleted still belongs to its run.
-  const [trial] = await withStoreRetry(deps, () => deps.db.select({ runId: trials.runId }).from(trials).where(eq(trials.id, trialId)));
+  const [trial] = await withStoreRetry(deps, () =>
+    deps.db.select({ runId: trials.runId }).from(trials).where(eq(trials.id, trialId)),
+  );
   return !trial || trial.runId === null;
 }
 

@@ -15,7 +15,15 @@ test('a run’s call goes to its LoRA adapter, and its tokens get the adapter’
   expect((await trial.chat(ASK)).status).toBe(200);
   expect(await readStream(await trial.chat({ ...ASK, stream: true }))).toMatchObject({ done: true, broken: false });
   expect(gateway.engine.seen.map(({ body }) => body.model)).toEqual(['run@3', 'run@3']);
-  expect(await trial.calls()).toMatchObject(Array(2).fill({ status: 'completed', weightVersion: 'run@3', policyVersion: 3, versionSpans: null, untrainable: null }));
+  expect(await trial.calls()).toMatchObject(
+    Array(2).fill({
+      status: 'completed',
+      weightVersion: 'run@3',
+      policyVersion: 3,
+      versionSpans: null,
+      untrainable: null,
+    }),
+  );
 });
 
 test('a call under way when its run’s next adapter is loaded is trainable, and the run’s next call asks for the new adapter', async () => {
@@ -26,7 +34,12 @@ test('a call under way when its run’s next adapter is loaded is trainable, and
   gateway.engine.beforeEnd = () => {};
   expect((await trial.chat(ASK)).status).toBe(200);
   expect(gateway.engine.seen.map(({ body }) => body.model)).toEqual(['run@3', 'run@4']);
-  const version = (policyVersion: number) => ({ status: 'completed', weightVersion: `run@${policyVersion}`, policyVersion, untrainable: null });
+  const version = (policyVersion: number) => ({
+    status: 'completed',
+    weightVersion: `run@${policyVersion}`,
+    policyVersion,
+    untrainable: null,
+  });
   expect(await trial.calls()).toMatchObject([version(3), version(4)]);
 });
 

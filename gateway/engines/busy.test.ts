@@ -7,17 +7,22 @@ const ASK_MS = 50;
 /** Returns an engine whose scheduler answers at the times that `answers` accepts, and whose server answers when it `lives`. */
 function busy(answers: (time: number) => boolean, lives: boolean): { connection: EngineConnection; asked: string[] } {
   const asked: string[] = [];
-  const hangs = ({ signal }: EngineRequest) => new Promise<never>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+  const hangs = ({ signal }: EngineRequest) =>
+    new Promise<never>((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
   async function* body() {
     yield new TextEncoder().encode('{"weight_version": "run@3"}');
   }
   const answer = () => ({ status: 200, contentType: 'application/json', body: body() });
   const ask = async (request: EngineRequest) => {
     asked.push(request.path);
-    if (request.path === '/health' ? lives : answers(asked.filter((path) => path !== '/health').length)) return answer();
+    if (request.path === '/health' ? lives : answers(asked.filter((path) => path !== '/health').length))
+      return answer();
     return hangs(request);
   };
-  return { asked, connection: { url: 'http://busy', epoch: 0, onChange: null, ask, send: ask, close: () => Promise.resolve() } };
+  return {
+    asked,
+    connection: { url: 'http://busy', epoch: 0, onChange: null, ask, send: ask, close: () => Promise.resolve() },
+  };
 }
 
 afterEach(() => void vi.useRealTimers());
@@ -32,7 +37,12 @@ test('calls use the last known weight version while the gateway asks a busy engi
   };
   const timesAsked = () => asked.filter((path) => path === '/weight_info').length;
   expect([await weightVersionAfter(0), await weightVersionAfter(400), timesAsked()]).toEqual(['run@3', 'run@3', 1]);
-  expect([await weightVersionAfter(200), timesAsked(), await weightVersionAfter(10_000), timesAsked()]).toEqual(['run@3', 2, 'run@3', 2]);
+  expect([await weightVersionAfter(200), timesAsked(), await weightVersionAfter(10_000), timesAsked()]).toEqual([
+    'run@3',
+    2,
+    'run@3',
+    2,
+  ]);
   await vi.waitUntil(() => timesAsked() === 4);
   expect(await weightVersionAfter(10_000)).toBe('run@3');
 });

@@ -59,20 +59,26 @@ describe.each([false, true])('stream: %s', (stream) => {
     const { trial } = await trialBefore(engines);
     for (const engine of engines) engine.fault = 'status_500';
     const reply = await trial.chat(body);
-    expect([reply.status, (await reply.json()).error]).toEqual([502, expect.objectContaining({ code: 'engine_error', message: expect.stringContaining('engine core died') })]);
+    expect([reply.status, (await reply.json()).error]).toEqual([
+      502,
+      expect.objectContaining({ code: 'engine_error', message: expect.stringContaining('engine core died') }),
+    ]);
     expect(engines.map((engine) => engine.seen.length)).toEqual([1, 1, 1]);
     expect(await trial.calls()).toMatchObject([{ status: 'failed', fault: 'request' }]);
     expect(await inFlight()).toEqual([0, 0, 0]);
   });
 
-  test.each<Fault>(['bad_request', 'context_too_long', 'cut', 'no_ids'])('a call is sent to one engine only when that engine fails with `%s`', async (fault) => {
-    const { trial, own, others } = await trialBefore(await fakes(2));
-    own.fault = fault;
-    await (await trial.chat(body)).text().catch(() => {});
-    expect([own, ...others].map((engine) => engine.seen.length)).toEqual([1, 0]);
-    expect(await trial.calls()).toHaveLength(1);
-    expect(await inFlight()).toEqual([0, 0]);
-  });
+  test.each<Fault>(['bad_request', 'context_too_long', 'cut', 'no_ids'])(
+    'a call is sent to one engine only when that engine fails with `%s`',
+    async (fault) => {
+      const { trial, own, others } = await trialBefore(await fakes(2));
+      own.fault = fault;
+      await (await trial.chat(body)).text().catch(() => {});
+      expect([own, ...others].map((engine) => engine.seen.length)).toEqual([1, 0]);
+      expect(await trial.calls()).toHaveLength(1);
+      expect(await inFlight()).toEqual([0, 0]);
+    },
+  );
 
   test.each([
     ['/v1/chat/completions/render', 500],
@@ -80,29 +86,38 @@ describe.each([false, true])('stream: %s', (stream) => {
     ['/inference/v1/generate', 503],
     ['/inference/v1/generate', 'cut'],
     ['', 'stopped'],
-  ] as const)('a conversation continues from its recorded ids at another engine when the route %s of its own engine fails (%s)', async (path, fault) => {
-    for (const parses of [false, true]) {
-      const { trial, own, others } = await trialBefore((await tokenEngines()).map((engine) => Object.assign(engine, { parses })));
-      const urls = [own.url, own.url, others[0]?.url];
-      const messages: unknown[] = [...ASK.messages];
-      for (const text of ['hello there', 'what else']) {
-        own.script = [{ text }];
-        const { choices } = await (await trial.chat({ messages })).json();
-        messages.push(choices[0].message, { role: 'user', content: 'go on' });
+  ] as const)(
+    'a conversation continues from its recorded ids at another engine when the route %s of its own engine fails (%s)',
+    async (path, fault) => {
+      for (const parses of [false, true]) {
+        const { trial, own, others } = await trialBefore(
+          (await tokenEngines()).map((engine) => Object.assign(engine, { parses })),
+        );
+        const urls = [own.url, own.url, others[0]?.url];
+        const messages: unknown[] = [...ASK.messages];
+        for (const text of ['hello there', 'what else']) {
+          own.script = [{ text }];
+          const { choices } = await (await trial.chat({ messages })).json();
+          messages.push(choices[0].message, { role: 'user', content: 'go on' });
+        }
+        if (fault === 'stopped') await own.stop();
+        else own.fault = (asked) => (asked === path ? fault : null);
+        const reply = await trial.chat({ messages, stream });
+        expect(reply.status).toBe(200);
+        expect(await reply.text()).toContain('stop');
+        const calls = await trial.calls();
+        expect(calls.map((call) => call.engine)).toEqual(urls);
+        expect(calls.map((call) => [call.status, call.continuation])).toEqual([
+          ['completed', null],
+          ['completed', 'clean'],
+          ['completed', 'clean'],
+        ]);
+        expect([own, ...others].map((engine) => engine.generated.length)).toEqual([2, 1]);
+        expect(await inFlight()).toEqual([0, 0]);
+        await end();
       }
-      if (fault === 'stopped') await own.stop();
-      else own.fault = (asked) => (asked === path ? fault : null);
-      const reply = await trial.chat({ messages, stream });
-      expect(reply.status).toBe(200);
-      expect(await reply.text()).toContain('stop');
-      const calls = await trial.calls();
-      expect(calls.map((call) => call.engine)).toEqual(urls);
-      expect(calls.map((call) => [call.status, call.continuation])).toEqual([['completed', null], ['completed', 'clean'], ['completed', 'clean']]);
-      expect([own, ...others].map((engine) => engine.generated.length)).toEqual([2, 1]);
-      expect(await inFlight()).toEqual([0, 0]);
-      await end();
-    }
-  });
+    },
+  );
 });
 
 test('a stream whose engine dies before the first chunk is answered by another engine, and its agent gets keep-alive comments meanwhile', async () => {

@@ -56,7 +56,12 @@ test('a trial leaves the replica that it escaped to when that replica is loaded 
   Object.assign(loads, { a: 4, c: 12 });
   expect(go(trial)).toBe('b');
   expect([placement.escapes('a'), placement.escapes('c')]).toEqual([1, 1]);
-  expect(go(trial, REPLICAS.filter(({ url }) => url !== 'b'))).toBe('a');
+  expect(
+    go(
+      trial,
+      REPLICAS.filter(({ url }) => url !== 'b'),
+    ),
+  ).toBe('a');
   expect(go(trial)).toBe('a');
 });
 
@@ -64,7 +69,12 @@ test('when a replica leaves, the trials of the other replicas stay; when it retu
   const { go } = place({});
   const trials = Array.from({ length: 60 }, (_, i) => `run/0.2/${i}`);
   const before = trials.map((trial) => go(trial));
-  const without = trials.map((trial) => go(trial, REPLICAS.filter(({ url }) => url !== 'b')));
+  const without = trials.map((trial) =>
+    go(
+      trial,
+      REPLICAS.filter(({ url }) => url !== 'b'),
+    ),
+  );
   expect(without).not.toContain('b');
   for (const [i, url] of before.entries()) if (url !== 'b') expect(without[i]).toBe(url);
   expect(trials.map((trial) => go(trial))).toEqual(before);

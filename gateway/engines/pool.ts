@@ -10,13 +10,20 @@ import { Replica, ReplicaMemory } from './replica.ts';
 export type ReplicaRow = typeof replicas.$inferSelect;
 
 /** A replica that had `weightVersion` when it got the call. It counts one call in flight until `release` is called, which may happen more than once. */
-export type Lease = { replica: Replica; weightVersion: string | null; changes: number; model: string | null; release: () => void };
+export type Lease = {
+  replica: Replica;
+  weightVersion: string | null;
+  changes: number;
+  model: string | null;
+  release: () => void;
+};
 
 /**
  * True when the call asks for a LoRA adapter, whose name is its pool's weight version. The whole reply is then the adapter's, whatever weight version the
  * engine reports of its base.
  */
-export const isAdapter = ({ weightVersion, model }: Pick<Lease, 'weightVersion' | 'model'>): boolean => weightVersion !== null && weightVersion === model;
+export const isAdapter = ({ weightVersion, model }: Pick<Lease, 'weightVersion' | 'model'>): boolean =>
+  weightVersion !== null && weightVersion === model;
 
 type Caller = { id: string; runId: string | null };
 
@@ -68,19 +75,38 @@ export class EnginePool {
    * not loaded. Waits for one until `deadline` (ms since the epoch). Then throws a 503, or a 429 while the replicas get new weights; both
    * may be tried again.
    */
-  async lease(trial: Caller, deadline: number, signal: AbortSignal, except: ReadonlySet<string> = new Set()): Promise<Lease> {
+  async lease(
+    trial: Caller,
+    deadline: number,
+    signal: AbortSignal,
+    except: ReadonlySet<string> = new Set(),
+  ): Promise<Lease> {
     for (;;) {
       const finding = this.#find(trial, except);
       const lease = await raceAbort(finding, signal).catch((error: unknown) => {
-        void finding.then((late) => late?.release(), () => {});
+        void finding.then(
+          (late) => late?.release(),
+          () => {},
+        );
         throw error;
       });
       if (lease) return lease;
       if (Date.now() + POLL_MS > deadline) {
         const headers = { 'retry-after': '5' };
-        if (await this.#isPaused(trial.runId)) throw new Failure(429, 'engine_paused', `the engines of run ${trial.runId} are getting new weights: try again`, { headers });
+        if (await this.#isPaused(trial.runId))
+          throw new Failure(
+            429,
+            'engine_paused',
+            `the engines of run ${trial.runId} are getting new weights: try again`,
+            { headers },
+          );
         const whose = trial.runId === null ? 'this deployment' : `run ${trial.runId}`;
-        throw new Failure(503, 'engine_unavailable', `no engine of ${whose} is in rotation with the right weights: try again`, { headers });
+        throw new Failure(
+          503,
+          'engine_unavailable',
+          `no engine of ${whose} is in rotation with the right weights: try again`,
+          { headers },
+        );
       }
       await sleep(POLL_MS, signal);
     }
@@ -92,7 +118,11 @@ export class EnginePool {
    */
   async verifyLease(lease: Lease): Promise<'same' | 'published' | 'foreign'> {
     const { replica, weightVersion, changes } = lease;
-    if (isAdapter(lease)) return replica.weightVersion().then(() => (replica.changes === changes ? 'same' : 'foreign'), () => 'foreign');
+    if (isAdapter(lease))
+      return replica.weightVersion().then(
+        () => (replica.changes === changes ? 'same' : 'foreign'),
+        () => 'foreign',
+      );
     const url = replica.connection.url;
     const [now, rows] = await Promise.all([replica.weightVersion().catch(() => null), this.#readRows()]);
     const expected = rows.find((row) => row.url === url)?.weightVersion ?? null;
@@ -107,13 +137,21 @@ export class EnginePool {
   /** Returns calls in flight and escapes from load, by replica, as this process saw them. */
   get loads(): { engine: string; inFlight: number; escapes: number }[] {
     const { replicas, inFlight, placement } = this.#memory;
-    return [...replicas.keys()].map((engine) => ({ engine, inFlight: inFlight.count(engine), escapes: placement.escapes(engine) }));
+    return [...replicas.keys()].map((engine) => ({
+      engine,
+      inFlight: inFlight.count(engine),
+      escapes: placement.escapes(engine),
+    }));
   }
 
   async #find(trial: Caller, except: ReadonlySet<string>): Promise<Lease | null> {
     const { urls } = this.#options;
     let open = (await this.#readRows()).filter(
-      (row) => row.inRotation && (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId) && !except.has(row.url) && !this.#replica(row.url).isUnavailable,
+      (row) =>
+        row.inRotation &&
+        (trial.runId === null ? urls.includes(row.url) : row.runId === trial.runId) &&
+        !except.has(row.url) &&
+        !this.#replica(row.url).isUnavailable,
     );
     for (;;) {
       const choice = this.#memory.placement.choose(trial.id, open);
@@ -123,7 +161,12 @@ export class EnginePool {
       const release = this.#memory.inFlight.enter(row.url);
       const lease = await this.#verify(row, trial.runId);
       // Reading its weight version may have taken a while, so it must still be in rotation.
-      if (lease && (await this.#readRows()).some(({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId)) {
+      if (
+        lease &&
+        (await this.#readRows()).some(
+          ({ url, inRotation, runId }) => url === row.url && inRotation && runId === row.runId,
+        )
+      ) {
         if (from) this.#memory.placement.escape(trial.id, from, row);
         return { ...lease, release };
       }
@@ -142,9 +185,15 @@ export class EnginePool {
         void replica.logprobsMode(model);
         return { replica, weightVersion, changes: replica.changes, model };
       }
-      this.#complain(row.url, `engine ${row.url} says ${weightVersion ?? 'no weight version'}, its pool ${row.weightVersion ?? 'has none yet'}: left out`);
+      this.#complain(
+        row.url,
+        `engine ${row.url} says ${weightVersion ?? 'no weight version'}, its pool ${row.weightVersion ?? 'has none yet'}: left out`,
+      );
     } catch (error) {
-      this.#complain(row.url, `engine ${row.url} cannot be reached: ${error instanceof Error ? error.message : String(error)}`);
+      this.#complain(
+        row.url,
+        `engine ${row.url} cannot be reached: ${error instanceof Error ? error.message : String(error)}`,
+      );
       replica.markUnavailable();
     }
     return null;
@@ -198,7 +247,10 @@ const WEIGHT_VERSION_MS = 1_000;
 
 /** Returns the model to ask a replica for and its weight version: the adapter's if one has the expected name, else the base's. */
 async function policyOf(replica: Replica, expected: string | null): Promise<Pick<Lease, 'weightVersion' | 'model'>> {
-  const [weightVersion, models] = await Promise.all([replica.weightVersion(expected === null ? WEIGHT_VERSION_MS : undefined), replica.models()]);
+  const [weightVersion, models] = await Promise.all([
+    replica.weightVersion(expected === null ? WEIGHT_VERSION_MS : undefined),
+    replica.models(),
+  ]);
   const adapter = models.find(({ id }) => id === expected);
   return adapter ? { weightVersion: adapter.id, model: adapter.id } : { weightVersion, model: models[0]?.id ?? null };
 }

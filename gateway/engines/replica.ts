@@ -90,7 +90,8 @@ export class Replica {
     if (known && this.#reading && this.#reading === this.#renewing) return known.weightVersion;
     // Connections that are made together share the reading after the one under way.
     if (this.#reading && this.#reading.epoch < epoch) await this.#reading.weightVersion.catch(() => {});
-    if (this.#verified && this.#verified !== known && this.#verified.epoch >= epoch) return this.#verified.weightVersion;
+    if (this.#verified && this.#verified !== known && this.#verified.epoch >= epoch)
+      return this.#verified.weightVersion;
     const { weightVersion } = this.#reading && this.#reading.epoch >= epoch ? this.#reading : this.#read();
     if (!known) return weightVersion;
     // A busy engine keeps its weight version. Only a run depends on the newest one, and a run asks without a limit of age.
@@ -186,7 +187,11 @@ export class Replica {
 
   /** Returns whether it answers at all within `ms`. */
   async isAlive(ms = ALIVE_MS): Promise<boolean> {
-    const asked = this.connection.ask({ method: 'GET', path: '/health', signal: AbortSignal.timeout(Math.min(ms, ASK_MS)) });
+    const asked = this.connection.ask({
+      method: 'GET',
+      path: '/health',
+      signal: AbortSignal.timeout(Math.min(ms, ASK_MS)),
+    });
     const read = asked.then(async ({ status, body }) => readText(body).then(() => status < 500));
     return read.catch(() => false);
   }

@@ -87,7 +87,9 @@ test('a call under way during a publication is not trained on if its engine repo
     await gateway.givePool('run', 'run@2');
   };
   expect((await trial.chat(ASK)).status).toBe(200);
-  expect(await trial.calls()).toMatchObject([{ status: 'completed', weightVersion: 'run@1', untrainable: 'policy_changed' }]);
+  expect(await trial.calls()).toMatchObject([
+    { status: 'completed', weightVersion: 'run@1', untrainable: 'policy_changed' },
+  ]);
   gateway.engine.beforeEnd = () => {};
   expect((await trial.chat(ASK)).status).toBe(200);
   const calls = await trial.calls();

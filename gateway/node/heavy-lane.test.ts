@@ -4,14 +4,25 @@ import { request } from 'node:http';
 import { getPriority } from 'node:os';
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { ADMIN_KEY, ASK, eventually, IN_WORKERD, readStream, useGateway } from '../../tests/support/harness/gateways.ts';
+import {
+  ADMIN_KEY,
+  ASK,
+  eventually,
+  IN_WORKERD,
+  readStream,
+  useGateway,
+} from '../../tests/support/harness/gateways.ts';
 import { hangUpWhileCommitting } from '../../tests/support/fakes/lost-replies.ts';
 import { rawRequest } from '../../tests/support/harness/raw-request.ts';
 import { LaneEnd } from './lane-end.ts';
 
 const gateway = useGateway();
 const words = (bytes: number): string => 'word '.repeat(bytes / 5);
-const heavy = (more: object = {}, bytes = 400 * 1024) => ({ ...ASK, ...more, messages: [{ role: 'user', content: words(bytes) }] });
+const heavy = (more: object = {}, bytes = 400 * 1024) => ({
+  ...ASK,
+  ...more,
+  messages: [{ role: 'user', content: words(bytes) }],
+});
 const withManyNodes = (more: object = {}) => ({ ...ASK, ...more, metadata: Array(6_000).fill({}) });
 
 test.each([
@@ -22,10 +33,16 @@ test.each([
   await gateway.restart({ heavyThread: new URL('./heavy-thread-main.ts', import.meta.url) });
   const trial = await gateway.trial();
   const whole = await trial.chat(body);
-  expect([whole.status, whole.headers.get('x-trialgate-call'), whole.headers.get('content-type')]).toEqual([200, expect.stringMatching(/^[0-9a-f-]{36}$/), expect.stringContaining('application/json')]);
+  expect([whole.status, whole.headers.get('x-trialgate-call'), whole.headers.get('content-type')]).toEqual([
+    200,
+    expect.stringMatching(/^[0-9a-f-]{36}$/),
+    expect.stringContaining('application/json'),
+  ]);
   const { message } = (await whole.json()).choices[0];
   expect(await readStream(await trial.chat({ ...body, stream: true }))).toMatchObject({ done: true, broken: false });
-  expect((await trial.chat({ ...ASK, messages: [...body.messages, message, { role: 'user', content: 'more' }] })).status).toBe(200);
+  expect(
+    (await trial.chat({ ...ASK, messages: [...body.messages, message, { role: 'user', content: 'more' }] })).status,
+  ).toBe(200);
   const calls = await trial.calls();
   expect(calls.map(({ status, continuation, requestBytes }) => [status, continuation !== null, requestBytes])).toEqual([
     ['completed', false, JSON.stringify(body).length],
@@ -33,8 +50,17 @@ test.each([
     ['completed', true, expect.any(Number)],
   ]);
   expect(calls[0]?.request).toEqual(body);
-  expect(createHash('sha256').update(JSON.stringify(body)).digest().equals(Buffer.from(calls[0]?.digest ?? []))).toBe(true);
-  expect(await gateway.metrics()).toMatchObject({ trialgate_calls_accepted_total: 3, 'trialgate_calls_total{status="completed"}': 3, trialgate_calls_in_flight: 0 });
+  expect(
+    createHash('sha256')
+      .update(JSON.stringify(body))
+      .digest()
+      .equals(Buffer.from(calls[0]?.digest ?? [])),
+  ).toBe(true);
+  expect(await gateway.metrics()).toMatchObject({
+    trialgate_calls_accepted_total: 3,
+    'trialgate_calls_total{status="completed"}': 3,
+    trialgate_calls_in_flight: 0,
+  });
 });
 
 test('a request body without a length and a compressed one are answered', async () => {
@@ -42,7 +68,10 @@ test('a request body without a length and a compressed one are answered', async 
   const stream = new Blob([JSON.stringify(ASK)]).stream();
   const headers = { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json' };
   expect((await trial.chat(ASK, { body: stream, duplex: 'half', headers } as RequestInit)).status).toBe(200);
-  expect((await trial.chat(gzipSync(JSON.stringify(heavy())), { headers: { ...headers, 'content-encoding': 'gzip' } })).status).toBe(200);
+  expect(
+    (await trial.chat(gzipSync(JSON.stringify(heavy())), { headers: { ...headers, 'content-encoding': 'gzip' } }))
+      .status,
+  ).toBe(200);
   expect((await trial.calls()).map(({ status }) => status)).toEqual(['completed', 'completed']);
 });
 
@@ -50,7 +79,11 @@ test('a large request with a wrong key is refused before its body has arrived', 
   const trial = await gateway.trial();
   const { url } = gateway.gateway;
   const status = await new Promise((resolve, reject) => {
-    const asking = request(`${url}/${trial.id}/v1/chat/completions`, { method: 'POST', headers: { authorization: 'Bearer no', 'content-length': 20 * 2 ** 20 } }, (reply) => resolve(reply.statusCode));
+    const asking = request(
+      `${url}/${trial.id}/v1/chat/completions`,
+      { method: 'POST', headers: { authorization: 'Bearer no', 'content-length': 20 * 2 ** 20 } },
+      (reply) => resolve(reply.statusCode),
+    );
     asking.on('error', reject);
     asking.write('{');
   });
@@ -62,7 +95,11 @@ test('a request that announces more bytes than the gateway accepts gets 413, and
   const refuse = () =>
     new Promise((resolve, reject) => {
       const headers = { authorization: `Bearer ${trial.key}`, 'content-length': 2 ** 40 };
-      const asking = request(`${gateway.gateway.url}/${trial.id}/v1/chat/completions`, { method: 'POST', headers }, (reply) => resolve(reply.statusCode));
+      const asking = request(
+        `${gateway.gateway.url}/${trial.id}/v1/chat/completions`,
+        { method: 'POST', headers },
+        (reply) => resolve(reply.statusCode),
+      );
       asking.on('error', reject);
       asking.write('{');
     });
@@ -82,7 +119,11 @@ test('an agent’s hang-up cancels its large call, and the stream of a large cal
   await expect(left).rejects.toThrow();
   await eventually(async () => (await trial.calls())[0]?.status === 'cancelled');
   gateway.engine.fault = 'cut';
-  expect(await readStream(await trial.chat(heavy({ stream: true })))).toMatchObject({ done: false, broken: true, text: expect.stringContaining('engine_cut') });
+  expect(await readStream(await trial.chat(heavy({ stream: true })))).toMatchObject({
+    done: false,
+    broken: true,
+    text: expect.stringContaining('engine_cut'),
+  });
 });
 
 test('small calls are answered while the gateway still parses a large call that came before them', async ({ skip }) => {
@@ -104,11 +145,24 @@ test('small calls are answered while the gateway still parses a large call that 
   expect(answered).toBeGreaterThanOrEqual(3);
 });
 
-test('after a large request, every thread of the gateway’s process but the first has a lower priority', async ({ skip }) => {
-  skip(IN_WORKERD || process.platform !== 'linux', 'a Worker has one thread for each isolate, and only Linux has a priority for each thread');
+test('after a large request, every thread of the gateway’s process but the first has a lower priority', async ({
+  skip,
+}) => {
+  skip(
+    IN_WORKERD || process.platform !== 'linux',
+    'a Worker has one thread for each isolate, and only Linux has a priority for each thread',
+  );
   const trial = await gateway.trial();
-  expect((await trial.chat(gzipSync(JSON.stringify(heavy())), { headers: { authorization: `Bearer ${trial.key}`, 'content-encoding': 'gzip' } })).status).toBe(200);
-  const others = readdirSync('/proc/self/task').map(Number).filter((thread) => thread !== process.pid);
+  expect(
+    (
+      await trial.chat(gzipSync(JSON.stringify(heavy())), {
+        headers: { authorization: `Bearer ${trial.key}`, 'content-encoding': 'gzip' },
+      })
+    ).status,
+  ).toBe(200);
+  const others = readdirSync('/proc/self/task')
+    .map(Number)
+    .filter((thread) => thread !== process.pid);
   expect(others.length).toBeGreaterThan(1);
   expect(new Set(others.map((thread) => getPriority(thread)))).toEqual(new Set([Math.min(19, getPriority() + 10)]));
 });
@@ -132,12 +186,18 @@ test('when the heavy thread dies, large requests get 503 and other calls are ans
   await gateway.restart({ heavyThread: new URL('data:text/javascript,throw new Error("out of memory")') });
   const trial = await gateway.trial();
   const reply = await trial.chat(heavy());
-  expect([reply.status, reply.headers.get('retry-after'), (await reply.json()).error.code]).toEqual([503, '2', 'large_requests_unavailable']);
+  expect([reply.status, reply.headers.get('retry-after'), (await reply.json()).error.code]).toEqual([
+    503,
+    '2',
+    'large_requests_unavailable',
+  ]);
   expect((await trial.chat(ASK)).status).toBe(200);
   expect(gateway.log.join()).toContain('out of memory');
 });
 
-test('a large request whose agent hung up while the heavy thread was starting is not handed over to it', async ({ skip }) => {
+test('a large request whose agent hung up while the heavy thread was starting is not handed over to it', async ({
+  skip,
+}) => {
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   const slow = `import { createServer } from 'node:http'; import { parentPort } from 'node:worker_threads';
     const server = createServer((request, reply) => { parentPort.postMessage({ log: 'was asked' }); reply.end(); });
@@ -160,7 +220,10 @@ test('a request without a body does not start the heavy thread', async ({ skip }
   skip(IN_WORKERD, 'a Worker has one thread for each isolate');
   await gateway.restart({ heavyThread: new URL('data:text/javascript,throw new Error("it was started")') });
   // curl -X POST sends neither a body nor its length.
-  const { status } = await rawRequest(gateway.gateway.url, `POST /sessions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer ${ADMIN_KEY}\r\nconnection: close\r\n\r\n`);
+  const { status } = await rawRequest(
+    gateway.gateway.url,
+    `POST /sessions HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer ${ADMIN_KEY}\r\nconnection: close\r\n\r\n`,
+  );
   expect(status).toBe(200);
   expect(gateway.log.join()).not.toContain('it was started');
 });
@@ -178,8 +241,18 @@ test('a client’s retry of a large request gets the undelivered reply, and its 
   const trial = await gateway.trial();
   const body = heavy();
   const ask = (count: number, signal?: AbortSignal) =>
-    trial.chat(body, { headers: { authorization: `Bearer ${trial.key}`, 'content-type': 'application/json', 'x-stainless-retry-count': `${count}` }, ...(signal ? { signal } : {}) });
-  const isReplay = async (reply: Promise<Response>) => [(await (await reply).text()).includes('Hello'), (await reply).headers.get('x-trialgate-replay') === 'true'];
+    trial.chat(body, {
+      headers: {
+        authorization: `Bearer ${trial.key}`,
+        'content-type': 'application/json',
+        'x-stainless-retry-count': `${count}`,
+      },
+      ...(signal ? { signal } : {}),
+    });
+  const isReplay = async (reply: Promise<Response>) => [
+    (await (await reply).text()).includes('Hello'),
+    (await reply).headers.get('x-trialgate-replay') === 'true',
+  ];
   await hangUpWhileCommitting(gateway.db, (signal) => ask(0, signal));
   expect(await isReplay(ask(1))).toEqual([true, true]);
   expect(await isReplay(ask(2))).toEqual([true, false]);
@@ -195,7 +268,11 @@ test('a trial whose open calls hold many JSON values gets 429 for one more, and 
   const first = trial.chat(withManyNodes());
   await eventually(() => gateway.engine.seen.length === 1);
   const refused = await trial.chat(withManyNodes());
-  expect([refused.status, refused.headers.get('retry-after'), (await refused.json()).error.code]).toEqual([429, '2', 'too_many_bytes_in_flight']);
+  expect([refused.status, refused.headers.get('retry-after'), (await refused.json()).error.code]).toEqual([
+    429,
+    '2',
+    'too_many_bytes_in_flight',
+  ]);
   released.resolve();
   expect((await first).status).toBe(200);
   expect([(await other.chat(withManyNodes())).status, (await trial.chat(withManyNodes())).status]).toEqual([200, 200]);

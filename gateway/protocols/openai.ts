@@ -22,5 +22,9 @@ export const openai: Omit<Protocol, 'name' | 'path' | 'parse'> = {
 function isForTheRecord(chunk: JsonObject, { usage, logprobs, tokenIds }: Wants): boolean {
   const choices = choicesOf(chunk);
   if (choices.length === 0) return !usage && Array.isArray(chunk.choices);
-  return !logprobs && !tokenIds && choices.every(({ delta, finish_reason }) => isObject(delta) && Object.keys(delta).length === 0 && !finish_reason);
+  return (
+    !logprobs &&
+    !tokenIds &&
+    choices.every(({ delta, finish_reason }) => isObject(delta) && Object.keys(delta).length === 0 && !finish_reason)
+  );
 }

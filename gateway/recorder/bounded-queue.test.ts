@@ -7,7 +7,13 @@ const codeOf = (error: unknown) => (error instanceof Error && 'code' in error ? 
 
 test('while a commit hangs, the recorder refuses calls beyond the limit of its queue, and afterwards it records calls again', async () => {
   const hanging = Promise.withResolvers<Set<string>>();
-  const group = new GroupCommit({ waitMs: 600_000, maxQueued: 8, log: () => {}, retract: async () => {}, commit: () => hanging.promise });
+  const group = new GroupCommit({
+    waitMs: 600_000,
+    maxQueued: 8,
+    log: () => {},
+    retract: async () => {},
+    commit: () => hanging.promise,
+  });
   const record = () => group.record(callRecord({})).catch(codeOf);
   const waiting = Array.from({ length: 8 }, record);
   expect(await Promise.all(Array.from({ length: 12 }, record))).toEqual(Array(12).fill('store_unavailable'));
@@ -18,7 +24,14 @@ test('while a commit hangs, the recorder refuses calls beyond the limit of its q
 
 test('while a commit hangs, the recorder refuses calls beyond its limit of bytes, and afterwards the bytes are free again', async () => {
   const hanging = Promise.withResolvers<Set<string>>();
-  const group = new GroupCommit({ waitMs: 600_000, maxHeldBytes: 1000, maxGroup: 1, log: () => {}, retract: async () => {}, commit: () => hanging.promise });
+  const group = new GroupCommit({
+    waitMs: 600_000,
+    maxHeldBytes: 1000,
+    maxGroup: 1,
+    log: () => {},
+    retract: async () => {},
+    commit: () => hanging.promise,
+  });
   const record = (size: number) => group.record(callRecord({ size })).catch(codeOf);
   const committing = record(999);
   await new Promise((resolve) => setTimeout(resolve, 1));
@@ -35,7 +48,13 @@ test('the recorder commits large calls that wait in groups of limited size, and 
     groups.push(calls.map(({ size = 0 }) => size));
     return new Set<string>();
   };
-  const group = new GroupCommit({ waitMs: 600_000, maxGroupBytes: 100, log: () => {}, retract: async () => {}, commit });
+  const group = new GroupCommit({
+    waitMs: 600_000,
+    maxGroupBytes: 100,
+    log: () => {},
+    retract: async () => {},
+    commit,
+  });
   await Promise.all([60, 40, 1, 500, 30, 30].map((size) => group.record(callRecord({ size }))));
   expect(groups).toEqual([[60, 40], [1], [500], [30, 30]]);
 });

@@ -41,7 +41,11 @@ test('a row that PostgreSQL rejects fails only its own call, and not the others 
   });
   const verdicts = await Promise.allSettled(['a', 'b', 'bad', 'closed', 'c'].map((id) => group.record(call(id))));
   expect(verdicts.map((one) => (one.status === 'fulfilled' ? one.value : 'failed'))).toEqual([
-    'recorded', 'recorded', 'failed', 'refused', 'recorded',
+    'recorded',
+    'recorded',
+    'failed',
+    'refused',
+    'recorded',
   ]);
 });
 

@@ -7,7 +7,11 @@ import { slowCommits } from '../../tests/support/fakes/slow-commits.ts';
 
 const gateway = useSharedGateway();
 const again = (count: number) => ({ 'x-stainless-retry-count': String(count) });
-const headersOf = (key: string, more: Record<string, string>) => ({ authorization: `Bearer ${key}`, 'content-type': 'application/json', ...more });
+const headersOf = (key: string, more: Record<string, string>) => ({
+  authorization: `Bearer ${key}`,
+  'content-type': 'application/json',
+  ...more,
+});
 const sampled = () => gateway.engine.seen.filter(({ path }) => path === '/v1/chat/completions').length;
 
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;
@@ -15,7 +19,10 @@ type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const ask = (trial: Trial, headers: Record<string, string>, body: unknown = ASK, signal?: AbortSignal) =>
   gateway.chat(trial.id, trial.key, body, { headers: headersOf(trial.key, headers), ...(signal ? { signal } : {}) });
 
-const headOf = ({ headers }: Response) => ({ call: headers.get('x-trialgate-call'), isReplay: headers.get('x-trialgate-replay') === 'true' });
+const headOf = ({ headers }: Response) => ({
+  call: headers.get('x-trialgate-call'),
+  isReplay: headers.get('x-trialgate-replay') === 'true',
+});
 
 async function textOf(reply: Response, stream: boolean): Promise<string> {
   if (!stream) return (await reply.json()).choices[0].message.content;
@@ -24,35 +31,44 @@ async function textOf(reply: Response, stream: boolean): Promise<string> {
   return chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('');
 }
 
-const HOW = [{ first: again(0), then: again(1) }, { first: { 'idempotency-key': 'k' }, then: { 'idempotency-key': 'k' } }];
+const HOW = [
+  { first: again(0), then: again(1) },
+  { first: { 'idempotency-key': 'k' }, then: { 'idempotency-key': 'k' } },
+];
 const CASES = HOW.flatMap((how) => [false, true].map((stream) => ({ ...how, stream })));
 
-test.each(CASES)('a client’s retry gets the reply whose connection ended early, once; the next retry is a new call ($then, stream: $stream)', async ({ first, then, stream }) => {
-  const trial = await gateway.trial();
-  const body = { ...ASK, stream };
-  await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, first, body, signal));
-  const [lost] = await trial.calls();
-  const second = await ask(trial, then, body);
-  expect(headOf(second)).toEqual({ call: lost?.id, isReplay: true });
-  expect(await textOf(second, stream)).toBe('Hello 🦀 world\u0000!');
-  expect(sampled()).toBe(1);
-  const third = await ask(trial, then, body);
-  expect(headOf(third)).toMatchObject({ isReplay: false });
-  await textOf(third, stream);
-  expect(await trial.calls()).toMatchObject([{ id: lost?.id, status: 'completed' }, { status: 'completed' }]);
-});
+test.each(CASES)(
+  'a client’s retry gets the reply whose connection ended early, once; the next retry is a new call ($then, stream: $stream)',
+  async ({ first, then, stream }) => {
+    const trial = await gateway.trial();
+    const body = { ...ASK, stream };
+    await hangUpWhileCommitting(gateway.db, (signal) => ask(trial, first, body, signal));
+    const [lost] = await trial.calls();
+    const second = await ask(trial, then, body);
+    expect(headOf(second)).toEqual({ call: lost?.id, isReplay: true });
+    expect(await textOf(second, stream)).toBe('Hello 🦀 world\u0000!');
+    expect(sampled()).toBe(1);
+    const third = await ask(trial, then, body);
+    expect(headOf(third)).toMatchObject({ isReplay: false });
+    await textOf(third, stream);
+    expect(await trial.calls()).toMatchObject([{ id: lost?.id, status: 'completed' }, { status: 'completed' }]);
+  },
+);
 
-test.each(CASES)('a client’s retry after a reply that was delivered whole is a new call ($then, stream: $stream)', async ({ first, then, stream }) => {
-  const trial = await gateway.trial();
-  const body = { ...ASK, stream };
-  for (const headers of [first, then, then]) {
-    const reply = await ask(trial, headers, body);
-    expect(headOf(reply).isReplay).toBe(false);
-    await textOf(reply, stream);
-  }
-  expect(sampled()).toBe(3);
-  expect(await trial.calls()).toHaveLength(3);
-});
+test.each(CASES)(
+  'a client’s retry after a reply that was delivered whole is a new call ($then, stream: $stream)',
+  async ({ first, then, stream }) => {
+    const trial = await gateway.trial();
+    const body = { ...ASK, stream };
+    for (const headers of [first, then, then]) {
+      const reply = await ask(trial, headers, body);
+      expect(headOf(reply).isReplay).toBe(false);
+      await textOf(reply, stream);
+    }
+    expect(sampled()).toBe(3);
+    expect(await trial.calls()).toHaveLength(3);
+  },
+);
 
 test('a request that is not marked as a retry is a new call, even if an equal request has an undelivered reply', async () => {
   const trial = await gateway.trial();
@@ -120,7 +136,9 @@ test('a client’s retry at another gateway gets an undelivered reply, and never
   await (await ask(trial, again(0), other)).text();
   const [lost] = await trial.calls();
   // A gateway notes deliveries in batches; one that ends before that leaves a delivered reply to be replayed once.
-  await eventually(async () => (await gateway.db.$count(undeliveredCalls, eq(undeliveredCalls.trialId, trial.id))) === 1);
+  await eventually(
+    async () => (await gateway.db.$count(undeliveredCalls, eq(undeliveredCalls.trialId, trial.id))) === 1,
+  );
   await gateway.restart();
   expect(headOf(await ask(trial, again(2)))).toEqual({ call: lost?.id, isReplay: true });
   expect(headOf(await ask(trial, again(2), other)).isReplay).toBe(false);

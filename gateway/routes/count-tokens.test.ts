@@ -7,9 +7,17 @@ const ASKED = { model: 'policy', messages: [{ role: 'user', content: 'hi' }] };
 
 type Trial = Awaited<ReturnType<typeof context.trial>>;
 const count = ({ baseUrl, key }: Trial, body: unknown = ASKED) =>
-  fetch(`${baseUrl}/messages/count_tokens`, { method: 'POST', headers: { 'x-api-key': key, 'content-type': 'application/json' }, body: JSON.stringify(body) });
+  fetch(`${baseUrl}/messages/count_tokens`, {
+    method: 'POST',
+    headers: { 'x-api-key': key, 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  });
 const endOf = async (reply: Response): Promise<unknown> => ({ status: reply.status, ...(await context.json(reply)) });
-const failed = (status: number) => ({ status, type: 'error', error: expect.objectContaining({ message: expect.stringContaining('engine') }) });
+const failed = (status: number) => ({
+  status,
+  type: 'error',
+  error: expect.objectContaining({ message: expect.stringContaining('engine') }),
+});
 
 test('a token count that fails at the engine is reported as the engine’s error', async () => {
   const trial = await context.trial();

@@ -13,7 +13,10 @@ const docsPage = `<!doctype html>
 </html>`;
 
 /** The files that the page needs, with their types. No other file of the package is served. */
-const DOCS_FILES = new Map([['swagger-ui.css', 'text/css'], ['swagger-ui-bundle.js', 'text/javascript']]);
+const DOCS_FILES = new Map([
+  ['swagger-ui.css', 'text/css'],
+  ['swagger-ui-bundle.js', 'text/javascript'],
+]);
 
 const DOCS_START = `SwaggerUIBundle({ url: '/openapi.json', dom_id: '#page', deepLinking: true, validatorUrl: null });`;
 
@@ -22,7 +25,11 @@ export function docsRoutes({ docsFile }: GatewayDeps): Hono {
   const app = new Hono();
   let document: ReturnType<typeof openApiDocument> | null = null;
   app.get('/openapi.json', (c) => c.json((document ??= openApiDocument(VERSION))));
-  app.get('/docs', (c) => c.html(docsPage, 200, { 'content-security-policy': "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:" }));
+  app.get('/docs', (c) =>
+    c.html(docsPage, 200, {
+      'content-security-policy': "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:",
+    }),
+  );
   app.get('/docs/start.js', (c) => c.body(DOCS_START, 200, { 'content-type': 'text/javascript' }));
   app.get('/docs/:file', async (c) => {
     const name = c.req.param('file');

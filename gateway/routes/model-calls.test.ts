@@ -19,28 +19,40 @@ test('a plain reply is recorded with ids and log-probabilities that the agent do
   expect(body).not.toHaveProperty('prompt_token_ids');
   const [call, ...more] = await trial.calls();
   expect(more).toEqual([]);
-  expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: false, weightVersion: 'default', policyVersion: null });
+  expect(call).toMatchObject({
+    status: 'completed',
+    finishReason: 'stop',
+    untrainable: null,
+    stream: false,
+    weightVersion: 'default',
+    policyVersion: null,
+  });
   expect([...(call?.promptTokenIds ?? [])]).toEqual([1, 9690, 198]);
   expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
   expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);
   expect(call?.request).toEqual(ASK);
 });
 
-test.each([false, true])('a stream reaches the agent whole and is recorded like a plain reply (byte by byte: %s)', async (bytewise) => {
-  gateway.engine.bytewise = bytewise;
-  const trial = await gateway.trial();
-  const stream = await readStream(await trial.chat(STREAM));
-  expect(stream).toMatchObject({ broken: false, done: true });
-  expect(stream.chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('')).toBe('Hello 🦀 world\u0000!');
-  expect(stream.text).not.toMatch(/token_ids|logprob|"usage"/);
-  expect(stream.text).not.toContain('"choices":[]');
-  expect(stream.text).toContain('not_yet_known');
-  const [call] = await trial.calls();
-  expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: true });
-  expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
-  expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);
-  expect(call?.response).toMatchObject({ choices: [{ message: { content: 'Hello 🦀 world\u0000!' } }] });
-});
+test.each([false, true])(
+  'a stream reaches the agent whole and is recorded like a plain reply (byte by byte: %s)',
+  async (bytewise) => {
+    gateway.engine.bytewise = bytewise;
+    const trial = await gateway.trial();
+    const stream = await readStream(await trial.chat(STREAM));
+    expect(stream).toMatchObject({ broken: false, done: true });
+    expect(stream.chunks.map((chunk) => chunk.choices?.[0]?.delta?.content ?? '').join('')).toBe(
+      'Hello 🦀 world\u0000!',
+    );
+    expect(stream.text).not.toMatch(/token_ids|logprob|"usage"/);
+    expect(stream.text).not.toContain('"choices":[]');
+    expect(stream.text).toContain('not_yet_known');
+    const [call] = await trial.calls();
+    expect(call).toMatchObject({ status: 'completed', finishReason: 'stop', untrainable: null, stream: true });
+    expect([...(call?.completionTokenIds ?? [])]).toEqual([61, 8012, 17, 1073, 2]);
+    expect([...(call?.logprobs ?? [])]).toEqual([-4.25, -2.5, -0.125, -1, -0.5]);
+    expect(call?.response).toMatchObject({ choices: [{ message: { content: 'Hello 🦀 world\u0000!' } }] });
+  },
+);
 
 test('an agent gets the ids, log-probabilities and usage that it asks for', async () => {
   const trial = await gateway.trial();
@@ -59,7 +71,13 @@ test('fields of a request that the gateway does not know reach the engine', asyn
   const trial = await gateway.trial();
   const odd = { not_yet_known: { deep: [1, '\u0000'] }, tools: [{ type: 'function', function: { name: 'f' } }] };
   await trial.chat({ ...ASK, ...odd });
-  expect(gateway.engine.last.body).toMatchObject({ ...odd, model: 'policy', return_token_ids: true, logprobs: true, top_logprobs: 0 });
+  expect(gateway.engine.last.body).toMatchObject({
+    ...odd,
+    model: 'policy',
+    return_token_ids: true,
+    logprobs: true,
+    top_logprobs: 0,
+  });
 });
 
 test('the gateway passes a stream on before its call is committed, except for the stream’s end', async () => {
@@ -73,7 +91,8 @@ test('the gateway passes a stream on before its call is committed, except for th
   expect(text).not.toContain('stop');
   expect(await trial.calls()).toEqual([]);
   released.resolve();
-  for (let next = await reader?.read(); !next?.done; next = await reader?.read()) text += decoder.decode(next?.value, { stream: true });
+  for (let next = await reader?.read(); !next?.done; next = await reader?.read())
+    text += decoder.decode(next?.value, { stream: true });
   expect(text).toContain('"finish_reason":"stop"');
 });
 
@@ -131,11 +150,23 @@ function slowBody(): { body: ReadableStream<Uint8Array>; end: () => void } {
   const stream = new TransformStream<Uint8Array, Uint8Array>();
   const writer = stream.writable.getWriter();
   void writer.write(new TextEncoder().encode(JSON.stringify(ASK).slice(0, -1))).catch(() => {});
-  return { body: stream.readable, end: () => void writer.write(new TextEncoder().encode('}')).then(() => writer.close()).catch(() => {}) };
+  return {
+    body: stream.readable,
+    end: () =>
+      void writer
+        .write(new TextEncoder().encode('}'))
+        .then(() => writer.close())
+        .catch(() => {}),
+  };
 }
 
 const sendBody = (trial: { baseUrl: string; key: string }, body: BodyInit) =>
-  fetch(`${trial.baseUrl}/chat/completions`, { method: 'POST', headers: { authorization: `Bearer ${trial.key}` }, body, duplex: 'half' } as RequestInit);
+  fetch(`${trial.baseUrl}/chat/completions`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${trial.key}` },
+    body,
+    duplex: 'half',
+  } as RequestInit);
 
 test('a request body larger than the limit gets 413, whether it announces its length or not', async () => {
   await gateway.restart({ settings: { maxBodyBytes: 1000 } });
@@ -174,7 +205,18 @@ test('the models route shows no file paths of the engine', async () => {
   const reply = await fetch(`${trial.baseUrl}/models`, { headers: { authorization: `Bearer ${trial.key}` } });
   expect(await reply.json()).toEqual({
     object: 'list',
-    data: [{ id: 'policy', object: 'model', type: 'model', display_name: 'policy', created: 7, created_at: '1970-01-01T00:00:07.000Z', owned_by: 'trialgate', max_model_len: 2048 }],
+    data: [
+      {
+        id: 'policy',
+        object: 'model',
+        type: 'model',
+        display_name: 'policy',
+        created: 7,
+        created_at: '1970-01-01T00:00:07.000Z',
+        owned_by: 'trialgate',
+        max_model_len: 2048,
+      },
+    ],
     has_more: false,
     first_id: 'policy',
     last_id: 'policy',
@@ -186,6 +228,9 @@ test('a strict gateway answers only calls for the model that it serves', async (
   const trial = await gateway.trial();
   const reply = await trial.chat(ASK);
   expect(reply.status).toBe(404);
-  expect((await reply.json()).error).toMatchObject({ code: 'model_not_found', message: expect.stringContaining('policy') });
+  expect((await reply.json()).error).toMatchObject({
+    code: 'model_not_found',
+    message: expect.stringContaining('policy'),
+  });
   expect((await trial.chat({ ...ASK, model: 'policy' })).status).toBe(200);
 });

@@ -19,27 +19,35 @@ afterEach(() => other.gateway.close());
 type Trial = Awaited<ReturnType<typeof gateway.trial>>;
 const ask = (through: TestGateway, { id, key }: Trial, more: object = {}) => through.chat(id, key, { ...ASK, ...more });
 /** Sends calls to both gateways in turn. */
-const burst = (count: number, trial: Trial, more: object = {}) => Array.from({ length: count }, (_, i) => ask(i % 2 === 0 ? gateway : other, trial, more));
-const endOf = async (reply: Response): Promise<unknown> => (reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status);
+const burst = (count: number, trial: Trial, more: object = {}) =>
+  Array.from({ length: count }, (_, i) => ask(i % 2 === 0 ? gateway : other, trial, more));
+const endOf = async (reply: Response): Promise<unknown> =>
+  reply.status === 200 ? (await reply.json()).choices[0].finish_reason : reply.status;
 const limits = () => gateway.engine.seen.map(({ body }) => body.max_tokens);
 const session = async (id: string): Promise<unknown> => (await gateway.admin('GET', `/sessions/${id}`)).json();
 
-test.each([{ budgetEnd: 'length' as const, end: 'length' }, { budgetEnd: 'refuse' as const, end: 429 }])('a trial’s calls through two gateways together stay within its budget of calls (end: $budgetEnd)', async ({ budgetEnd, end }) => {
-  await Promise.all([gateway, other].map((each) => each.gateway.close()));
-  await gateway.start({ settings: { budgetEnd } });
-  await startOther({ budgetEnd });
-  const trial = await gateway.trial({ budgets: { calls: 3 } });
-  const released = Promise.withResolvers<void>();
-  gateway.engine.beforeEnd = () => released.promise;
-  const replies = burst(10, trial);
-  await eventually(() => gateway.engine.seen.length === 3);
-  released.resolve();
-  const ends = await Promise.all(replies.map(async (reply) => endOf(await reply)));
-  expect(ends.toSorted()).toEqual([...Array(7).fill(end), ...Array(3).fill('stop')].toSorted());
-  expect(gateway.engine.seen).toHaveLength(3);
-  expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3 } });
-  expect((await findTrial(gateway.db, trial.id))?.reserved).toEqual({});
-});
+test.each([
+  { budgetEnd: 'length' as const, end: 'length' },
+  { budgetEnd: 'refuse' as const, end: 429 },
+])(
+  'a trial’s calls through two gateways together stay within its budget of calls (end: $budgetEnd)',
+  async ({ budgetEnd, end }) => {
+    await Promise.all([gateway, other].map((each) => each.gateway.close()));
+    await gateway.start({ settings: { budgetEnd } });
+    await startOther({ budgetEnd });
+    const trial = await gateway.trial({ budgets: { calls: 3 } });
+    const released = Promise.withResolvers<void>();
+    gateway.engine.beforeEnd = () => released.promise;
+    const replies = burst(10, trial);
+    await eventually(() => gateway.engine.seen.length === 3);
+    released.resolve();
+    const ends = await Promise.all(replies.map(async (reply) => endOf(await reply)));
+    expect(ends.toSorted()).toEqual([...Array(7).fill(end), ...Array(3).fill('stop')].toSorted());
+    expect(gateway.engine.seen).toHaveLength(3);
+    expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3 } });
+    expect((await findTrial(gateway.db, trial.id))?.reserved).toEqual({});
+  },
+);
 
 test('a trial’s calls through two gateways together use its budget of tokens to the end and no further', async () => {
   const trial = await gateway.trial({ budgets: { tokens: 12 } });
@@ -49,13 +57,19 @@ test('a trial’s calls through two gateways together use its budget of tokens t
   expect(await session(trial.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 3, tokens: 12 } });
 });
 
-test.each([false, true])('a reply cut by its trial’s last tokens exhausts the budget, and one cut by its own `max_tokens` does not (stream: %s)', async (stream) => {
-  const [short, enough] = [await gateway.trial({ budgets: { tokens: 3 } }), await gateway.trial({ budgets: { tokens: 30 } })];
-  expect(await (await short.chat({ ...ASK, stream })).text()).toContain('"length"');
-  expect(await session(short.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 1, tokens: 3 } });
-  expect(await (await enough.chat({ ...ASK, stream, max_tokens: 3 })).text()).toContain('"length"');
-  expect(await session(enough.id)).toMatchObject({ exhausted: null, usage: { calls: 1, tokens: 3 } });
-});
+test.each([false, true])(
+  'a reply cut by its trial’s last tokens exhausts the budget, and one cut by its own `max_tokens` does not (stream: %s)',
+  async (stream) => {
+    const [short, enough] = [
+      await gateway.trial({ budgets: { tokens: 3 } }),
+      await gateway.trial({ budgets: { tokens: 30 } }),
+    ];
+    expect(await (await short.chat({ ...ASK, stream })).text()).toContain('"length"');
+    expect(await session(short.id)).toMatchObject({ exhausted: 'budget_exhausted', usage: { calls: 1, tokens: 3 } });
+    expect(await (await enough.chat({ ...ASK, stream, max_tokens: 3 })).text()).toContain('"length"');
+    expect(await session(enough.id)).toMatchObject({ exhausted: null, usage: { calls: 1, tokens: 3 } });
+  },
+);
 
 test('tokens of a budget that a call reserved and did not sample are free for the next call', async () => {
   const trial = await gateway.trial({ budgets: { tokens: 20 } });
@@ -149,7 +163,9 @@ test('a call that takes long renews its budget reservation', async () => {
 
 test('a call that cannot be recorded releases its budget reservation', async () => {
   const trial = await gateway.trial({ budgets: { calls: 1 } });
-  await gateway.db.execute(sql`create or replace function no_call() returns trigger language plpgsql as 'begin raise ''no call''; end'`);
+  await gateway.db.execute(
+    sql`create or replace function no_call() returns trigger language plpgsql as 'begin raise ''no call''; end'`,
+  );
   await gateway.db.execute(sql`create trigger no_call before insert on calls for each row execute function no_call()`);
   expect(await endOf(await ask(gateway, trial))).toBe(500);
   await gateway.db.execute(sql`drop trigger no_call on calls`);
@@ -168,8 +184,12 @@ test('a call whose conversation cannot be read from the store releases its budge
 
 test('a call of a trial without a budget of calls, tokens and bytes reserves nothing', async () => {
   const trial = await gateway.trial({ budgets: { seconds: 100, prompt_tokens: 100 } });
-  await gateway.db.execute(sql`create or replace function no_reservation() returns trigger language plpgsql as 'begin if new.reserved is not null then raise ''reserved''; end if; return new; end'`);
-  await gateway.db.execute(sql`create trigger no_reservation before update on trials for each row execute function no_reservation()`);
+  await gateway.db.execute(
+    sql`create or replace function no_reservation() returns trigger language plpgsql as 'begin if new.reserved is not null then raise ''reserved''; end if; return new; end'`,
+  );
+  await gateway.db.execute(
+    sql`create trigger no_reservation before update on trials for each row execute function no_reservation()`,
+  );
   expect(await endOf(await ask(gateway, trial))).toBe('stop');
   await gateway.db.execute(sql`drop trigger no_reservation on trials`);
 });

@@ -15,9 +15,12 @@ test.each([
   ['\n', '', '\n', '\n'],
   ['xeee', 'x', 'ee', 'eee'],
   ['other', 'text', 'e', null],
-])('of the sampled text %j, what follows the visible text %j from the stop string %j on is %j', (said, text, by, rest) => {
-  expect(textFrom(said, { text, by })).toBe(rest);
-});
+])(
+  'of the sampled text %j, what follows the visible text %j from the stop string %j on is %j',
+  (said, text, by, rest) => {
+    expect(textFrom(said, { text, by })).toBe(rest);
+  },
+);
 
 test.each([
   [`${'<|x|>'.repeat(100)}${'<e'.repeat(1_000_000)}`, 'text', 'e'],

@@ -26,7 +26,11 @@ export class FetchConnection implements EngineConnection {
   async ask({ method, path, body, signal }: EngineRequest): Promise<EngineReply> {
     const headers = body === undefined ? undefined : { 'content-type': 'application/json' };
     const response = await fetch(`${this.url}${path}`, { method, body, signal, headers, redirect: 'manual' });
-    return { status: response.status, contentType: response.headers.get('content-type') ?? '', body: response.body ? limited(response.body, this.#maxReply) : new Blob([]).stream() };
+    return {
+      status: response.status,
+      contentType: response.headers.get('content-type') ?? '',
+      body: response.body ? limited(response.body, this.#maxReply) : new Blob([]).stream(),
+    };
   }
 
   async close(): Promise<void> {}

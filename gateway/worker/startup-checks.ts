@@ -32,6 +32,9 @@ async function requireUncached(db: Database): Promise<void> {
   const ask = async () => (await db.$client.query<{ at: string | null }>(NEWEST, [0])).rows[0]?.at;
   const [first, second] = [await ask(), await ask()];
   if (first && first === second) {
-    throw new TrialgateError('missing_prerequisite', 'Hyperdrive caches queries: `wrangler hyperdrive update ID --caching-disabled true`');
+    throw new TrialgateError(
+      'missing_prerequisite',
+      'Hyperdrive caches queries: `wrangler hyperdrive update ID --caching-disabled true`',
+    );
   }
 }

@@ -15,12 +15,27 @@ const ALLOWED = {
   'store/tables/column-types.ts': ['Buffer'],
 };
 /** Files that run only on Node. The Worker does not import them. */
-const NODES_OWN = ['**/*.test.ts', 'core/free-port.ts', 'core/process-stat.ts', 'core/repository.ts', 'gateway/node/**', 'gateway/node.ts', 'gateway/main.ts', 'gateway/worker/**', 'store/queries/migrate.ts'];
+const NODES_OWN = [
+  '**/*.test.ts',
+  'core/free-port.ts',
+  'core/process-stat.ts',
+  'core/repository.ts',
+  'gateway/node/**',
+  'gateway/node.ts',
+  'gateway/main.ts',
+  'gateway/worker/**',
+  'store/queries/migrate.ts',
+];
 
 test('the core of the gateway uses exactly the parts of Node that docs/workers.md names', () => {
-  const used = globSync('{core,gateway,store}/**/*.ts', { cwd: REPOSITORY, exclude: NODES_OWN }).map((file): [string, string[]] => {
-    const text = readFileSync(`${REPOSITORY}/${file}`, 'utf8');
-    return [file, [...new Set(text.match(/(?<=from ')node:\w+|\bBuffer\b|\bprocess\.\w+|\bsetImmediate\b/g))].toSorted()];
-  });
+  const used = globSync('{core,gateway,store}/**/*.ts', { cwd: REPOSITORY, exclude: NODES_OWN }).map(
+    (file): [string, string[]] => {
+      const text = readFileSync(`${REPOSITORY}/${file}`, 'utf8');
+      return [
+        file,
+        [...new Set(text.match(/(?<=from ')node:\w+|\bBuffer\b|\bprocess\.\w+|\bsetImmediate\b/g))].toSorted(),
+      ];
+    },
+  );
   expect(Object.fromEntries(used.filter(([, names]) => names.length > 0))).toEqual(ALLOWED);
 });

@@ -29,11 +29,12 @@ def _client(url: str) -> httpx.AsyncClient:
 
 
 def cache_salt(weight_version: str) -> str:
-    """Returns the salt of the canary's prompt. vLLM refuses `@` and `/`; run ids have no `:`, so weight versions stay distinct.
+    """Returns the salt of the canary's prompt. vLLM refuses `@` and `/`; run ids have no `:`,
+    so the salts of two weight versions differ.
 
-    The gateway derives another salt from the same weight version (`gateway/chat/engine-body.ts`), because it must encode any
-    text that an engine may have as its weight version. The two need not agree: the canary only must not reuse what was computed
-    under an earlier weight version.
+    The gateway derives another salt from the same weight version (`gateway/chat/engine-body.ts`), because it must
+    encode any text that an engine may have there. The two need not agree: the canary only must not reuse what was
+    computed under an earlier weight version.
     """
     return weight_version.replace("@", ":")
 

@@ -1,9 +1,9 @@
 """Publishes a checkpoint to every replica of a pool and checks on each that the weights arrived (invariant 11).
 
-A replica counts as published when it reports the new weight_version, its tensors' checksums equal those of the other replicas
-and differ from the version before, and its canary differs little from the trainer's. While weights are loaded the weight version
-is `loading:...`, so that a replica whose publisher was killed half-way never passes for either version. Every
-publication ends in a resume of the engines.
+A replica counts as published when it reports the new weight version, its tensors' checksums equal those of the other
+replicas and differ from the version before, and its canary differs little from the trainer's. While weights are loaded
+the weight version is `loading:...`, so that a replica whose publisher was killed half-way never passes for
+either version. Every publication ends in a resume of the engines.
 """
 
 from __future__ import annotations
@@ -103,13 +103,16 @@ async def inspect(engine: Engine, replica: Replica, weight_version: str, canary:
     replica.weight_version = await engine.weight_version()
     if replica.weight_version != weight_version:
         raise EngineError(
-            f"its weight version reads {replica.weight_version!r}, not {weight_version!r}: it restarted, or another run publishes to it"
+            f"its weight version reads {replica.weight_version!r}, not {weight_version!r}: "
+            "it restarted, or another run publishes to it"
         )
     replica.checksum = await engine.checksum()
     seen = await engine.prompt_logprobs(canary.token_ids, weight_version)
     differences = [abs(a - b) for a, b in zip(seen, canary.logprobs[: len(seen)], strict=True)]
     if not all(map(math.isfinite, differences)):
-        raise EngineError(f"a log-probability of its canary is not finite: it does not carry the weights of {weight_version}")
+        raise EngineError(
+            f"a log-probability of its canary is not finite: it does not carry the weights of {weight_version}"
+        )
     replica.canary_difference = fmean(differences)
     far = sum(difference > FAR for difference in differences)
     what = None

@@ -5,7 +5,9 @@ import { runs } from './runs.ts';
 export const publications = pgTable(
   'publications',
   {
-    runId: text('run_id').notNull().references(() => runs.id, { onDelete: 'cascade' }),
+    runId: text('run_id')
+      .notNull()
+      .references(() => runs.id, { onDelete: 'cascade' }),
     version: integer().notNull(),
     replica: text().notNull(),
     weightVersion: text('weight_version').notNull(),

@@ -74,5 +74,9 @@ export const trials = pgTable(
     completedAt: timestamp('completed_at', { withTimezone: true }),
     sealedAt: timestamp('sealed_at', { withTimezone: true }),
   },
-  (t) => [index('trials_by_group').on(t.groupId), index('trials_by_run').on(t.runId), index('trials_by_age').on(t.createdAt, t.id)],
+  (t) => [
+    index('trials_by_group').on(t.groupId),
+    index('trials_by_run').on(t.runId),
+    index('trials_by_age').on(t.createdAt, t.id),
+  ],
 );

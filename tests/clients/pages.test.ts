@@ -15,18 +15,26 @@ test('each client that the tests run has a page in docs/clients, and each page h
   expect(CLIENTS).toHaveLength(18);
 });
 
-test.for(CLIENTS.filter(({ oneMode }) => !oneMode))('the page of $name in docs/clients shows what its script does', ({ name }) => {
-  const page = read(name);
-  const scripts = [...page.matchAll(/tests\/clients\/scripts\/([\w.]+)\)/g)].map(([, file = '']) => readFileSync(join(import.meta.dirname, 'scripts', file), 'utf8'));
-  const blocks = [...page.matchAll(/```\w+\n([^]*?)```/g)].map(([, block = '']) => block);
-  expect([scripts.length, blocks.length > 0]).toEqual([1, true]);
-  for (const block of blocks) expect(scripts[0]).toContain(block);
-});
+test.for(CLIENTS.filter(({ oneMode }) => !oneMode))(
+  'the page of $name in docs/clients shows what its script does',
+  ({ name }) => {
+    const page = read(name);
+    const scripts = [...page.matchAll(/tests\/clients\/scripts\/([\w.]+)\)/g)].map(([, file = '']) =>
+      readFileSync(join(import.meta.dirname, 'scripts', file), 'utf8'),
+    );
+    const blocks = [...page.matchAll(/```\w+\n([^]*?)```/g)].map(([, block = '']) => block);
+    expect([scripts.length, blocks.length > 0]).toEqual([1, true]);
+    for (const block of blocks) expect(scripts[0]).toContain(block);
+  },
+);
 
-test.for(CLIENTS.filter(({ oneMode }) => oneMode))('the page of $name in docs/clients shows how the tests start it', (client) => {
-  const page = read(client.name);
-  for (const block of setupOf(client)) expect(page).toContain(block);
-});
+test.for(CLIENTS.filter(({ oneMode }) => oneMode))(
+  'the page of $name in docs/clients shows how the tests start it',
+  (client) => {
+    const page = read(client.name);
+    for (const block of setupOf(client)) expect(page).toContain(block);
+  },
+);
 
 test.for(CLIENTS)('the page of $name in docs/clients has the measured figures of its modes', ({ name, modes }) => {
   const own = rows.filter(({ client }) => client === name);
@@ -35,7 +43,10 @@ test.for(CLIENTS)('the page of $name in docs/clients has the measured figures of
 });
 
 test('no tracked text file has a merge conflict marker', () => {
-  const { status, stdout, stderr } = spawnSync('git', ['grep', '-InE', '^(<{7}|[|]{7}|>{7})( |$)'], { cwd: REPOSITORY, encoding: 'utf8' });
+  const { status, stdout, stderr } = spawnSync('git', ['grep', '-InE', '^(<{7}|[|]{7}|>{7})( |$)'], {
+    cwd: REPOSITORY,
+    encoding: 'utf8',
+  });
   // git ends with 1 if it finds nothing.
   expect([status, stdout, stderr]).toEqual([1, '', '']);
 });

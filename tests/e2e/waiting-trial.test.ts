@@ -30,12 +30,23 @@ test('a trial that waits for a slot never opens once it is skipped, and keeps th
     return { outcome: null, seconds: {} };
   };
   const records = recordsOver(world, { db, temporal: environment.client, home: folder.home });
-  const config = runConfig.parse({ model: 'm', tasks: [(await taskWith(folder.home, 'true')).folder], iterations: 1, groups_per_iteration: 1, group_size: 2 });
+  const config = runConfig.parse({
+    model: 'm',
+    tasks: [(await taskWith(folder.home, 'true')).folder],
+    iterations: 1,
+    groups_per_iteration: 1,
+    group_size: 2,
+  });
   await withWorkers(environment, { trialgate: records, host: world.host(), gpu: world.gpu() }, async () => {
     const run = await startRun(environment.client, 'waits', config);
     const group = environment.client.workflow.getHandle('waits/0.1/0');
     const look = () => group.query<GroupReport>('status');
-    await until(() => look().then(() => true, () => false));
+    await until(() =>
+      look().then(
+        () => true,
+        () => false,
+      ),
+    );
     const first = await look();
     expect(first.trials.map(({ state }) => state)).toEqual(['opening', 'opening']);
 
@@ -46,10 +57,16 @@ test('a trial that waits for a slot never opens once it is skipped, and keeps th
 
     const before = Date.now();
     const { nativeConnection: connection } = environment;
-    const host = await Worker.create({ connection, taskQueue: 'sandboxes', activities: { openTrial: records.openTrial } });
+    const host = await Worker.create({
+      connection,
+      taskQueue: 'sandboxes',
+      activities: { openTrial: records.openTrial },
+    });
     await host.runUntil(async () => {
       await until(async () => (await look()).trials[0]?.state === 'agent');
-      expect(Date.parse((await look()).trials[0]?.until ?? '')).toBeGreaterThanOrEqual(before + (config.deadlines.trial + 5000) * 1000);
+      expect(Date.parse((await look()).trials[0]?.until ?? '')).toBeGreaterThanOrEqual(
+        before + (config.deadlines.trial + 5000) * 1000,
+      );
       freed.resolve();
       await run.result();
     });
@@ -57,8 +74,17 @@ test('a trial that waits for a slot never opens once it is skipped, and keeps th
   expect(world.log.filter((entry) => entry.startsWith('agent'))).toEqual(['agent waits-0.1-0-0']);
   expect(await db.select().from(trials).orderBy(asc(trials.trialIndex))).toMatchObject([
     { outcome: 'scored' },
-    { id: 'waits-0.1-0-1', groupId: 'waits/0.1/0', trialIndex: 1, runId: 'waits', outcome: 'cancelled', reason: 'skipped by a person' },
+    {
+      id: 'waits-0.1-0-1',
+      groupId: 'waits/0.1/0',
+      trialIndex: 1,
+      runId: 'waits',
+      outcome: 'cancelled',
+      reason: 'skipped by a person',
+    },
   ]);
   const [row] = await db.select().from(groups).where(eq(groups.id, 'waits/0.1/0'));
-  expect(row?.deadlineAt?.getTime()).toBeGreaterThan((row?.openedAt.getTime() ?? Infinity) + (config.deadlines.group + 4000) * 1000);
+  expect(row?.deadlineAt?.getTime()).toBeGreaterThan(
+    (row?.openedAt.getTime() ?? Infinity) + (config.deadlines.group + 4000) * 1000,
+  );
 });

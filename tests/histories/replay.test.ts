@@ -39,8 +39,14 @@ async function bundleWith(line: string, changed: string): Promise<Bundle> {
     const file = path.join(workflows, 'rollout-group.ts');
     const code = readFileSync(file, 'utf8');
     expect(code).toContain(line);
-    writeFileSync(file, `import { patched as isNew } from '@temporalio/workflow';\nvoid isNew;\n${code.replace(line, changed)}`);
-    return await bundleWorkflowCode({ workflowsPath: path.join(workflows, 'index.ts'), logger: new DefaultLogger('ERROR') });
+    writeFileSync(
+      file,
+      `import { patched as isNew } from '@temporalio/workflow';\nvoid isNew;\n${code.replace(line, changed)}`,
+    );
+    return await bundleWorkflowCode({
+      workflowsPath: path.join(workflows, 'index.ts'),
+      logger: new DefaultLogger('ERROR'),
+    });
   } finally {
     rmSync(folder, { recursive: true });
   }
@@ -63,10 +69,15 @@ test('Temporal’s replay finds an activity that was added to a workflow, and ac
 });
 
 test('every patch in the workflows’ code is in a recorded history', () => {
-  const sources = globSync('*.ts', { cwd: WORKFLOWS, exclude: ['*.test.ts'] }).map((file) => readFileSync(path.join(WORKFLOWS, file), 'utf8'));
+  const sources = globSync('*.ts', { cwd: WORKFLOWS, exclude: ['*.test.ts'] }).map((file) =>
+    readFileSync(path.join(WORKFLOWS, file), 'utf8'),
+  );
   const patches = sources.flatMap((text) => [...text.matchAll(/\bpatched\('([\w-]+)'\)/g)].map(([, name]) => name));
   const events = files.flatMap(({ executions }) => executions.flatMap(({ history }) => history.events));
-  const markers = events.flatMap(({ markerRecordedEventAttributes: marker }) => marker?.details?.['patch-data']?.payloads?.map(({ data }) => Buffer.from(data ?? []).toString()) ?? []);
+  const markers = events.flatMap(
+    ({ markerRecordedEventAttributes: marker }) =>
+      marker?.details?.['patch-data']?.payloads?.map(({ data }) => Buffer.from(data ?? []).toString()) ?? [],
+  );
   expect([...new Set(patches)].filter((name) => !markers.some((marker) => marker.includes(`"${name}"`)))).toEqual([]);
 });
 

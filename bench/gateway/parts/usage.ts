@@ -24,8 +24,11 @@ export function cpuSeconds(pids: readonly number[]): number {
 
 /** Returns the seconds of processor time that the machine has spent on anything so far. */
 export function busySeconds(): number {
-  const [, user, nice, system, , , irq, softirq, steal] = readFileSync('/proc/stat', 'latin1').split('\n')[0]?.split(/\s+/).map(Number) ?? [];
-  return [user, nice, system, irq, softirq, steal].reduce<number>((sum, ticks) => sum + (ticks ?? 0), 0) / TICKS_A_SECOND;
+  const [, user, nice, system, , , irq, softirq, steal] =
+    readFileSync('/proc/stat', 'latin1').split('\n')[0]?.split(/\s+/).map(Number) ?? [];
+  return (
+    [user, nice, system, irq, softirq, steal].reduce<number>((sum, ticks) => sum + (ticks ?? 0), 0) / TICKS_A_SECOND
+  );
 }
 
 /** Returns the sum of each process's peak of resident memory since `resetPeaks`, in MiB. */
@@ -42,7 +45,9 @@ export function resetPeaks(pids: readonly number[]): void {
 
 function statusKiB(pid: number, field: 'VmHWM' | 'VmRSS'): number {
   try {
-    return Number(new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1] ?? 0);
+    return Number(
+      new RegExp(`^${field}:\\s+(\\d+) kB`, 'm').exec(readFileSync(`/proc/${pid}/status`, 'latin1'))?.[1] ?? 0,
+    );
   } catch {
     return 0;
   }

@@ -23,10 +23,26 @@ export async function startVllm(signal: AbortSignal): Promise<BenchEngine> {
   const component = engine(plan);
   await component.prepare?.(signal);
   const { file, args, env, cwd } = component.launch();
-  const child = stack.use(await startChild({ name: 'vLLM', file, args, env, cwd, ready: /Application startup complete/, readyWithinMs: component.readyWithinMs, signal }));
+  const child = stack.use(
+    await startChild({
+      name: 'vLLM',
+      file,
+      args,
+      env,
+      cwd,
+      ready: /Application startup complete/,
+      readyWithinMs: component.readyWithinMs,
+      signal,
+    }),
+  );
   while (!(await component.isReady(child.pid, signal).catch(() => false))) await sleep(100, signal);
   const pool = new Pool('http://engine', { socketPath: plan.engineSocket });
-  const reply = await pool.request({ method: 'POST', path: '/update_weight_version', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ new_version: ENGINE_WEIGHT_VERSION }) });
+  const reply = await pool.request({
+    method: 'POST',
+    path: '/update_weight_version',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ new_version: ENGINE_WEIGHT_VERSION }),
+  });
   await reply.body.dump();
   await pool.destroy();
   const owned = stack.move();

@@ -23,11 +23,15 @@ test('the simulation: a train step trains on no trial that is too old, and on no
 });
 
 test('the simulation: at most as many trials run as there are slots, and at most as many are under way as invariant 10 allows', () => {
-  for (const { rules, name } of all.filter((policy) => policy.rules.overSampling === 0 && policy.rules.stragglers !== 'cancel')) {
+  for (const { rules, name } of all.filter(
+    (policy) => policy.rules.overSampling === 0 && policy.rules.stragglers !== 'cancel',
+  )) {
     const simulation = new Simulation(rules, new Durations(2, 16));
     while (simulation.steps < 30) {
       simulation.advance();
-      const underWay = simulation.groups.flatMap(({ trials }) => trials).filter(({ state }) => state === 'queued' || state === 'running' || state === 'ended').length;
+      const underWay = simulation.groups
+        .flatMap(({ trials }) => trials)
+        .filter(({ state }) => state === 'queued' || state === 'running' || state === 'ended').length;
       expect(simulation.running.length, name).toBeLessThanOrEqual(rules.slots);
       expect(underWay, name).toBeLessThanOrEqual((rules.maxStaleness + 1) * rules.groupsPerStep * rules.groupSize);
     }
@@ -92,12 +96,21 @@ test('the simulation: an oracle that knows trials’ durations beats the same ru
 
 test('the simulation: the oracle plans with the same trial durations that the other rules are measured with', () => {
   const [grouped, single] = [new Durations(9, 16), oneByOne(new Durations(9, 16), 8)];
-  expect([0, 7, 8, 30].map((trial) => single.of(trial))).toEqual([[0, 0], [0, 7], [1, 0], [3, 6]].map(([group = 0, trialIndex = 0]) => [grouped.of(group)[trialIndex]]));
+  expect([0, 7, 8, 30].map((trial) => single.of(trial))).toEqual(
+    [
+      [0, 0],
+      [0, 7],
+      [1, 0],
+      [3, 6],
+    ].map(([group = 0, trialIndex = 0]) => [grouped.of(group)[trialIndex]]),
+  );
 });
 
 test('the simulation: trial durations before any deadline have a median of 1 and a 99th percentile of 20', () => {
   const durations = new Durations(6, 16);
-  const sorted = Array.from({ length: 2000 }, (_, group) => durations.of(group)).flat().toSorted((a, b) => a - b);
+  const sorted = Array.from({ length: 2000 }, (_, group) => durations.of(group))
+    .flat()
+    .toSorted((a, b) => a - b);
   expect(sorted[sorted.length / 2]).toBeCloseTo(1, 1);
   expect((sorted[Math.floor(0.99 * sorted.length)] ?? 0) / 20).toBeCloseTo(1, 0);
 });

@@ -27,16 +27,35 @@ test('an exception of the licence check holds only for the packages and the lice
 });
 
 test('the licence check reads a Python package’s licence from the installed package, else from its own list, else it is unknown', () => {
-  expect(pythonPackages([], lockedPackages(['cuda', 'tools'])).find(({ name }) => name === 'vllm')?.licence).toBe('Apache-2.0');
-  const [installed, missing] = pythonPackages([{ name: 'Some_Package', version: '1', licences: ['MIT License', 'BSD License'] }], [{ name: 'some-package', version: '1' }, { name: 'nobody-knows', version: '1' }]);
+  expect(pythonPackages([], lockedPackages(['cuda', 'tools'])).find(({ name }) => name === 'vllm')?.licence).toBe(
+    'Apache-2.0',
+  );
+  const [installed, missing] = pythonPackages(
+    [{ name: 'Some_Package', version: '1', licences: ['MIT License', 'BSD License'] }],
+    [
+      { name: 'some-package', version: '1' },
+      { name: 'nobody-knows', version: '1' },
+    ],
+  );
   expect([installed?.licence, missing?.licence]).toEqual(['MIT AND BSD-3-Clause', undefined]);
 });
 
 test('every exception of the licence check, and every licence in its own list, belongs to a locked package', () => {
   const npm = npmPackages().map(({ name }) => name);
   const python = lockedPackages().map(({ name }) => name);
-  const unused = (patterns: readonly string[], names: readonly string[]) => patterns.filter((pattern) => !names.some((name) => covers(pattern, name)));
-  expect(unused(NPM_EXCEPTIONS.flatMap(({ packages }) => packages), npm)).toEqual([]);
-  expect(unused(PYTHON_EXCEPTIONS.flatMap(({ packages }) => packages), python)).toEqual([]);
+  const unused = (patterns: readonly string[], names: readonly string[]) =>
+    patterns.filter((pattern) => !names.some((name) => covers(pattern, name)));
+  expect(
+    unused(
+      NPM_EXCEPTIONS.flatMap(({ packages }) => packages),
+      npm,
+    ),
+  ).toEqual([]);
+  expect(
+    unused(
+      PYTHON_EXCEPTIONS.flatMap(({ packages }) => packages),
+      python,
+    ),
+  ).toEqual([]);
   expect(unused(Object.keys(LICENCES_ELSEWHERE), python)).toEqual([]);
 });

@@ -78,7 +78,16 @@ export class MessageEvents implements EventWriter {
     if (this.#started) return;
     this.#started = true;
     const usage = messageUsage(usageOf(null, this.#promptTokens));
-    this.#add({ type: 'message_start', message: { ...messageHead(this.#callId, this.#model), content: [], stop_reason: null, stop_sequence: null, usage } });
+    this.#add({
+      type: 'message_start',
+      message: {
+        ...messageHead(this.#callId, this.#model),
+        content: [],
+        stop_reason: null,
+        stop_sequence: null,
+        usage,
+      },
+    });
   }
 
   #call({ index, id, name, arguments: part }: ToolCall): void {

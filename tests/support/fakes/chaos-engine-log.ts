@@ -17,11 +17,13 @@ export type EngineEntry = z.output<typeof entry>;
 export function readEngineLog(file: string): EngineEntry[] {
   if (!existsSync(file)) return [];
   // A killed engine's last line may be cut.
-  return readFileSync(file, 'utf8').split('\n').flatMap((line) => {
-    try {
-      return [entry.parse(JSON.parse(line))];
-    } catch {
-      return [];
-    }
-  });
+  return readFileSync(file, 'utf8')
+    .split('\n')
+    .flatMap((line) => {
+      try {
+        return [entry.parse(JSON.parse(line))];
+      } catch {
+        return [];
+      }
+    });
 }

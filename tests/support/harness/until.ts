@@ -8,6 +8,7 @@ export async function until<T>(probe: () => Promise<T> | T, withinMs = 120_000):
   for (const end = performance.now() + withinMs; ; await sleep(20)) {
     const value = await probe();
     if (value) return value;
-    if (performance.now() > end) throw new Error(`the condition did not hold within ${withinMs} ms: ${probe.toString()}`);
+    if (performance.now() > end)
+      throw new Error(`the condition did not hold within ${withinMs} ms: ${probe.toString()}`);
   }
 }

@@ -1,7 +1,13 @@
 import { openDatabase } from '../../../store/database.ts';
 import { registerReplicas } from '../../../store/queries/register-replicas.ts';
 import type { NodeGateway, NodeGatewayOptions } from '../../../gateway/node.ts';
-import { DEFAULT_SETTINGS, GATEWAY_KEYS, GATEWAY_SETTINGS, variableOf, type GatewaySettings } from '../../../gateway/settings.ts';
+import {
+  DEFAULT_SETTINGS,
+  GATEWAY_KEYS,
+  GATEWAY_SETTINGS,
+  variableOf,
+  type GatewaySettings,
+} from '../../../gateway/settings.ts';
 import { openApp } from '../../../gateway/worker/answer.ts';
 import { Isolate } from '../../../gateway/worker/isolate.ts';
 import { readEnvironment } from '../../../gateway/worker/settings.ts';
@@ -12,7 +18,10 @@ import { startWorkerd, type Bundle } from './workerd.ts';
 const OWN = /^.*?gateway: /;
 
 /** Starts the gateway in workerd behind a stand-in for Cloudflare's edge, with the options of one on Node. */
-export async function startWorkerGateway(bundle: Bundle, options: NodeGatewayOptions): Promise<NodeGateway & { pid: number | undefined }> {
+export async function startWorkerGateway(
+  bundle: Bundle,
+  options: NodeGatewayOptions,
+): Promise<NodeGateway & { pid: number | undefined }> {
   const { engines, databaseUrl, adminKey, secret, settings: changed, log = () => {} } = options;
   const variables = {
     TRIALGATE_SECRET: secret,
@@ -21,7 +30,10 @@ export async function startWorkerGateway(bundle: Bundle, options: NodeGatewayOpt
     ...variablesOf({ ...DEFAULT_SETTINGS, ...changed }),
   };
   await introduce(databaseUrl, engines);
-  const { app } = openApp(readEnvironment({ ...variables, HYPERDRIVE: { connectionString: databaseUrl } }), new Isolate());
+  const { app } = openApp(
+    readEnvironment({ ...variables, HYPERDRIVE: { connectionString: databaseUrl } }),
+    new Isolate(),
+  );
   const worker = await startWorkerd({ bundle, databaseUrl, onLog: (line) => log(line.replace(OWN, '')), variables });
   const edge = await startEdge(Number(new URL(worker.url).port));
   const close = async () => {
@@ -33,12 +45,17 @@ export async function startWorkerGateway(bundle: Bundle, options: NodeGatewayOpt
 
 /** Returns the Worker's variables. Those in MiB are whole numbers, so a smaller value becomes 1. */
 function variablesOf(settings: GatewaySettings): Record<string, string> {
-  return Object.fromEntries(GATEWAY_KEYS.map((key) => {
-    const declared = GATEWAY_SETTINGS[key];
-    const value = settings[declared.name];
-    if (!('times' in declared) || typeof value !== 'number') return [variableOf(key), String(value)];
-    return [variableOf(key), String(declared.placeholder === 'MB' ? Math.ceil(value / declared.times) : value / declared.times)];
-  }));
+  return Object.fromEntries(
+    GATEWAY_KEYS.map((key) => {
+      const declared = GATEWAY_SETTINGS[key];
+      const value = settings[declared.name];
+      if (!('times' in declared) || typeof value !== 'number') return [variableOf(key), String(value)];
+      return [
+        variableOf(key),
+        String(declared.placeholder === 'MB' ? Math.ceil(value / declared.times) : value / declared.times),
+      ];
+    }),
+  );
 }
 
 /** Prepares the database as a deployment does (deploy/prepare.ts). */

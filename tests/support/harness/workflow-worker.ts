@@ -21,7 +21,12 @@ export async function startTemporal(): Promise<TestWorkflowEnvironment> {
       searchAttributes: [],
       extraArgs: [
         ...TEMPORAL_POLLING,
-        ...['TrialgateRun=Keyword', 'TrialgateIteration=Int', 'TrialgatePolicyVersion=Int', 'TrialgatePhase=Keyword'].flatMap((attribute) => ['--search-attribute', attribute]),
+        ...[
+          'TrialgateRun=Keyword',
+          'TrialgateIteration=Int',
+          'TrialgatePolicyVersion=Int',
+          'TrialgatePhase=Keyword',
+        ].flatMap((attribute) => ['--search-attribute', attribute]),
       ],
     },
   });
@@ -64,7 +69,12 @@ export async function endWorkers({ nativeConnection: connection }: Pick<Temporal
 
 async function startWorkflows(connection: Connection): Promise<void> {
   if (workflowWorkers.has(connection)) return;
-  const worker = await Worker.create({ connection, taskQueue: 'trialgate', workflowBundle: await workflowBundle(), shutdownForceTime: '10s' });
+  const worker = await Worker.create({
+    connection,
+    taskQueue: 'trialgate',
+    workflowBundle: await workflowBundle(),
+    shutdownForceTime: '10s',
+  });
   workflowWorkers.set(connection, new Map([[worker, worker.run()]]));
 }
 
