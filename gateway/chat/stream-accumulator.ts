@@ -51,10 +51,11 @@ export class StreamAccumulator {
     return this.#choices.some((choice) => choice.result.completion !== null);
   }
 
-  /** True when every reply has ended. */
+  /** True when every reply has ended. A stream asks for each token, so this creates no objects. */
   get isFinished(): boolean {
-    const finished = this.#choices.filter((choice) => choice.result.finishReason !== null);
-    return finished.length >= this.#expected && finished.length === this.#choices.length;
+    if (this.#choices.length < this.#expected) return false;
+    for (const choice of this.#choices) if (!choice || choice.result.finishReason === null) return false;
+    return true;
   }
 
   get hasBegun(): boolean {
