@@ -110,7 +110,7 @@ describe.each(await isolations())('$kind', (isolation) => {
     },
   );
 
-  test('the agent repair asks again when its code fails the visible test, and shows the model the failure', async () => {
+  test('the agent `repair` asks again when its code fails the visible test, and shows the model the failure', async () => {
     const wrong = block('def add(a, b):\n    return a - b');
     const { ending, asked, solution } = await run('repair', { text: wrong }, { text: 'I see.' }, { text: right });
     expect(ending).toBe('done');

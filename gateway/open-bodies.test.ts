@@ -34,7 +34,7 @@ test('the request bodies of one trial may hold a quarter of the bytes, and a tri
   new OpenBodies().enter('d', LIMIT).hold(1000);
 });
 
-test('of a trial’s concurrent bodies those announced first are read, and an announced body takes no bytes from other trials', () => {
+test('a body’s declared length counts for its own trial at once, and for other trials only as far as it has arrived', () => {
   const bodies = new OpenBodies();
   const announced = { announced: 12, maxBytes: 100 };
   const [first, second] = [bodies.enter('a', announced), bodies.enter('a', announced)];

@@ -52,13 +52,13 @@ test('the store hands out an undelivered reply once, only to a retry of the same
   expect(await claim({ idempotencyKey: 'k' })).toBeUndefined();
 });
 
-test('of several undelivered replies to one request the store hands out the oldest first', async () => {
+test('if a client sent the same request several times and the replies are undelivered, its retries get the oldest reply first', async () => {
   const ids = [await record(), await record(), await record()];
   await settleDeliveries(store.db, { whole: ids.slice(0, 1), cut: ids.slice(1) });
   expect([await claim(), await claim(), await claim()]).toMatchObject([{ id: ids[1] }, { id: ids[2] }, undefined]);
 });
 
-test('a reply counts as undelivered when its gateway’s database connection has ended, or 30 s after it was recorded', async () => {
+test('a reply not known to be delivered counts as undelivered if its gateway lost its database connection, or after 30 s', async () => {
   const orphan = await record();
   await store.db.update(undeliveredCalls).set({ backend: 0 }).where(eq(undeliveredCalls.callId, orphan));
   expect(await claim()).toMatchObject({ id: orphan });
@@ -70,7 +70,7 @@ test('a reply counts as undelivered when its gateway’s database connection has
   expect(await claim()).toMatchObject({ id: silent });
 });
 
-test('the store never hands out a retracted call, a failed call, or one whose client does not mark its retries', async () => {
+test('a retry never gets the reply of a call that failed or was taken back, or of a client that does not mark its retries', async () => {
   await record({ status: 'failed' });
   await record({ isRetryable: false });
   const late = await record();

@@ -14,7 +14,7 @@ export type BatchContents = {
   samples: Sample[];
   /** Samples that are left out although their trials are used: too old, or sampled by a version that is no ancestor. */
   stale: Sample[];
-  /** The staleness of each sample, in steps. */
+  /** The staleness of each sample, in versions. */
   staleness: number[];
   /** The trials of the batch, and those that were dropped since the batch before. */
   trials: Trial[];

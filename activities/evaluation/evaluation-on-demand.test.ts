@@ -66,7 +66,7 @@ test('an evaluation of a run under way shares the run’s engines and samples on
   });
 });
 
-test('an evaluation of an ended run takes the engines for the version that it names, or else the last one, and returns them at its end', async () => {
+test('an evaluation of an ended run takes the engines, evaluates the run’s last version if it names none, and releases the engines at its end', async () => {
   expect(await borrowPool(deps)({ runId: 'first' })).toEqual({ version: 2, published: false });
   expect(await owners()).toEqual(['first']);
   expect(await borrowPool(deps)({ runId: 'first', version: 0 })).toEqual({ version: 0, published: false });

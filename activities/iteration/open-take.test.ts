@@ -99,7 +99,7 @@ test('a trial that is skipped between two attempts gets no further attempt, and 
   ]);
 });
 
-test('of two extensions of a group’s deadline the later one holds, in whatever order they arrive', async () => {
+test('of two new deadlines for a group the later deadline holds, in whatever order the extensions arrive', async () => {
   await groupOf(0);
   const [longer, shorter] = ['2030-01-01T00:10:00.000Z', '2030-01-01T00:05:00.000Z'];
   for (const until of [longer, shorter]) await extendGroup(deps())({ id: 'run/0.1/0', until });

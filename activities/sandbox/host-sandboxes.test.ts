@@ -30,7 +30,7 @@ test('a sandbox that cannot be opened frees its slot on the host', async () => {
   expect(await here.left()).toEqual([]);
 });
 
-test('opening a sandbox that is cancelled at any moment leaves no files and frees the slot', async () => {
+test('when the opening of a sandbox is cancelled, at any moment, no files are left and the slot is free', async () => {
   await using here = await hostWithTask();
   for (let ticks = 0; ticks < 40; ticks++) {
     const controller = new AbortController();

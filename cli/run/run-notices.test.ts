@@ -8,7 +8,7 @@ import { runNotices } from './run-notices.ts';
 const store = useDatabase();
 const startEngine = useTokenEngines();
 
-test('the warning on a run’s sampling asks the engines that its run file names, else the deployment’s, never those of other runs', async () => {
+test('only engines that the run file names, else the deployment’s, decide whether a run gets the warning on its sampling', async () => {
   const [masked, plain, another] = [
     await startEngine({ mask: (id) => [id] }),
     await startEngine(),

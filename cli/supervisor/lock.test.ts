@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { awaitLock, takeLock } from './lock.ts';
 
-test('a deployment’s lock has one holder, and a process that waits for it gets it after its release', async ({
+test('only one process holds a deployment’s lock, and a waiting process gets it when the holder gives it up', async ({
   signal,
 }) => {
   const home = randomUUID();

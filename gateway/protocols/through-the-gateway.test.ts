@@ -130,7 +130,7 @@ test.each(EACH)(
 );
 
 test.each(EACH)(
-  '$kind: the agent gets the reasoning of a later turn as reasoning, and not as text (stream: $stream)',
+  'in protocol $kind the agent gets the reasoning of a later turn as reasoning, and not as text (stream: $stream)',
   async ({ kind, stream }) => {
     const trial = await gateway.trial();
     gateway.toy.script = [{ text: 'hello' }, { text: '<think>hm, 🦀</think>looking' }];

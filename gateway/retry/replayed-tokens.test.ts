@@ -37,7 +37,7 @@ const cases = ['chat', 'complete'].flatMap((route) =>
 );
 
 test.each(cases)(
-  'a replayed reply has the log-probabilities and ids of the first reply ($route, stream: $stream, parses: $parses)',
+  'a replayed reply has the log-probabilities and ids of the first reply ($route, stream: $stream, engine parses tool calls: $parses)',
   async ({ route, stream, parses }) => {
     context.toy.parses = parses;
     const trial = await context.trial();

@@ -182,7 +182,7 @@ test('a call whose conversation cannot be read from the store releases its budge
   expect(gateway.engine.seen).toHaveLength(1);
 });
 
-test('a call of a trial without a budget of calls, tokens and bytes reserves nothing', async () => {
+test('a call reserves nothing if its trial has no budget of calls and none of tokens', async () => {
   const trial = await gateway.trial({ budgets: { seconds: 100, prompt_tokens: 100 } });
   await gateway.db.execute(
     sql`create or replace function no_reservation() returns trigger language plpgsql as 'begin if new.reserved is not null then raise ''reserved''; end if; return new; end'`,

@@ -71,7 +71,7 @@ def in_turns(**changes):
     return row([1], [2, 3], 1.0, "g", "t", **given)
 
 
-def test_turn_rewards_are_read_for_the_trials_of_the_batch_and_their_groups_other_trials(tmp_path):
+def test_turn_rewards_are_read_for_the_trials_of_the_batch_and_for_the_other_trials_of_their_groups(tmp_path):
     (sample,) = read_batch(*write_batch(tmp_path, [in_turns()]), 0)
     assert sample.turns[sample.loss_mask].tolist() == [0, 2]
     assert sample.turn_rewards == {"steps": [0.5, 0.0]}

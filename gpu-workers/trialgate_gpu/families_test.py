@@ -126,7 +126,7 @@ def test_an_unsupported_model_is_refused_with_its_type_and_the_reason(name, tmp_
 
 
 @pytest.mark.parametrize("name", ["llama", "llama with a tied head", "phi", *MIXTURES])
-def test_a_checkpoint_has_the_tensors_of_its_base_model_and_gives_the_trainers_log_probabilities(
+def test_a_checkpoint_has_the_tensors_of_its_base_model_and_gives_the_log_probabilities_of_the_trainer(
     name, tmp_path, make_run
 ):
     base_model = make(tmp_path / "model", name, TRAINED[name], torch.bfloat16)
@@ -226,7 +226,9 @@ def test_a_parent_checkpoint_with_the_optimizer_state_of_another_model_is_refuse
     assert caught.value.kind == "CorruptCheckpoint"
 
 
-def test_a_train_step_trains_the_bias_of_the_output_head_and_decays_no_norm_and_no_bias(tmp_path, make_run, trainer):
+def test_a_train_step_trains_the_output_heads_bias_and_applies_no_weight_decay_to_norm_layers_or_biases(
+    tmp_path, make_run, trainer
+):
     base_model = make(tmp_path / "model", "phi", TRAINED["phi"])
     run = make_run()
     run.model = base_model

@@ -202,7 +202,7 @@ def test_a_train_step_with_a_token_that_a_version_after_the_parent_sampled_fails
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0, float("nan"), float("inf"), "two"])
-def test_a_rollout_is_threshold_below_1_or_not_finite_is_refused_with_the_settings_name(threshold):
+def test_a_rollout_is_threshold_below_1_or_not_finite_is_refused_and_the_error_names_the_setting(threshold):
     with pytest.raises(GpuWorkerError, match="rollout_is_threshold"):
         settings_with(rollout_is_threshold=threshold)
 

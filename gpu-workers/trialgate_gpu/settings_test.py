@@ -50,7 +50,7 @@ def test_a_run_file_can_name_exactly_the_objectives_that_the_trainer_has():
         ({"loss_scale_factor": None}, "trainer.loss_scale_factor: None is not of type 'number'"),
     ],
 )
-def test_a_request_with_an_impossible_value_is_refused_with_the_settings_name(given, match):
+def test_a_train_step_request_with_an_impossible_value_is_refused_and_the_error_names_the_setting(given, match):
     refused(request_settings(**given), match)
 
 
@@ -62,7 +62,7 @@ def test_a_request_with_an_impossible_value_is_refused_with_the_settings_name(gi
         ({"teacher": TEACHER | {"rate": 1}}, "trainer.teacher"),
     ],
 )
-def test_a_request_with_a_setting_that_the_run_file_does_not_have_is_refused_with_the_settings_name(given, where):
+def test_a_train_step_request_with_an_unknown_setting_is_refused_and_the_error_names_the_setting(given, where):
     refused(request_settings(**given), rf"{where}: .*\('rate' was unexpected\)")
 
 
@@ -70,7 +70,7 @@ def test_a_request_with_a_setting_that_the_run_file_does_not_have_is_refused_wit
     ("block", "key"),
     [(None, key) for key in SETTINGS] + [("optim", key) for key in OPTIM] + [("teacher", key) for key in TEACHER],
 )
-def test_a_request_that_lacks_a_setting_is_refused_with_the_settings_name(block, key):
+def test_a_train_step_request_that_lacks_a_setting_is_refused_and_the_error_names_the_setting(block, key):
     request = request_settings(teacher=dict(TEACHER))
     del (request[block] if block else request)[key]
     refused(request, f"'{key}' is a required property.*start both from the same release")

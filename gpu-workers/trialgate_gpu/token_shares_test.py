@@ -12,7 +12,7 @@ SHARES = {
 
 
 @pytest.mark.parametrize(("mode", "expected"), SHARES.items())
-def test_a_tokens_share_of_the_loss_follows_the_paper_of_its_loss_agg_mode(mode, expected):
+def test_each_loss_agg_mode_gives_a_token_the_share_of_the_loss_that_the_paper_of_this_mode_defines(mode, expected):
     samples = [sample(1.0, trial="a", tokens=2), sample(0.0, trial="b", tokens=4)]
     np.testing.assert_allclose(token_shares(samples, mode, None), expected)
 

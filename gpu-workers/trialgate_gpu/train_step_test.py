@@ -28,7 +28,7 @@ def two_steps(run, first, second):
     return second.train_step(run.request(one["checkpoint"], two_groups(), 2), Progress())
 
 
-def test_a_train_step_gives_the_same_weights_with_its_parent_in_memory_and_read_from_disk(make_run):
+def test_a_train_step_gives_the_same_weights_whether_its_parent_checkpoint_is_in_memory_or_read_from_disk(make_run):
     kept, other = fresh(), fresh()
     in_memory = two_steps(make_run("a"), kept, kept)
     from_disk = two_steps(make_run("b"), other, fresh())
@@ -164,7 +164,7 @@ def test_a_missing_parent_checkpoint_is_named_in_the_error(make_run, trainer, tm
     assert caught.value.kind == "MissingCheckpoint"
 
 
-def test_a_train_step_with_an_unknown_setting_is_refused_with_the_settings_name(make_run, trainer):
+def test_a_train_step_with_an_unknown_setting_is_refused_and_the_error_names_the_setting(make_run, trainer):
     run = make_run()
     with pytest.raises(GpuWorkerError, match="'cliprange' was unexpected"):
         trainer.train_step(run.request(run.base(trainer)["checkpoint"], two_groups(), cliprange=1), Progress())

@@ -224,7 +224,7 @@ test('a database of the first release with rows in every table is brought up to 
   ]);
 });
 
-test('a migration leaves tables that an incompatible version made unchanged, and its error says what to do', async () => {
+test('a migration does not change tables that an incompatible release of Trialgate made, and its error says what to do', async () => {
   const { db, url } = await firstRelease(
     'before',
     (text) => text.replace('"forked_from" text,', ''),
