@@ -54,16 +54,34 @@ async function readUnannounced(request: Request, maxBodyBytes: number, hold: Hol
   return joined(parts);
 }
 
-/** Counts each part as it arrives, so that no single count delays other requests. Reads nothing after the part that exceeds a limit. */
+/**
+ * The rest of a refused body of at most this length is read and dropped. A connection that closes with unread bytes is reset, and then its
+ * client may lose the answer (RFC 9112, 9.6).
+ */
+const DROPPED_BYTES = 4 * LARGE;
+
+/**
+ * Counts each part as it arrives, so that no single count delays other requests. Of a body that exceeds a limit it keeps nothing more, and
+ * of a long one it reads nothing more.
+ */
 async function readLarge(request: Request, limits: BodyLimits, hold: Hold): Promise<Body> {
   const bounds = new JsonBounds(limits);
   const parts: Uint8Array<ArrayBuffer>[] = [];
+  const isDropped = Number(request.headers.get('content-length') ?? Infinity) <= DROPPED_BYTES;
+  let refusal: { error: unknown } | null = null;
   for await (const part of within(request, limits.maxBodyBytes)) {
-    const before = bounds.nodes;
-    bounds.add(part);
-    hold(part.byteLength + (bounds.nodes - before) * NODE_BYTES);
-    parts.push(part);
+    if (refusal) continue;
+    try {
+      const before = bounds.nodes;
+      bounds.add(part);
+      hold(part.byteLength + (bounds.nodes - before) * NODE_BYTES);
+      parts.push(part);
+    } catch (error) {
+      if (!isDropped) throw error;
+      refusal = { error };
+    }
   }
+  if (refusal) throw refusal.error;
   return { bytes: await joined(parts), nodes: bounds.nodes };
 }
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
-import { ASK, useSharedGateway } from '../../tests/support/harness/gateways.ts';
+import { ASK, useGateway } from '../../tests/support/harness/gateways.ts';
 
-const gateway = useSharedGateway();
+const gateway = useGateway();
 const DEPTHS = [1_000, 5_000, 20_000, 500_000];
 const deep = (depth: number): string => `${'['.repeat(depth)}${']'.repeat(depth)}`;
 const deepObject = (depth: number): string => `${'{"a":'.repeat(depth)}1${'}'.repeat(depth)}`;

@@ -9,7 +9,7 @@ import { afterEach, expect, test } from 'vitest';
 import { openDatabase, type Database } from '../database.ts';
 import * as schema from '../schema.ts';
 import { FIRST_RELEASE_ROWS } from '../../tests/support/scenarios/first-release-rows.ts';
-import { useDatabase } from '../../tests/support/harness/use-database.ts';
+import { useServer } from '../../tests/support/harness/use-database.ts';
 import { isUnderWay } from './calls-under-way.ts';
 import { readTrial } from './find-trials.ts';
 import { listTrials } from './list-trials.ts';
@@ -21,7 +21,7 @@ import { readTrainableCalls } from './read-trainable-calls.ts';
 
 const MIGRATIONS = join(import.meta.dirname, '../../migrations');
 
-const store = useDatabase();
+const store = useServer();
 const undo: (() => unknown)[] = [];
 afterEach(async () => {
   for (const each of undo.splice(0).toReversed()) await each();
